@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::serialization::text_conversions;
+
 /// Maximum length of a digest: `sha512:` and 128 digits.
 const MAX_LENGTH: usize = 135;
 
@@ -147,19 +149,7 @@ impl FromStr for Digest {
     }
 }
 
-impl TryFrom<String> for Digest {
-    type Error = DigestError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Digest> for String {
-    fn from(digest: Digest) -> Self {
-        digest.to_string()
-    }
-}
+text_conversions!(Digest, DigestError);
 
 #[cfg(test)]
 mod tests {

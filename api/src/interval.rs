@@ -9,6 +9,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::serialization::text_conversions;
+
 /// Maximum length of a text; Go's longest canonical form has 25 characters.
 const MAX_LENGTH: usize = 256;
 
@@ -173,19 +175,7 @@ impl FromStr for Interval {
     }
 }
 
-impl TryFrom<String> for Interval {
-    type Error = IntervalError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Interval> for String {
-    fn from(interval: Interval) -> Self {
-        interval.text
-    }
-}
+text_conversions!(Interval, IntervalError);
 
 impl JsonSchema for Interval {
     fn schema_name() -> Cow<'static, str> {

@@ -128,9 +128,7 @@ impl<K: ConditionType> ConditionUpdate<K> {
     /// Retains the existing condition of this type unchanged, including its `observedGeneration`.
     #[must_use]
     pub fn retained(kind: K, existing: &[Condition]) -> Option<Self> {
-        let found = existing
-            .iter()
-            .find(|condition| condition.type_ == kind.as_str())?;
+        let found = find(existing, kind)?;
         Some(Self {
             kind,
             status: ConditionStatus::parse(&found.status),

@@ -1,28 +1,31 @@
 //! Condition types of the source controller, and the rule that derives `Ready` from the others.
 
 use super::{ConditionStatus, ConditionType, ConditionUpdate, MessageLimit, Polarity};
+use crate::serialization::api_enum;
 
-/// The condition types of source objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SourceCondition {
-    /// The object matches its spec.
-    Ready,
-    /// A reconciliation is in progress or will be retried.
-    Reconciling,
-    /// The reconciliation cannot succeed until a user changes something.
-    Stalled,
-    /// The source could not be fetched.
-    FetchFailed,
-    /// An included artifact is not available.
-    IncludeUnavailable,
-    /// Artifact storage could not be read or written.
-    StorageOperationFailed,
-    /// The stored artifact is not the latest.
-    ArtifactOutdated,
-    /// The artifact is in storage.
-    ArtifactInStorage,
-    /// The signature is valid.
-    SourceVerified,
+api_enum! {
+    /// The condition types of source objects.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    SourceCondition {
+        /// The object matches its spec.
+        Ready = "Ready",
+        /// A reconciliation is in progress or will be retried.
+        Reconciling = "Reconciling",
+        /// The reconciliation cannot succeed until a user changes something.
+        Stalled = "Stalled",
+        /// The source could not be fetched.
+        FetchFailed = "FetchFailed",
+        /// An included artifact is not available.
+        IncludeUnavailable = "IncludeUnavailable",
+        /// Artifact storage could not be read or written.
+        StorageOperationFailed = "StorageOperationFailed",
+        /// The stored artifact is not the latest.
+        ArtifactOutdated = "ArtifactOutdated",
+        /// The artifact is in storage.
+        ArtifactInStorage = "ArtifactInStorage",
+        /// The signature is valid.
+        SourceVerified = "SourceVerified",
+    }
 }
 
 impl SourceCondition {
@@ -40,31 +43,11 @@ impl SourceCondition {
 }
 
 impl ConditionType for SourceCondition {
-    const OWNED: &'static [Self] = &[
-        Self::Ready,
-        Self::Reconciling,
-        Self::Stalled,
-        Self::FetchFailed,
-        Self::IncludeUnavailable,
-        Self::StorageOperationFailed,
-        Self::ArtifactOutdated,
-        Self::ArtifactInStorage,
-        Self::SourceVerified,
-    ];
+    const OWNED: &'static [Self] = Self::ALL;
     const MESSAGE_LIMIT: MessageLimit = MessageLimit::Bytes(32768);
 
     fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::Reconciling => "Reconciling",
-            Self::Stalled => "Stalled",
-            Self::FetchFailed => "FetchFailed",
-            Self::IncludeUnavailable => "IncludeUnavailable",
-            Self::StorageOperationFailed => "StorageOperationFailed",
-            Self::ArtifactOutdated => "ArtifactOutdated",
-            Self::ArtifactInStorage => "ArtifactInStorage",
-            Self::SourceVerified => "SourceVerified",
-        }
+        Self::as_str(self)
     }
 
     fn polarity(self) -> Polarity {

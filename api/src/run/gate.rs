@@ -73,9 +73,7 @@ fn current_spec<'a>(
     if run.action != Action::PlanAndApply {
         return Err(WaitReason::PlanOnlyRun);
     }
-    let is_same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
-    let found = terraform.filter(is_same).ok_or(WaitReason::ObjectGone)?;
-    let now = found.metadata.generation.unwrap_or_default();
+    let found = same_object(run, terraform)?;
     let deleting = found.metadata.deletion_timestamp.is_some();
     let destroys_on_deletion = run.destroy && found.spec.destroys_on_deletion();
     match run.trigger {
@@ -84,16 +82,25 @@ fn current_spec<'a>(
         Trigger::Deletion if deleting && destroys_on_deletion => Ok(&found.spec),
         Trigger::Deletion => Err(WaitReason::Deleting),
         _ if deleting => Err(WaitReason::Deleting),
-        _ if now != run.terraform.generation => Err(WaitReason::SpecChanged {
-            planned: run.terraform.generation,
-            now,
-        }),
         // A destroy run requires `destroy` in the current spec, and other runs its absence.
-        _ if run.destroy != found.spec.destroy => Err(WaitReason::SpecChanged {
-            planned: run.terraform.generation,
-            now,
-        }),
-        _ => Ok(&found.spec),
+        _ if run.destroy != found.spec.destroy => Err(spec_changed(run, found)),
+        _ => check_generation(run, found).map(|()| &found.spec),
+    }
+}
+
+/// Returns the object if it is the one that the run was started for.
+fn same_object<'a>(
+    run: &TerraformRunSpec,
+    terraform: Option<&'a Terraform>,
+) -> Result<&'a Terraform, WaitReason> {
+    let is_same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
+    terraform.filter(is_same).ok_or(WaitReason::ObjectGone)
+}
+
+fn spec_changed(run: &TerraformRunSpec, found: &Terraform) -> WaitReason {
+    WaitReason::SpecChanged {
+        planned: run.terraform.generation,
+        now: found.metadata.generation.unwrap_or_default(),
     }
 }
 
@@ -107,8 +114,7 @@ pub fn check_stored_plan(
     terraform: Option<&Terraform>,
     plan: Option<&TerraformRunStatus>,
 ) -> Result<(), WaitReason> {
-    let is_same = |found: &&Terraform| found.metadata.uid.as_deref() == Some(run.terraform.uid.as_str());
-    let found = terraform.filter(is_same).ok_or(WaitReason::ObjectGone)?;
+    let found = same_object(run, terraform)?;
     if found.metadata.deletion_timestamp.is_some() {
         return Err(WaitReason::Deleting);
     }
@@ -116,10 +122,7 @@ pub fn check_stored_plan(
         return Err(WaitReason::Suspended);
     }
     if run.destroy != found.spec.destroy {
-        return Err(WaitReason::SpecChanged {
-            planned: run.terraform.generation,
-            now: found.metadata.generation.unwrap_or_default(),
-        });
+        return Err(spec_changed(run, found));
     }
     let candidate = CandidatePlan {
         id: run.plan.as_ref().map_or("", |plan| plan.id.as_str()),
@@ -138,15 +141,10 @@ pub fn check_stored_plan(
 /// Checks that the generation is the one that the run was started for. Only the controller can tell whether an edit changed the
 /// inputs of the plan; if not, the next run applies it.
 fn check_generation(run: &TerraformRunSpec, found: &Terraform) -> Result<(), WaitReason> {
-    let (planned, now) = (
-        run.terraform.generation,
-        found.metadata.generation.unwrap_or_default(),
-    );
-    if planned == now {
-        Ok(())
-    } else {
-        Err(WaitReason::SpecChanged { planned, now })
+    if run.terraform.generation == found.metadata.generation.unwrap_or_default() {
+        return Ok(());
     }
+    Err(spec_changed(run, found))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TerraformRunStatus;
 use crate::interval::Interval;
-use crate::serialization::{is_false, is_zero};
+use crate::serialization::{api_enum, is_false, is_zero};
 
 /// The work of one run; immutable.
 #[expect(
@@ -70,35 +70,25 @@ pub struct TerraformRunSpec {
     pub trigger: Trigger,
 }
 
-/// The action of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum Action {
-    /// Creates a plan and stores it.
-    Plan,
-    /// Applies a stored plan.
-    Apply,
-    /// Creates a plan, stores it, and applies it if the policy allows.
-    PlanAndApply,
-    /// Releases a state lock by force.
-    Unlock,
-    /// Opens a break-the-glass session in the working directory.
-    BreakTheGlass,
+api_enum! {
+    /// The action of a run.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(inline)]
+    Action {
+        /// Creates a plan and stores it.
+        Plan = "Plan",
+        /// Applies a stored plan.
+        Apply = "Apply",
+        /// Creates a plan, stores it, and applies it if the policy allows.
+        PlanAndApply = "PlanAndApply",
+        /// Releases a state lock by force.
+        Unlock = "Unlock",
+        /// Opens a break-the-glass session in the working directory.
+        BreakTheGlass = "BreakTheGlass",
+    }
 }
 
 impl Action {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Plan => "Plan",
-            Self::Apply => "Apply",
-            Self::PlanAndApply => "PlanAndApply",
-            Self::Unlock => "Unlock",
-            Self::BreakTheGlass => "BreakTheGlass",
-        }
-    }
-
     /// Returns whether the run may change resources.
     #[must_use]
     pub const fn applies(self) -> bool {
@@ -106,45 +96,29 @@ impl Action {
     }
 }
 
-/// Why a run was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum Trigger {
-    /// The source has a new revision that the stack reads.
-    Revision,
-    /// The Terraform object or one of its inputs changed.
-    Spec,
-    /// The interval elapsed: drift detection.
-    Interval,
-    /// Drift was detected.
-    Drift,
-    /// A plan was approved.
-    Approval,
-    /// A reconciliation was requested.
-    Request,
-    /// The Terraform object is being deleted.
-    Deletion,
-    /// The previous run failed.
-    Retry,
-    /// The outputs Secret was deleted.
-    Repair,
-}
-
-impl Trigger {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Revision => "Revision",
-            Self::Spec => "Spec",
-            Self::Interval => "Interval",
-            Self::Drift => "Drift",
-            Self::Approval => "Approval",
-            Self::Request => "Request",
-            Self::Deletion => "Deletion",
-            Self::Retry => "Retry",
-            Self::Repair => "Repair",
-        }
+api_enum! {
+    /// Why a run was started.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(inline)]
+    Trigger {
+        /// The source has a new revision that the stack reads.
+        Revision = "Revision",
+        /// The Terraform object or one of its inputs changed.
+        Spec = "Spec",
+        /// The interval elapsed: drift detection.
+        Interval = "Interval",
+        /// Drift was detected.
+        Drift = "Drift",
+        /// A plan was approved.
+        Approval = "Approval",
+        /// A reconciliation was requested.
+        Request = "Request",
+        /// The Terraform object is being deleted.
+        Deletion = "Deletion",
+        /// The previous run failed.
+        Retry = "Retry",
+        /// The outputs Secret was deleted.
+        Repair = "Repair",
     }
 }
 

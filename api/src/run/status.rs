@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PlanEffects;
-use crate::serialization::{is_false, is_zero};
+use crate::serialization::{api_enum, is_false, is_zero};
 use crate::terraform::ResourceInventory;
 
 /// Limits of a run's status, which keep the object small enough to be stored.
@@ -164,37 +164,39 @@ pub struct ModuleReads {
     pub whole_artifact: bool,
 }
 
-/// How far a run is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum Phase {
-    /// No runner has claimed the run.
-    #[default]
-    Pending,
-    /// A runner has claimed the run.
-    Claimed,
-    /// The runner fetches the artifact and writes the inputs.
-    Preparing,
-    /// The CLI runs init.
-    Initializing,
-    /// The CLI runs plan.
-    Planning,
-    /// The CLI runs apply.
-    Applying,
-    /// The runner writes the outputs.
-    WritingOutputs,
-    /// The runner executes the health checks.
-    CheckingHealth,
-    /// A break-the-glass session is open.
-    BreakingTheGlass,
-    /// The run succeeded.
-    Succeeded,
-    /// The run failed.
-    Failed,
-    /// The inputs changed before the run began.
-    Superseded,
-    /// The runner disappeared without a report.
-    Lost,
+api_enum! {
+    /// How far a run is.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(inline)]
+    Phase {
+        /// No runner has claimed the run.
+        #[default]
+        Pending = "Pending",
+        /// A runner has claimed the run.
+        Claimed = "Claimed",
+        /// The runner fetches the artifact and writes the inputs.
+        Preparing = "Preparing",
+        /// The CLI runs init.
+        Initializing = "Initializing",
+        /// The CLI runs plan.
+        Planning = "Planning",
+        /// The CLI runs apply.
+        Applying = "Applying",
+        /// The runner writes the outputs.
+        WritingOutputs = "WritingOutputs",
+        /// The runner executes the health checks.
+        CheckingHealth = "CheckingHealth",
+        /// A break-the-glass session is open.
+        BreakingTheGlass = "BreakingTheGlass",
+        /// The run succeeded.
+        Succeeded = "Succeeded",
+        /// The run failed.
+        Failed = "Failed",
+        /// The inputs changed before the run began.
+        Superseded = "Superseded",
+        /// The runner disappeared without a report.
+        Lost = "Lost",
+    }
 }
 
 impl Phase {
@@ -205,26 +207,6 @@ impl Phase {
             self,
             Self::Succeeded | Self::Failed | Self::Superseded | Self::Lost
         )
-    }
-
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Claimed => "Claimed",
-            Self::Preparing => "Preparing",
-            Self::Initializing => "Initializing",
-            Self::Planning => "Planning",
-            Self::Applying => "Applying",
-            Self::WritingOutputs => "WritingOutputs",
-            Self::CheckingHealth => "CheckingHealth",
-            Self::BreakingTheGlass => "BreakingTheGlass",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Superseded => "Superseded",
-            Self::Lost => "Lost",
-        }
     }
 }
 
@@ -314,24 +296,13 @@ impl ChangeSummary {
     /// Formats the printer column: `+2 ~1 -0`, with `>n` for imports and `=n` for moves if there are any.
     #[must_use]
     pub fn short(&self) -> String {
-        let Self {
-            add,
-            change,
-            destroy,
-            import,
-            moved,
-        } = self;
-        let imports = if *import == 0 {
-            String::new()
-        } else {
-            format!(" >{import}")
-        };
-        let moves = if *moved == 0 {
-            String::new()
-        } else {
-            format!(" ={moved}")
-        };
-        format!("+{add} ~{change} -{destroy}{imports}{moves}")
+        let mut text = format!("+{} ~{} -{}", self.add, self.change, self.destroy);
+        for (sign, count) in [('>', self.import), ('=', self.moved)] {
+            if count != 0 {
+                text += &format!(" {sign}{count}");
+            }
+        }
+        text
     }
 }
 

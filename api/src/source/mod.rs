@@ -1,16 +1,20 @@
 //! The API group `source.toolkit.fluxcd.io`: spec and status of a Git repository, and the artifact that consumers read. The
 //! schema is Flux's; Sluice's additions are marked.
 
-mod artifact;
 mod git_repository;
 
-pub use artifact::Artifact;
+use std::collections::BTreeMap;
+
 pub use git_repository::{
     GitInclude, GitReference, GitRepository, GitRepositorySpec, GitRepositoryStatus, GitVerification,
     Provider, VerificationMode,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::digest::{Digest, DigestError};
+use crate::revision::Revision;
 
 /// The API group of all source kinds.
 pub const GROUP: &str = "source.toolkit.fluxcd.io";
@@ -24,4 +28,43 @@ pub const FINALIZER: &str = "finalizers.fluxcd.io";
 pub struct LocalReference {
     /// Name of the object.
     pub name: String,
+}
+
+/// The output of a source: a `tar.gz` with a digest, served by the source controller over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    /// Digest of the compressed file, as `<algorithm>:<hex>`.
+    #[schemars(extend("pattern" = r"^[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[a-zA-Z0-9=_-]+$"))]
+    pub digest: String,
+    /// Time when the artifact was created.
+    pub last_update_time: Time,
+    /// Annotations that depend on the kind of source; unset for Git.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Path of the file below the storage root.
+    pub path: String,
+    /// The revision of the source, e.g. `main@sha1:<commit>`.
+    pub revision: String,
+    /// Size of the compressed file in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<i64>,
+    /// URL of the file.
+    pub url: String,
+}
+
+impl Artifact {
+    /// Parses the digest.
+    ///
+    /// # Errors
+    /// The text is not a digest or has an unknown algorithm.
+    pub fn checksum(&self) -> Result<Digest, DigestError> {
+        self.digest.parse()
+    }
+
+    /// Parses the revision; converts legacy forms.
+    #[must_use]
+    pub fn parsed_revision(&self) -> Revision {
+        Revision::parse(&self.revision)
+    }
 }

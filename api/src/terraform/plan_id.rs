@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::serialization::text_conversions;
+
 /// Number of hex digits of an effect digest.
 const DIGITS: usize = 40;
 
@@ -47,19 +49,7 @@ impl FromStr for EffectDigest {
     }
 }
 
-impl TryFrom<String> for EffectDigest {
-    type Error = PlanIdError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<EffectDigest> for String {
-    fn from(digest: EffectDigest) -> Self {
-        digest.0
-    }
-}
+text_conversions!(EffectDigest, PlanIdError);
 
 /// A text is not a valid [`PlanId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,19 +114,7 @@ impl FromStr for PlanId {
     }
 }
 
-impl TryFrom<String> for PlanId {
-    type Error = PlanIdError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<PlanId> for String {
-    fn from(id: PlanId) -> Self {
-        id.to_string()
-    }
-}
+text_conversions!(PlanId, PlanIdError);
 
 /// The front part, formed as tofu-controller forms its ids, from new and legacy revisions alike.
 fn front(revision: &str) -> String {

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TerraformSpec;
+use crate::serialization::api_enum;
 
 /// What `approvePlan: auto` may apply without an approval. If any part of a plan is held, the whole plan needs an approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,27 +41,17 @@ pub enum ChangeKind {
     Delete,
 }
 
-/// What happens to resources and state when the object is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum DeletionPolicy {
-    /// The resources are destroyed first, as with destroyResourcesOnDeletion.
-    Destroy,
-    /// The resources stay; the state that Sluice's backend keeps is deleted.
-    Orphan,
-    /// The resources and the state stay.
-    Retain,
-}
-
-impl DeletionPolicy {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Destroy => "Destroy",
-            Self::Orphan => "Orphan",
-            Self::Retain => "Retain",
-        }
+api_enum! {
+    /// What happens to resources and state when the object is deleted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(inline)]
+    DeletionPolicy {
+        /// The resources are destroyed first, as with destroyResourcesOnDeletion.
+        Destroy = "Destroy",
+        /// The resources stay; the state that Sluice's backend keeps is deleted.
+        Orphan = "Orphan",
+        /// The resources and the state stay.
+        Retain = "Retain",
     }
 }
 
@@ -130,25 +121,16 @@ pub struct ToolSelection {
     pub version: String,
 }
 
-/// The supported CLIs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum ToolName {
-    /// OpenTofu.
-    Tofu,
-    /// Terraform.
-    Terraform,
-}
-
-impl ToolName {
-    /// Returns the file name of the CLI.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tofu => "tofu",
-            Self::Terraform => "terraform",
-        }
+api_enum! {
+    /// The supported CLIs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    #[schemars(inline)]
+    ToolName {
+        /// OpenTofu.
+        Tofu = "tofu",
+        /// Terraform.
+        Terraform = "terraform",
     }
 }
 

@@ -4,107 +4,90 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::serialization::api_enum;
+
 /// A text is not a known [`Reason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown reason")]
 pub struct UnknownReason;
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])+ $variant:ident = $text:literal,)+) => {
-        /// A reason of a run, a condition or an event of a Terraform object.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Reason {
-            $($(#[$doc])+ $variant,)+
-        }
-
-        impl Reason {
-            /// All reasons.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// Returns the value in the API.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// A reference is not allowed.
-    AccessDenied = "AccessDenied",
-    /// The source has no usable artifact.
-    ArtifactFailed = "ArtifactFailed",
-    /// A break-the-glass session is open.
-    BreakTheGlass = "BreakTheGlass",
-    /// A break-the-glass session ended.
-    BreakTheGlassEnded = "BreakTheGlassEnded",
-    /// The plan of a drift detection has changes.
-    DriftDetected = "DriftDetected",
-    /// The plan of a drift detection failed.
-    DriftDetectionFailed = "DriftDetectionFailed",
-    /// A state lock was released.
-    ForceUnlock = "ForceUnlock",
-    /// A health check failed.
-    HealthChecksFailed = "HealthChecksFailed",
-    /// All health checks passed.
-    HealthChecksSucceed = "HealthChecksSucceed",
-    /// The inputs changed before the run began.
-    InputsChanged = "InputsChanged",
-    /// The outputs could not be written to their Secret.
-    OutputsWritingFailed = "OutputsWritingFailed",
-    /// The key that encrypts plans could not be read.
-    PlanEncryptionFailed = "PlanEncryptionFailed",
-    /// The stored plan no longer matches the state or the spec.
-    PlanStale = "PlanStale",
-    /// A webhook rejected the plan.
-    PostPlanningWebhookFailed = "PostPlanningWebhookFailed",
-    /// `spec.remediation.retries` is used up.
-    RetryLimitReached = "RetryLimitReached",
-    /// A run failed without a reason of its own.
-    RunFailed = "RunFailed",
-    /// The runner disappeared without a report.
-    RunLost = "RunLost",
-    /// The CLI could not select the workspace.
-    SelectWorkspaceFailed = "SelectWorkspaceFailed",
-    /// The inputs changed before the runner began.
-    Superseded = "Superseded",
-    /// An apply failed.
-    TfExecApplyFailed = "TFExecApplyFailed",
-    /// An apply of a destroy plan failed.
-    TfExecDestroyFailed = "TFExecDestroyFailed",
-    /// Initialization failed.
-    TfExecInitFailed = "TFExecInitFailed",
-    /// The run could not be prepared.
-    TfExecNewFailed = "TFExecNewFailed",
-    /// The outputs could not be read.
-    TfExecOutputFailed = "TFExecOutputFailed",
-    /// A plan failed.
-    TfExecPlanFailed = "TFExecPlanFailed",
-    /// A template could not be rendered.
-    TemplateGenerationFailed = "TemplateGenerationFailed",
-    /// The last apply failed.
-    TerraformAppliedFail = "TerraformAppliedFail",
-    /// The last apply succeeded.
-    TerraformAppliedSucceed = "TerraformAppliedSucceed",
-    /// The last destroy succeeded.
-    TerraformDestroySucceed = "TerraformDestroySucceed",
-    /// The state has outputs.
-    TerraformOutputsAvailable = "TerraformOutputsAvailable",
-    /// The outputs were written to their Secret.
-    TerraformOutputsWritten = "TerraformOutputsWritten",
-    /// A new plan replaced the pending one.
-    TerraformPlanReplaced = "TerraformPlanReplaced",
-    /// A plan was created.
-    TerraformPlanSucceed = "TerraformPlanSucceed",
-    /// The plan has no changes.
-    TerraformPlannedNoChanges = "TerraformPlannedNoChanges",
-    /// The plan has changes.
-    TerraformPlannedWithChanges = "TerraformPlannedWithChanges",
-    /// The variables could not be resolved.
-    VarsGenerationFailed = "VarsGenerationFailed",
+api_enum! {
+    /// A reason of a run, a condition or an event of a Terraform object.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    Reason {
+        /// A reference is not allowed.
+        AccessDenied = "AccessDenied",
+        /// The source has no usable artifact.
+        ArtifactFailed = "ArtifactFailed",
+        /// A break-the-glass session is open.
+        BreakTheGlass = "BreakTheGlass",
+        /// A break-the-glass session ended.
+        BreakTheGlassEnded = "BreakTheGlassEnded",
+        /// The plan of a drift detection has changes.
+        DriftDetected = "DriftDetected",
+        /// The plan of a drift detection failed.
+        DriftDetectionFailed = "DriftDetectionFailed",
+        /// A state lock was released.
+        ForceUnlock = "ForceUnlock",
+        /// A health check failed.
+        HealthChecksFailed = "HealthChecksFailed",
+        /// All health checks passed.
+        HealthChecksSucceed = "HealthChecksSucceed",
+        /// The inputs changed before the run began.
+        InputsChanged = "InputsChanged",
+        /// The outputs could not be written to their Secret.
+        OutputsWritingFailed = "OutputsWritingFailed",
+        /// The key that encrypts plans could not be read.
+        PlanEncryptionFailed = "PlanEncryptionFailed",
+        /// The stored plan no longer matches the state or the spec.
+        PlanStale = "PlanStale",
+        /// A webhook rejected the plan.
+        PostPlanningWebhookFailed = "PostPlanningWebhookFailed",
+        /// `spec.remediation.retries` is used up.
+        RetryLimitReached = "RetryLimitReached",
+        /// A run failed without a reason of its own.
+        RunFailed = "RunFailed",
+        /// The runner disappeared without a report.
+        RunLost = "RunLost",
+        /// The CLI could not select the workspace.
+        SelectWorkspaceFailed = "SelectWorkspaceFailed",
+        /// The inputs changed before the runner began.
+        Superseded = "Superseded",
+        /// An apply failed.
+        TfExecApplyFailed = "TFExecApplyFailed",
+        /// An apply of a destroy plan failed.
+        TfExecDestroyFailed = "TFExecDestroyFailed",
+        /// Initialization failed.
+        TfExecInitFailed = "TFExecInitFailed",
+        /// The run could not be prepared.
+        TfExecNewFailed = "TFExecNewFailed",
+        /// The outputs could not be read.
+        TfExecOutputFailed = "TFExecOutputFailed",
+        /// A plan failed.
+        TfExecPlanFailed = "TFExecPlanFailed",
+        /// A template could not be rendered.
+        TemplateGenerationFailed = "TemplateGenerationFailed",
+        /// The last apply failed.
+        TerraformAppliedFail = "TerraformAppliedFail",
+        /// The last apply succeeded.
+        TerraformAppliedSucceed = "TerraformAppliedSucceed",
+        /// The last destroy succeeded.
+        TerraformDestroySucceed = "TerraformDestroySucceed",
+        /// The state has outputs.
+        TerraformOutputsAvailable = "TerraformOutputsAvailable",
+        /// The outputs were written to their Secret.
+        TerraformOutputsWritten = "TerraformOutputsWritten",
+        /// A new plan replaced the pending one.
+        TerraformPlanReplaced = "TerraformPlanReplaced",
+        /// A plan was created.
+        TerraformPlanSucceed = "TerraformPlanSucceed",
+        /// The plan has no changes.
+        TerraformPlannedNoChanges = "TerraformPlannedNoChanges",
+        /// The plan has changes.
+        TerraformPlannedWithChanges = "TerraformPlannedWithChanges",
+        /// The variables could not be resolved.
+        VarsGenerationFailed = "VarsGenerationFailed",
+    }
 }
 
 impl fmt::Display for Reason {

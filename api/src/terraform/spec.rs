@@ -10,7 +10,7 @@ use super::{
     StateOptions, TerraformStatus, ToolSelection, Variable, VariablesSource, Webhook,
 };
 use crate::interval::Interval;
-use crate::serialization::{any_json, is_false, yes};
+use crate::serialization::{any_json, api_enum, is_false, yes};
 
 /// The desired state of a stack: its source, its inputs, and the handling of its plans.
 #[expect(clippy::struct_excessive_bools, reason = "the fields are the API's")]
@@ -234,27 +234,17 @@ pub enum RetryStrategy {
     ExponentialBackoff,
 }
 
-/// The kinds of source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum SourceKind {
-    /// A Git repository.
-    GitRepository,
-    /// A bucket of an object store.
-    Bucket,
-    /// An OCI repository.
-    OCIRepository,
-}
-
-impl SourceKind {
-    /// Returns the name of the kind.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::GitRepository => "GitRepository",
-            Self::Bucket => "Bucket",
-            Self::OCIRepository => "OCIRepository",
-        }
+api_enum! {
+    /// The kinds of source.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(inline)]
+    SourceKind {
+        /// A Git repository.
+        GitRepository = "GitRepository",
+        /// A bucket of an object store.
+        Bucket = "Bucket",
+        /// An OCI repository.
+        OCIRepository = "OCIRepository",
     }
 }
 

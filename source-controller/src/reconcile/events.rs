@@ -1,7 +1,7 @@
 //! Computes the events of a reconciliation. Pure: `reconciliation::finish` records them.
 
 use sluice_api::annotation::{EVENT_DIGEST, EVENT_FILES, EVENT_REVISION, event_key};
-use sluice_api::condition::{ConditionType as _, SourceCondition as Kind};
+use sluice_api::condition::{SourceCondition as Kind, find};
 use sluice_api::source::{Artifact, GROUP, GitRepository, GitRepositoryStatus};
 use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
@@ -64,11 +64,9 @@ fn verified_event(before: &GitRepository, outcome: &Outcome) -> Option<Event> {
         return None;
     };
     let status = before.status.as_ref();
-    let existing = status.and_then(|status| {
-        let mut conditions = status.conditions.iter();
-        conditions
-            .find(|existing| existing.type_ == Kind::SourceVerified.as_str() && existing.status == "True")
-    });
+    let existing = status
+        .and_then(|status| find(&status.conditions, Kind::SourceVerified))
+        .filter(|existing| existing.status == "True");
     let is_new = existing.is_none_or(|existing| existing.message != verified.message);
     is_new.then(|| Event::cluster_only("Succeeded", &verified.message))
 }
