@@ -40,21 +40,12 @@ impl CacheMetrics {
     pub(super) fn new(metrics: &Metrics) -> Self {
         let series = Self::default();
         // The encoder appends `_total` to counters.
-        metrics.register(
-            "gotk_token_cache_events",
-            "Tokens found in the cache, or not, by object",
-            series.events.clone(),
-        );
-        metrics.register(
-            "gotk_token_cache_requests",
-            "Requests to the token cache by outcome",
-            series.requests.clone(),
-        );
-        metrics.register(
-            "gotk_token_cache_evictions",
-            "Tokens that made room for others",
-            series.evictions.clone(),
-        );
+        let help = "Tokens found in the cache, or not, by object";
+        metrics.register("gotk_token_cache_events", help, series.events.clone());
+        let help = "Requests to the token cache by outcome";
+        metrics.register("gotk_token_cache_requests", help, series.requests.clone());
+        let help = "Tokens that made room for others";
+        metrics.register("gotk_token_cache_evictions", help, series.evictions.clone());
         metrics.register(
             "gotk_token_cached_items",
             "Tokens in the cache",

@@ -59,10 +59,7 @@ pub struct TokenSettings {
 
 /// Provider tokens: the cache and the token exchange.
 pub struct Tokens {
-    client: Client,
-    clock: Arc<dyn Clock>,
-    environment: Environment,
-    policy: IdentityPolicy,
+    settings: TokenSettings,
     /// Pool for local endpoints, without a proxy.
     local_pool: Pool,
     cache: Cache<Token>,
@@ -124,27 +121,18 @@ impl Tokens {
     /// # Errors
     /// TLS cannot be initialised.
     pub fn new(settings: TokenSettings, metrics: &Metrics) -> Result<Self, TlsError> {
-        let TokenSettings {
-            client,
-            clock,
-            environment,
-            policy,
-            cache,
-        } = settings;
+        let clock = Arc::clone(&settings.clock);
         Ok(Self {
             local_pool: http::client(&http::Settings::default())?,
-            cache: Cache::new(cache, Arc::clone(&clock), CacheMetrics::new(metrics)),
-            client,
-            clock,
-            environment,
-            policy,
+            cache: Cache::new(settings.cache, clock, CacheMetrics::new(metrics)),
+            settings,
         })
     }
 
     /// Returns the policy set by flags.
     #[must_use]
     pub const fn policy(&self) -> &IdentityPolicy {
-        &self.policy
+        &self.settings.policy
     }
 
     /// Returns the credentials of an identity for a remote, on behalf of `object`.
@@ -167,12 +155,10 @@ impl Tokens {
     /// Ignores static credentials and tokens that were renewed meanwhile.
     pub fn invalidate(&self, credentials: &Credentials) {
         if let Credentials::WorkloadIdentity {
-            identity: who,
-            version: loan,
-            ..
+            identity, version, ..
         } = credentials
         {
-            self.cache.remove(*who, *loan);
+            self.cache.remove(*identity, *version);
         }
     }
 
@@ -190,25 +176,18 @@ impl Tokens {
         let context = ExchangeContext {
             pool,
             local_pool: self.local_pool.clone(),
-            kube: self.client.clone(),
-            now: self.clock.now(),
+            kube: self.settings.client.clone(),
+            now: self.settings.clock.now(),
         };
-        let PreparedExchange {
-            fingerprint,
-            repository,
-            exchange,
-        } = self.prepare(identity, context).await?;
-        let issued = self
-            .cache
-            .get(fingerprint, object, || {
-                Box::pin(async move {
-                    tokio::time::timeout(limit, exchange)
-                        .await
-                        .map_err(|_| TokenError::TimedOut(limit))?
-                })
-            })
-            .await?;
-        let credentials = issued.token.to_credentials(repository.as_ref(), self.clock.now());
+        let prepared = self.prepare(identity, context).await?;
+        let (fingerprint, exchange) = (prepared.fingerprint, prepared.exchange);
+        let exchange = async move {
+            let result = tokio::time::timeout(limit, exchange).await;
+            result.map_err(|_| TokenError::TimedOut(limit))?
+        };
+        let issued = self.cache.get(fingerprint, object, || Box::pin(exchange)).await?;
+        let repository = prepared.repository.as_ref();
+        let credentials = issued.token.to_credentials(repository, self.settings.clock.now());
         Ok(Credentials::WorkloadIdentity {
             identity: fingerprint,
             version: issued.number,
@@ -221,7 +200,9 @@ impl Tokens {
         identity: ProviderIdentity,
         context: ExchangeContext,
     ) -> Result<PreparedExchange, TokenError> {
-        let environment = &self.environment;
+        let TokenSettings {
+            client, environment, ..
+        } = &self.settings;
         Ok(match identity {
             ProviderIdentity::Github(app) => PreparedExchange {
                 fingerprint: app.fingerprint(),
@@ -235,7 +216,7 @@ impl Tokens {
                 let azure = match account {
                     None => Azure::from_environment(environment)?,
                     Some(account) => {
-                        let annotations = account.annotations(&self.client).await?;
+                        let annotations = account.annotations(client).await?;
                         Azure::from_account(environment, account, &annotations)?
                     }
                 };
@@ -250,7 +231,7 @@ impl Tokens {
                 let aws = match account {
                     None => Aws::from_environment(environment, region)?,
                     Some(account) => {
-                        let annotations = account.annotations(&self.client).await?;
+                        let annotations = account.annotations(client).await?;
                         Aws::from_account(environment, account, &annotations, region)?
                     }
                 };

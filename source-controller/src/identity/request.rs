@@ -167,7 +167,7 @@ impl ProviderRequest {
     /// Sends the request and requires a success status.
     ///
     /// # Errors
-    /// As [`ProviderRequest::send`], or the status is not a success.
+    /// As [`ProviderRequest::send_any_status`], or the status is not a success.
     pub(super) async fn send(self, pool: &Pool) -> Result<Response, TokenError> {
         let (response, secrets) = self.send_any_status(pool).await?;
         if response.status.is_success() {

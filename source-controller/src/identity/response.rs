@@ -100,11 +100,8 @@ pub fn entra_token(body: &[u8], now: Timestamp) -> Result<AccessToken, ResponseE
         #[serde(default)]
         expires_in: Value,
     }
-    let Body {
-        access_token,
-        expires_in,
-    } = json(body)?;
-    let seconds = match &expires_in {
+    let body: Body = json(body)?;
+    let seconds = match &body.expires_in {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => text.trim().parse().ok(),
         _ => return Err(ResponseError::Missing("expires_in")),
@@ -113,7 +110,7 @@ pub fn entra_token(body: &[u8], now: Timestamp) -> Result<AccessToken, ResponseE
         .and_then(|seconds| now.checked_add(SignedDuration::from_secs(seconds)).ok())
         .ok_or(ResponseError::Malformed("expires_in"))?;
     Ok(AccessToken {
-        token: header_value(access_token, "access_token")?,
+        token: header_value(body.access_token, "access_token")?,
         expires,
     })
 }

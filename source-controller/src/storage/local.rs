@@ -1,6 +1,6 @@
 //! Stores artifacts in a local directory with Flux's layout, so that existing volumes can be reused.
 
-use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::fs::{self, DirBuilder, DirEntry, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -47,17 +47,13 @@ impl LocalDirectory {
         address: impl Into<AdvertisedAddress>,
     ) -> Result<Self, StorageError> {
         let root = root.into();
-        let found = fs::metadata(&root).and_then(|found| {
-            if found.is_dir() {
-                Ok(())
-            } else {
-                Err(io::Error::from(ErrorKind::NotADirectory))
-            }
+        let found = fs::metadata(&root).and_then(|found| match found.is_dir() {
+            true => Ok(()),
+            false => Err(io::Error::from(ErrorKind::NotADirectory)),
         });
-        found.map_err(|source| StorageError::Root {
-            path: root.clone(),
-            source,
-        })?;
+        if let Err(source) = found {
+            return Err(StorageError::Root { path: root, source });
+        }
         Ok(Self {
             root,
             address: address.into(),
@@ -99,17 +95,8 @@ impl LocalDirectory {
     /// Returns every file of an object.
     fn files(&self, directory: &ObjectDirectory) -> Result<Vec<(PathBuf, Metadata)>, StorageError> {
         let absolute = self.root.join(directory.relative());
-        let failed = |source| StorageError::Read {
-            path: absolute.clone(),
-            source,
-        };
-        let entries = match fs::read_dir(&absolute) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
-        };
         let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
+        for entry in entries(&absolute)? {
             // The file was removed concurrently.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_file() {
@@ -140,10 +127,7 @@ impl LocalDirectory {
 
     /// Removes an artifact and its lock.
     fn remove_artifact(&self, path: &Path) -> Result<(), StorageError> {
-        fs::remove_file(path).map_err(|source| StorageError::Remove {
-            path: path.to_owned(),
-            source,
-        })?;
+        fs::remove_file(path).map_err(StorageError::remove(path))?;
         self.digests.remove(path);
         checkpoint("removed");
         let mut lock = path.as_os_str().to_owned();
@@ -170,7 +154,7 @@ impl LocalDirectory {
             }
             let free = open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
             if free {
-                fs::remove_file(&path).map_err(|source| StorageError::Remove { path, source })?;
+                fs::remove_file(&path).map_err(StorageError::remove(&path))?;
             }
         }
         Ok(())
@@ -235,10 +219,7 @@ impl Storage for LocalDirectory {
 
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError> {
         let absolute = self.absolute(path);
-        let failed = |source| StorageError::Read {
-            path: absolute.clone(),
-            source,
-        };
+        let failed = StorageError::read(&absolute);
         let metadata = match fs::symlink_metadata(&absolute) {
             Ok(metadata) if metadata.is_file() => metadata,
             Ok(_) => return Ok(FileState::Missing),
@@ -266,20 +247,13 @@ impl Storage for LocalDirectory {
             }
         };
         self.digests.remove(&absolute);
-        fs::remove_file(&absolute).map_err(|source| StorageError::Remove {
-            path: absolute.clone(),
-            source,
-        })?;
+        fs::remove_file(&absolute).map_err(StorageError::remove(&absolute))?;
         Ok(FileState::Damaged(problem))
     }
 
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError> {
-        let failed = |source| StorageError::Read {
-            path: self.absolute(path),
-            source,
-        };
-        let file = open_below(&self.root, &path.relative()).map_err(failed)?;
-        Ok(Box::new(file))
+        let file = open_below(&self.root, &path.relative());
+        Ok(Box::new(file.map_err(StorageError::read(&self.absolute(path)))?))
     }
 
     /// Sets the file's modification time to the time of supersession: durable without a separate record, and compatible
@@ -342,10 +316,7 @@ impl Storage for LocalDirectory {
         match fs::remove_dir_all(&absolute) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(StorageError::Remove {
-                path: absolute,
-                source,
-            }),
+            Err(error) => Err(StorageError::remove(&absolute)(error)),
         }
     }
 
@@ -354,20 +325,21 @@ impl Storage for LocalDirectory {
     }
 }
 
+/// Lists a directory; empty if it does not exist.
+fn entries(path: &Path) -> Result<Vec<DirEntry>, StorageError> {
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries
+            .and_then(Iterator::collect)
+            .map_err(StorageError::read(path)),
+    }
+}
+
 /// Returns the names of subdirectories, without links; none if the directory does not exist.
 fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
-    let failed = |source| StorageError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed)?,
-    };
     let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_dir() {
+    for entry in entries(path)? {
+        if entry.file_type().map_err(StorageError::read(path))?.is_dir() {
             names.extend(entry.file_name().into_string());
         }
     }

@@ -11,7 +11,7 @@ mod local;
 mod path;
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use address::TOKEN_PARAMETER;
@@ -167,6 +167,22 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Returns the conversion of an error of reading `path`.
+    fn read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Returns the conversion of an error of removing `path`.
+    fn remove(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Remove {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// Returns whether the disk or its quota is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
