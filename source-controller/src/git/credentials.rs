@@ -121,10 +121,7 @@ impl Credentials {
             Self::Anonymous => hash.update(b"anonymous"),
             Self::Basic { username, password } => {
                 hash.update(b"basic");
-                for part in [username, password] {
-                    hash.update(part.len().to_be_bytes());
-                    hash.update(part);
-                }
+                hash_parts(&mut hash, [username, password]);
             }
             Self::Bearer(token) => {
                 hash.update(b"bearer");
@@ -153,6 +150,14 @@ impl Credentials {
         let mut value = HeaderValue::try_from(text).ok()?;
         value.set_sensitive(true);
         Some(value)
+    }
+}
+
+/// Adds parts to a digest, each after its length, so that different lists never collide.
+pub(crate) fn hash_parts<T: AsRef<[u8]>>(hash: &mut Sha256, parts: impl IntoIterator<Item = T>) {
+    for part in parts {
+        hash.update(part.as_ref().len().to_be_bytes());
+        hash.update(part);
     }
 }
 

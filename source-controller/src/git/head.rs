@@ -101,18 +101,10 @@ impl From<Head> for Candidates {
 
 /// Looks up the reference within the remote's timeout.
 pub(super) async fn candidates(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
-    let limit = remote.timeout;
-    tokio::time::timeout(limit, resolve_reference(remote, reference))
-        .await
-        .unwrap_or_else(|_| {
-            Err(FetchError::TimedOut {
-                host: remote.address.host(),
-                limit,
-            })
-        })
-        .inspect_err(|_| {
-            remote.transport.forget(remote);
-        })
+    let result = remote.within_timeout(resolve_reference(remote, reference)).await;
+    result.inspect_err(|_| {
+        remote.transport.forget(remote);
+    })
 }
 
 async fn resolve_reference(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {

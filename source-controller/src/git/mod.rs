@@ -27,6 +27,7 @@ mod transport;
 pub use address::{Address, AddressError};
 pub use checkout::{Blob, Checkout, DirectoryEntry, Selection};
 pub(crate) use checkout::{MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES};
+pub(crate) use credentials::hash_parts;
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, ServerMessage};
 pub use fetch::{fetch, fetch_partial};

@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 use sluice_runtime::http::Proxy;
 
 use super::address::Address;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, hash_parts};
+use super::error::FetchError;
 use super::tls::Tls;
 use super::transport::Transport;
 
@@ -43,6 +44,23 @@ pub struct Owner {
 }
 
 impl Remote {
+    /// Runs `work` within the timeout.
+    pub(super) async fn within_timeout<T>(
+        &self,
+        work: impl Future<Output = Result<T, FetchError>>,
+    ) -> Result<T, FetchError> {
+        let result = tokio::time::timeout(self.timeout, work).await;
+        result.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    /// Returns the error of an operation that exceeded the timeout.
+    pub(crate) fn timed_out(&self) -> FetchError {
+        FetchError::TimedOut {
+            host: self.address.host(),
+            limit: self.timeout,
+        }
+    }
+
     /// Whether there are credentials or a client certificate that only the server of the address may see.
     #[must_use]
     pub(crate) fn has_credentials(&self) -> bool {
@@ -66,9 +84,7 @@ impl Remote {
     #[must_use]
     pub(crate) fn mirror_route(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        let authorities = &self.tls.authorities;
-        hash.update(authorities.len().to_be_bytes());
-        hash.update(authorities);
+        hash_parts(&mut hash, [&self.tls.authorities]);
         if let Some(proxy) = &self.proxy {
             hash.update(proxy.to_string());
         }
@@ -104,15 +120,10 @@ impl Remote {
     #[must_use]
     pub(crate) fn route_digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        let authorities = &self.tls.authorities;
-        hash.update(authorities.len().to_be_bytes());
-        hash.update(authorities);
+        hash_parts(&mut hash, [&self.tls.authorities]);
         if let Some(proxy) = &self.proxy {
             let (name, password) = proxy.user().unwrap_or_default();
-            for part in [proxy.to_string().as_str(), name, password] {
-                hash.update(part.len().to_be_bytes());
-                hash.update(part);
-            }
+            hash_parts(&mut hash, [proxy.to_string().as_str(), name, password]);
         }
         hash.finalize().into()
     }

@@ -33,14 +33,8 @@ pub async fn resolve(
     if others.iter().all(|other| other.commit == last.commit) {
         return Ok(last);
     }
-    let limit = remote.timeout;
-    let result = tokio::time::timeout(limit, newest(mirror, remote, last, others, stop)).await;
-    result.unwrap_or_else(|_| {
-        Err(FetchError::TimedOut {
-            host: remote.address.host(),
-            limit,
-        })
-    })
+    let newest = newest(mirror, remote, last, others, stop);
+    remote.within_timeout(newest).await
 }
 
 /// Verifies with one small request that the server accepts the credentials.
@@ -48,14 +42,7 @@ pub async fn resolve(
 /// # Errors
 /// The remote is unreachable, breaks the protocol, or denies access.
 pub async fn verify_access(remote: &Remote) -> Result<(), FetchError> {
-    let limit = remote.timeout;
-    let result = tokio::time::timeout(limit, refs::find(remote, "HEAD")).await;
-    let result = result.unwrap_or_else(|_| {
-        Err(FetchError::TimedOut {
-            host: remote.address.host(),
-            limit,
-        })
-    });
+    let result = remote.within_timeout(refs::find(remote, "HEAD")).await;
     result.map(drop).inspect_err(|_| {
         remote.transport.forget(remote);
     })

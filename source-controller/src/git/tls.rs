@@ -6,6 +6,8 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 use sluice_runtime::http::Identity;
 
+use super::credentials::hash_parts;
+
 /// TLS settings of one remote. `Debug` shows no certificate and no key.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Tls {
@@ -44,10 +46,7 @@ impl Tls {
             return;
         };
         hash.update(b"certificate");
-        for part in [certificate, key] {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
+        hash_parts(hash, [certificate, key]);
     }
 }
 

@@ -57,12 +57,7 @@ impl SharedLookups {
                     }
                 }
                 Ok(Err(_)) => {}
-                Err(_) => {
-                    return Err(FetchError::TimedOut {
-                        host: remote.address.host(),
-                        limit: remote.timeout,
-                    });
-                }
+                Err(_) => return Err(remote.timed_out()),
             }
         }
         let (sender, receiver) = watch::channel(None);

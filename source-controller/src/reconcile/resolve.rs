@@ -16,7 +16,7 @@ use super::Context;
 use super::compose::Parts;
 use crate::git::{
     Address, AddressError, Credentials, CredentialsError, Owner, Proxy, ProxyError, RefFields, Reference,
-    Remote, Tls,
+    Remote, Tls, hash_parts,
 };
 use crate::identity::{ExchangeSettings, IdentityError, ProviderIdentity};
 
@@ -219,10 +219,7 @@ pub(super) async fn resolve(
 /// userinfo of the URL. Another Secret cannot have the same uid.
 fn principal(secret: &str, uid: &str, address: &Address) -> [u8; 32] {
     let mut hash = Sha256::new_with_prefix(b"secret");
-    for part in [secret, uid, address.username(), address.password()] {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part);
-    }
+    hash_parts(&mut hash, [secret, uid, address.username(), address.password()]);
     hash.finalize().into()
 }
 

@@ -49,29 +49,27 @@ impl HostThrottle {
     }
 
     /// Records a throttling response and adds its end time to the error.
-    pub(super) fn record(&self, remote: &Remote, error: FetchError, now: Timestamp) -> FetchError {
-        let FetchError::Throttled {
-            host, status, wait, ..
-        } = error
-        else {
-            return error;
-        };
-        // Rounded up to whole seconds, so that all waiting objects show the same message.
-        let until = now.checked_add(wait).unwrap_or(now);
-        let until = Timestamp::from_second(until.as_second() + 1).unwrap_or(until);
-        let scope = if status == 503 {
-            remote.route_digest()
-        } else {
-            remote.access_digest()
-        };
-        let mut hosts = lock(&self.hosts);
-        hosts.retain(|_, throttle| throttle.until > now);
-        hosts.insert((remote.address.host(), scope), Throttle { until, status });
-        FetchError::Throttled {
-            host,
-            status,
-            wait,
-            until: Some(until),
+    pub(super) fn record(&self, remote: &Remote, mut error: FetchError, now: Timestamp) -> FetchError {
+        if let FetchError::Throttled {
+            status, wait, until, ..
+        } = &mut error
+        {
+            // Rounded up to whole seconds, so that all waiting objects show the same message.
+            let end = now.checked_add(*wait).unwrap_or(now);
+            let end = Timestamp::from_second(end.as_second() + 1).unwrap_or(end);
+            let scope = match *status {
+                503 => remote.route_digest(),
+                _ => remote.access_digest(),
+            };
+            let mut hosts = lock(&self.hosts);
+            hosts.retain(|_, throttle| throttle.until > now);
+            let throttle = Throttle {
+                until: end,
+                status: *status,
+            };
+            hosts.insert((remote.address.host(), scope), throttle);
+            *until = Some(end);
         }
+        error
     }
 }

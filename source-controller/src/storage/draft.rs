@@ -8,9 +8,8 @@ use std::sync::Arc;
 use sluice_api::digest::Digest;
 use tempfile::NamedTempFile;
 
-use super::checkpoint::checkpoint;
 use super::digest_cache::DigestCache;
-use super::{Draft, StorageError};
+use super::{Draft, StorageError, checkpoint};
 
 /// A temporary file beside its target, with the lock of the artifact.
 pub(super) struct LocalDraft {

@@ -12,11 +12,10 @@ use rustix::fs::OFlags;
 use sluice_api::digest::Digest;
 
 use super::address::AdvertisedAddress;
-use super::checkpoint::checkpoint;
 use super::digest_cache::DigestCache;
 use super::draft::LocalDraft;
 use super::path::KIND;
-use super::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, open_below};
+use super::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, checkpoint, open_below};
 use crate::archive::{Algorithm, Hasher};
 
 const DIRECTORY_MODE: u32 = 0o700;
@@ -47,9 +46,9 @@ impl LocalDirectory {
         address: impl Into<AdvertisedAddress>,
     ) -> Result<Self, StorageError> {
         let root = root.into();
-        let found = fs::metadata(&root).and_then(|found| match found.is_dir() {
-            true => Ok(()),
-            false => Err(io::Error::from(ErrorKind::NotADirectory)),
+        let found = fs::metadata(&root).and_then(|found| {
+            let is_directory = found.is_dir().then_some(());
+            is_directory.ok_or_else(|| ErrorKind::NotADirectory.into())
         });
         if let Err(source) = found {
             return Err(StorageError::Root { path: root, source });
@@ -97,6 +96,7 @@ impl LocalDirectory {
         let absolute = self.root.join(directory.relative());
         let mut found = Vec::new();
         for entry in entries(&absolute)? {
+            let entry = entry?;
             // The file was removed concurrently.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_file() {
@@ -326,19 +326,20 @@ impl Storage for LocalDirectory {
 }
 
 /// Lists a directory; empty if it does not exist.
-fn entries(path: &Path) -> Result<Vec<DirEntry>, StorageError> {
-    match fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        entries => entries
-            .and_then(Iterator::collect)
-            .map_err(StorageError::read(path)),
-    }
+fn entries(path: &Path) -> Result<impl Iterator<Item = Result<DirEntry, StorageError>>, StorageError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        entries => Some(entries.map_err(StorageError::read(path))?),
+    };
+    let entries = entries.into_iter().flatten();
+    Ok(entries.map(|entry| entry.map_err(StorageError::read(path))))
 }
 
 /// Returns the names of subdirectories, without links; none if the directory does not exist.
 fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
     let mut names = Vec::new();
     for entry in entries(path)? {
+        let entry = entry?;
         if entry.file_type().map_err(StorageError::read(path))?.is_dir() {
             names.extend(entry.file_name().into_string());
         }

@@ -77,35 +77,24 @@ pub fn is_same_host(one: &Address, other: &Address) -> bool {
 /// none of them (credentials, certificates, authorities, proxy), only the userinfo of its own address.
 #[must_use]
 pub fn remote(parent: &Remote, address: Address) -> Remote {
-    let Remote {
-        transport,
-        address: own,
-        credentials,
-        tls,
-        proxy,
-        timeout,
-        limits,
-        owner,
-    } = parent.clone();
-    let (credentials, tls, proxy, owner) = if is_same_host(&own, &address) {
-        (credentials, tls, proxy, owner)
-    } else {
-        let credentials = Credentials::resolve(&address, None).unwrap_or_default();
-        let owner = Owner {
-            principal: None,
-            ..owner
+    if is_same_host(&parent.address, &address) {
+        return Remote {
+            address,
+            ..parent.clone()
         };
-        (credentials, Arc::default(), None, owner)
-    };
+    }
     Remote {
-        transport,
+        transport: parent.transport.clone(),
+        credentials: Credentials::resolve(&address, None).unwrap_or_default(),
         address,
-        credentials,
-        tls,
-        proxy,
-        timeout,
-        limits,
-        owner,
+        tls: Arc::default(),
+        proxy: None,
+        timeout: parent.timeout,
+        limits: parent.limits,
+        owner: Owner {
+            namespace: parent.owner.namespace.clone(),
+            principal: None,
+        },
     }
 }
 

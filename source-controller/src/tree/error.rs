@@ -43,6 +43,16 @@ pub enum TreeError {
     },
 }
 
+impl TreeError {
+    /// Returns the conversion of an error of reading `path` of the tree from disk.
+    pub(super) fn disk(path: &[u8]) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk {
+            path: lossy_path(path),
+            source,
+        }
+    }
+}
+
 impl Failure for TreeError {
     fn class(&self) -> Class {
         match self {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use super::error::{TreeError, lossy_path};
+use super::error::TreeError;
 use super::overlay::MountedOverlay;
 use super::sparse::{Coverage, Sparse};
 use super::{Kind, Module};
@@ -125,10 +125,7 @@ impl Layer {
                     .filter_map(|child| commit_item(module, path, sparse.as_ref(), child))
                     .collect())
             }
-            Self::Disk(path, mounted) => list_disk(path, mounted).map_err(|source| TreeError::Disk {
-                path: lossy_path(at),
-                source,
-            }),
+            Self::Disk(path, mounted) => list_disk(path, mounted).map_err(TreeError::disk(at)),
             Self::Parent(depth, mounted) => {
                 let Some(name) = mounted.target.get(*depth) else {
                     return Ok(Vec::new());
@@ -139,12 +136,8 @@ impl Layer {
                         certain: true,
                     }
                 } else {
-                    let found =
-                        disk_item(&mounted.overlay.path, mounted).map_err(|source| TreeError::Disk {
-                            path: lossy_path(&mounted.target.join(&b'/')),
-                            source,
-                        })?;
-                    match found {
+                    let target = mounted.target.join(&b'/');
+                    match disk_item(&mounted.overlay.path, mounted).map_err(TreeError::disk(&target))? {
                         Some(item) => item,
                         None => return Ok(Vec::new()),
                     }

@@ -60,11 +60,11 @@ impl Node {
             }) => {
                 let limit = self.limits.blob_bytes;
                 let mut bytes = Vec::new();
-                let file = File::open(path).map_err(|source| self.unreadable(source))?;
+                let file = File::open(path).map_err(TreeError::disk(&self.path))?;
                 // One byte over the limit proves that the file is too large, even if it has grown since the listing.
                 file.take(limit.saturating_add(1))
                     .read_to_end(&mut bytes)
-                    .map_err(|source| self.unreadable(source))?;
+                    .map_err(TreeError::disk(&self.path))?;
                 if bytes.len() as u64 > limit {
                     return Err(TreeError::TooLarge {
                         path: lossy_path(&self.path),
@@ -77,16 +77,9 @@ impl Node {
             }
             Some(Leaf::File { path, link: true, .. }) => {
                 use std::os::unix::ffi::OsStringExt as _;
-                let target = std::fs::read_link(path).map_err(|source| self.unreadable(source))?;
+                let target = std::fs::read_link(path).map_err(TreeError::disk(&self.path))?;
                 Ok(Content::File(target.into_os_string().into_vec()))
             }
-        }
-    }
-
-    fn unreadable(&self, source: std::io::Error) -> TreeError {
-        TreeError::Disk {
-            path: lossy_path(&self.path),
-            source,
         }
     }
 }

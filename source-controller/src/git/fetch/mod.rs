@@ -79,17 +79,9 @@ async fn with_timeout(
     let inner = stop.child_token();
     // Blocking work cannot be dropped: cancel it on every exit.
     let cancel_on_drop = inner.clone().drop_guard();
-    let limit = remote.timeout;
-    let result = until_stopped(tokio::time::timeout(limit, Box::pin(work(inner))), stop).await;
+    let result = until_stopped(remote.within_timeout(Box::pin(work(inner))), stop).await;
     drop(cancel_on_drop);
-    let result = match result {
-        Some(Ok(result)) => result,
-        Some(Err(_)) => Err(FetchError::TimedOut {
-            host: remote.address.host(),
-            limit,
-        }),
-        None => Err(FetchError::Stopped),
-    };
+    let result = result.unwrap_or(Err(FetchError::Stopped));
     result.inspect_err(|_| {
         remote.transport.forget(remote);
     })

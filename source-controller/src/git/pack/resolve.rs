@@ -135,9 +135,7 @@ impl<'a> Resolver<'a> {
         };
         let mut result = DeltaResult::new(self.limits.delta_bytes, cache_limit, Some(kind));
         self.apply(child, self.frames.len() - 1, &mut result)?;
-        let DeltaResult {
-            hash, size, content, ..
-        } = result;
+        let (hash, size, content) = (result.hash, result.size, result.content);
         let id = hash.ok_or(FormatError::Delta(at))?.finish(at)?;
         let limit = CHAIN_FACTOR.saturating_mul(self.limits.delta_bytes);
         let chain = self.frames.last().map_or(0, |frame| frame.chain) + size;
@@ -165,7 +163,7 @@ impl<'a> Resolver<'a> {
             content,
             children: self.table().children(entry),
         });
-        self.evict();
+        self.evict(self.frames.len().saturating_sub(1));
     }
 
     fn pop(&mut self) {
@@ -178,9 +176,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Evicts objects except the last one until the budget is met.
-    fn evict(&mut self) {
-        let before = self.frames.len().saturating_sub(1);
+    /// Evicts objects of the first frames until the budget is met.
+    fn evict(&mut self, before: usize) {
         for frame in self.frames.iter_mut().take(before) {
             if self.cached_bytes <= CACHE_BUDGET {
                 return;
@@ -217,14 +214,7 @@ impl<'a> Resolver<'a> {
         if let Some(frame) = self.frames.get_mut(number) {
             frame.content = Some(content);
         }
-        for frame in self.frames.iter_mut().take(number) {
-            if self.cached_bytes <= CACHE_BUDGET {
-                return;
-            }
-            if let Some(content) = frame.content.take() {
-                self.cached_bytes -= content.len() as u64;
-            }
-        }
+        self.evict(number);
     }
 
     fn at(&self, entry: u32) -> Result<u64, FormatError> {

@@ -5,7 +5,6 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 
-use super::super::protocol::pack::{self, HEADER_BYTES};
 use super::super::remote::{Limits, PACK_OBJECTS_FLAG};
 use super::delta::DeltaSizes;
 use super::entry::{EntryType, Header};
@@ -18,6 +17,9 @@ use super::{PackSource, check_stopped};
 
 /// Maximum encoded length of the two sizes at the start of a delta.
 const MAX_SIZES_BYTES: usize = 18;
+
+/// Length of the header of a pack in bytes.
+const HEADER_BYTES: usize = 12;
 
 /// A complete pack with its entries.
 pub(super) struct Scanned {
@@ -42,7 +44,7 @@ pub(super) fn scan(
     for byte_slot in &mut start {
         *byte_slot = stream.byte()?;
     }
-    let objects = pack::parse(&start).map_err(|_| FormatError::Header)?.objects;
+    let objects = object_count(&start)?;
     if objects > limits.pack_objects {
         return Err(PackError::TooLarge {
             limit: limits.pack_objects.into(),
@@ -70,6 +72,14 @@ pub(super) fn scan(
         checksum,
         budget,
     })
+}
+
+/// Parses the header of a pack, which contains the number of objects (`gitformat-pack`).
+fn object_count(header: &[u8; HEADER_BYTES]) -> Result<u32, FormatError> {
+    let [b'P', b'A', b'C', b'K', 0, 0, 0, 2 | 3, a, b, c, d] = *header else {
+        return Err(FormatError::Header);
+    };
+    Ok(u32::from_be_bytes([a, b, c, d]))
 }
 
 struct Scanner<'a> {
@@ -124,6 +134,32 @@ impl Scanner<'_> {
             Ok(Some((sizes, _))) if sizes.base.max(sizes.result) > limit => Err(delta_too_large(limit)),
             Ok(Some(_)) => Ok(()),
             Ok(None) | Err(_) => Err(FormatError::Delta(at).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_number_of_objects_is_read() {
+        assert_eq!(object_count(b"PACK\0\0\0\x02\0\0\x01\x02"), Ok(258));
+        for bad in [
+            b"PACK\0\0\0\x04\0\0\0\0",
+            b"PARK\0\0\0\x02\0\0\0\0",
+            b"\0\0\0\0\0\0\0\0\0\0\0\0",
+        ] {
+            assert_eq!(object_count(bad), Err(FormatError::Header));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_parsed_or_refused(bytes in any::<[u8; 12]>()) {
+            let _ = object_count(&bytes);
         }
     }
 }

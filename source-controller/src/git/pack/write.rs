@@ -20,12 +20,7 @@ const LARGE_OFFSET: u64 = 1 << 31;
 
 /// Installs the pack and then its index: a pack without an index is ignored. Returns their path without an extension.
 pub(super) fn persist(scanned: Scanned, packs: &Path) -> Result<PathBuf, PackError> {
-    let Scanned {
-        file,
-        mut table,
-        checksum,
-        ..
-    } = scanned;
+    let (file, mut table, checksum) = (scanned.file, scanned.table, scanned.checksum);
     table.entries.sort_unstable_by_key(|entry| entry.id);
     let duplicate = table.entries.windows(2).find_map(|pair| match pair {
         [one, other] if one.id == other.id => Some(one.id),

@@ -7,7 +7,6 @@
 pub mod advertisement;
 pub mod fetch;
 pub mod ls_refs;
-pub mod pack;
 pub mod packet;
 pub mod v0;
 

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::identity;
 use crate::git::address::Address;
-use crate::git::credentials::CredentialsError;
+use crate::git::credentials::{CredentialsError, hash_parts};
 
 /// The user that Git hosts expect.
 const DEFAULT_USER: &str = "git";
@@ -85,10 +85,7 @@ impl SshCredentials {
     pub(in crate::git) fn hash_into(&self, hash: &mut Sha256) {
         hash.update(b"ssh");
         let passphrase = self.passphrase.as_deref().unwrap_or_default();
-        for part in [&self.user, &self.identity, passphrase, &self.known_hosts] {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
+        hash_parts(hash, [&self.user, &self.identity, passphrase, &self.known_hosts]);
     }
 }
 

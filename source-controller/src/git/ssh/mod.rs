@@ -1,7 +1,6 @@
 //! Keys, known hosts and algorithms for ssh. Pure: no socket, no clock, no disk.
 
 pub mod algorithms;
-pub mod command;
 pub mod credentials;
 pub mod identity;
 pub mod known_hosts;

@@ -69,18 +69,10 @@ impl Transport {
     /// # Errors
     /// TLS cannot be initialized.
     pub fn new() -> Result<Self, TransportError> {
-        Self::with_algorithms(Algorithms::default())
+        Self::with_route(Route::Direct, Algorithms::default())
     }
 
-    /// Creates a pool with the ssh algorithms of the flags.
-    ///
-    /// # Errors
-    /// TLS cannot be initialized.
-    pub(crate) fn with_algorithms(algorithms: Algorithms) -> Result<Self, TransportError> {
-        Self::with_route(Route::Direct, algorithms)
-    }
-
-    /// Creates a pool with a route for objects without their own proxy.
+    /// Creates a pool with a route for objects without their own proxy, and the ssh algorithms of the flags.
     ///
     /// # Errors
     /// TLS cannot be initialized.

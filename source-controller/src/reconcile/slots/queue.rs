@@ -192,16 +192,11 @@ impl SlotQueue {
     }
 
     fn can_grant(&self, ticket: &Ticket) -> bool {
-        let Ticket {
-            lane,
-            namespace,
-            starts_reconciliation,
-            ..
-        } = ticket;
+        let (lane, namespace) = (&ticket.lane, &ticket.namespace);
         let limit = self.limits.limit(lane);
         let usage = self.lanes.get(lane);
         usage.is_none_or(|usage| usage.has_capacity(limit, namespace))
-            && (!starts_reconciliation
+            && (!ticket.starts_reconciliation
                 || !lane.is_host()
                 || self
                     .reconciliations

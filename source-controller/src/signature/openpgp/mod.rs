@@ -113,11 +113,7 @@ impl Candidate<'_> {
 
     /// Checks that key and signature are neither revoked nor expired now, whenever the signature was made.
     fn check_validity(&self, signature: &Signature, now: i64) -> Result<(), String> {
-        let Entity {
-            primary,
-            self_signature,
-            ..
-        } = self.entity;
+        let (primary, self_signature) = (&self.entity.primary, &self.entity.self_signature);
         let subkey = self.subkey;
         let binding = subkey.map(|subkey| &subkey.binding);
         let relevant = [

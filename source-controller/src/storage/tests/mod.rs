@@ -12,7 +12,7 @@ use sluice_api::digest::Digest;
 use super::{ArtifactPath, FileState, LocalDirectory, ObjectDirectory, Storage, StorageError};
 use crate::archive::{Algorithm, Hasher};
 
-mod crashes;
+pub(super) mod crashes;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

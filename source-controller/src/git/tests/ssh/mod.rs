@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use sluice_harness::git::Repository;
 use sluice_harness::ssh::{Key, SshServer};
+use sluice_runtime::http::Route;
 
 use super::super::ssh::Algorithms;
 use super::*;
@@ -82,7 +83,7 @@ impl Ssh {
 
     /// Looks up `main` on a new transport.
     async fn look_up_with(&self, algorithms: Algorithms, remote: Remote) -> Result<String, FetchError> {
-        let transport = Transport::with_algorithms(algorithms).unwrap();
+        let transport = Transport::with_route(Route::Direct, algorithms).unwrap();
         let remote = Remote { transport, ..remote };
         Ok(bounded(head(&remote, &main())).await?.commit.to_string())
     }

@@ -64,12 +64,8 @@ impl Connection {
         };
         let expected = secrets.known_hosts.expected(server);
         let config = config(algorithms, &secrets.known_hosts, server);
-        let broken = |error: &(dyn std::error::Error + 'static)| FetchError::Connection {
-            host: remote.address.host(),
-            why: chain(error),
-        };
         let socket = open_socket(remote, server.host, port).await?;
-        socket.set_nodelay(true).map_err(|error| broken(&error))?;
+        socket.set_nodelay(true).map_err(|error| broken(remote, &error))?;
         let (close, close_reason) = (CancellationToken::new(), CloseReason::default());
         let close_on_drop = close.clone().drop_guard();
         let handler = ClientHandler {
@@ -83,14 +79,10 @@ impl Connection {
         let mut handle = handle.map_err(|error| fetch_error(remote, error, &expected))?;
         let sha1 = algorithms.allows_sha1();
         let accepted = authenticate(&mut handle, credentials.user(), secrets.identity, sha1).await;
-        match accepted.map_err(|error| fetch_error(remote, ClientError::Ssh(error), &expected))? {
-            None => {}
-            Some(error) => {
-                return Err(FetchError::Handshake {
-                    url: remote.address.to_string(),
-                    source: error,
-                });
-            }
+        let accepted = accepted.map_err(|error| fetch_error(remote, ClientError::Ssh(error), &expected));
+        if let Some(source) = accepted? {
+            let url = remote.address.to_string();
+            return Err(FetchError::Handshake { url, source });
         }
         Ok(Self {
             handle,
@@ -191,13 +183,9 @@ fn config(algorithms: &Algorithms, known_hosts: &KnownHosts, server: Server<'_>)
 
 /// Connects directly, or through the SOCKS proxy of the object or the environment.
 async fn open_socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream, FetchError> {
-    let broken = |error: &(dyn std::error::Error + 'static)| FetchError::Connection {
-        host: remote.address.host(),
-        why: chain(error),
-    };
     let Some(proxy) = remote.transport.proxy(remote) else {
         let socket = TcpStream::connect((host, port)).await;
-        return socket.map_err(|error| broken(&error));
+        return socket.map_err(|error| broken(remote, &error));
     };
     if proxy.kind() != ProxyKind::Socks5 {
         return Err(FetchError::AuthMethod(AuthMethodError::Proxy(proxy.to_string())));
@@ -205,7 +193,7 @@ async fn open_socket(remote: &Remote, host: &str, port: u16) -> Result<TcpStream
     // A proxy expects IPv6 addresses in brackets.
     let host = remote.address.url().host_str().unwrap_or(host);
     let socket = connect(&proxy, host, port, remote.timeout).await;
-    socket.map_err(|error| broken(&error))
+    socket.map_err(|error| broken(remote, &error))
 }
 
 /// Authenticates with the key; returns the error if the server refuses it.
@@ -320,6 +308,13 @@ impl client::Handler for ClientHandler {
     }
 }
 
+fn broken(remote: &Remote, error: &(dyn std::error::Error + 'static)) -> FetchError {
+    FetchError::Connection {
+        host: remote.address.host(),
+        why: chain(error),
+    }
+}
+
 /// Classifies errors of the ssh library.
 fn fetch_error(remote: &Remote, error: ClientError, expected: &str) -> FetchError {
     let url = remote.address.to_string();
@@ -328,32 +323,21 @@ fn fetch_error(remote: &Remote, error: ClientError, expected: &str) -> FetchErro
         ClientError::Ssh(russh::Error::NoCommonAlgo { kind, ours, theirs }) => {
             let list = |names: &[String]| sanitize_text(names.join(", ").as_bytes());
             let (theirs, ours) = (list(&theirs), list(&ours));
+            let kind = match kind {
+                AlgorithmKind::Key => None,
+                AlgorithmKind::Kex => Some("key exchange"),
+                AlgorithmKind::Cipher => Some("encryption"),
+                AlgorithmKind::Mac => Some("message authentication"),
+                AlgorithmKind::Compression => Some("compression"),
+            };
+            let expected = expected.to_owned();
             match kind {
-                AlgorithmKind::Key => HandshakeError::HostKeyAlgorithm {
+                None => HandshakeError::HostKeyAlgorithm {
                     theirs,
                     ours,
-                    expected: expected.to_owned(),
+                    expected,
                 },
-                AlgorithmKind::Kex => HandshakeError::Algorithm {
-                    kind: "key exchange",
-                    theirs,
-                    ours,
-                },
-                AlgorithmKind::Cipher => HandshakeError::Algorithm {
-                    kind: "encryption",
-                    theirs,
-                    ours,
-                },
-                AlgorithmKind::Mac => HandshakeError::Algorithm {
-                    kind: "message authentication",
-                    theirs,
-                    ours,
-                },
-                AlgorithmKind::Compression => HandshakeError::Algorithm {
-                    kind: "compression",
-                    theirs,
-                    ours,
-                },
+                Some(kind) => HandshakeError::Algorithm { kind, theirs, ours },
             }
         }
         ClientError::Ssh(
@@ -366,10 +350,7 @@ fn fetch_error(remote: &Remote, error: ClientError, expected: &str) -> FetchErro
             | russh::Error::KeepaliveTimeout
             | russh::Error::InactivityTimeout),
         ) => {
-            return FetchError::Connection {
-                host: remote.address.host(),
-                why: chain(&error),
-            };
+            return broken(remote, &error);
         }
         ClientError::Ssh(error) => HandshakeError::Protocol(chain(&error)),
     };

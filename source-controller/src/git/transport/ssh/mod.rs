@@ -14,14 +14,13 @@ use std::sync::Mutex;
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use pool::Pool;
-use process::{Process, ProcessError};
+use process::{Process, ProcessError, upload_pack};
 use sluice_runtime::sync::lock;
 
 use super::super::credentials::Credentials;
 use super::super::error::FetchError;
 use super::super::protocol::advertisement::{self, Capabilities};
 use super::super::remote::Remote;
-use super::super::ssh::command::upload_pack;
 use super::super::ssh::{Algorithms, SshCredentials};
 use super::packets::Packets;
 
