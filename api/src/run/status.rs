@@ -296,13 +296,12 @@ impl ChangeSummary {
     /// Formats the printer column: `+2 ~1 -0`, with `>n` for imports and `=n` for moves if there are any.
     #[must_use]
     pub fn short(&self) -> String {
-        let mut text = format!("+{} ~{} -{}", self.add, self.change, self.destroy);
-        for (sign, count) in [('>', self.import), ('=', self.moved)] {
-            if count != 0 {
-                text += &format!(" {sign}{count}");
-            }
-        }
-        text
+        let more = |sign: char, count: i64| match count {
+            0 => String::new(),
+            count => format!(" {sign}{count}"),
+        };
+        let (imports, moves) = (more('>', self.import), more('=', self.moved));
+        format!("+{} ~{} -{}{imports}{moves}", self.add, self.change, self.destroy)
     }
 }
 

@@ -222,13 +222,8 @@ impl Checkout {
                 flag: BLOB_BYTES_FLAG,
             });
         }
-        self.mark_if_unreadable(
-            self.0
-                .odb
-                .read(id)
-                .map(Blob)
-                .map_err(|error| unreadable(id, &error)),
-        )
+        let blob = self.0.odb.read(id).map(Blob);
+        self.mark_if_unreadable(blob.map_err(|error| unreadable(id, &error)))
     }
 
     /// Returns the size of an object in bytes, without reading it.
@@ -373,13 +368,8 @@ fn sort_key(name: &[u8], kind: Kind) -> impl Iterator<Item = &u8> {
 
 fn read_tree<'a>(odb: &'a Odb<'_>, id: Oid, limits: &Limits) -> Result<Blob<'a>, ReadError> {
     let (size, _) = odb.read_header(id).map_err(|error| unreadable(id, &error))?;
-    let (size, limit) = (
-        size as u64,
-        limits
-            .entries
-            .saturating_mul(TREE_BYTES_PER_ENTRY)
-            .max(MIN_TREE_LIMIT),
-    );
+    let limit = limits.entries.saturating_mul(TREE_BYTES_PER_ENTRY);
+    let (size, limit) = (size as u64, limit.max(MIN_TREE_LIMIT));
     if size > limit {
         return Err(ReadError::TreeTooLarge {
             id,

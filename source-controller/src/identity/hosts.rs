@@ -30,19 +30,16 @@ impl FromStr for HostPattern {
         if text == "*" {
             return Ok(Self::Any);
         }
-        let (join_path, name) = match text.strip_prefix("*.") {
-            Some(name) => (true, name),
-            None => (false, text),
-        };
+        let domain = text.strip_prefix("*.");
+        let name = domain.unwrap_or(text);
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if name.is_empty() || !name.chars().all(plain) || name.starts_with('.') {
             return Err(InvalidHostPattern);
         }
         let name = name.to_ascii_lowercase();
-        Ok(if join_path {
-            Self::Subdomains(name)
-        } else {
-            Self::Exact(name)
+        Ok(match domain {
+            Some(_) => Self::Subdomains(name),
+            None => Self::Exact(name),
         })
     }
 }

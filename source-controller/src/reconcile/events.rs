@@ -25,16 +25,12 @@ pub(super) const COLLECTED: &str = "GarbageCollectionSucceeded";
 #[must_use]
 pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
     let damage = observed.damage.as_ref().map(|damage| {
-        Event::warning(
-            "ArtifactVerificationFailed",
-            format!("failed to verify integrity of artifact: {damage}"),
-        )
+        let text = format!("failed to verify integrity of artifact: {damage}");
+        Event::warning("ArtifactVerificationFailed", text)
     });
     let collected = (observed.collected > 0).then(|| {
-        Event::cluster_only(
-            COLLECTED,
-            format!("garbage collected {} artifacts", observed.collected),
-        )
+        let text = format!("garbage collected {} artifacts", observed.collected);
+        Event::cluster_only(COLLECTED, text)
     });
     damage.into_iter().chain(collected).collect()
 }

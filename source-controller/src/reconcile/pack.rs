@@ -10,7 +10,7 @@ use super::warnings::ContentWarnings;
 use crate::archive::{Algorithm, Archive, Totals};
 use crate::git::IGNORE_BYTES_FLAG;
 use crate::ignore::{self, IgnoreFile, Rules};
-use crate::tree::{Kind, Node, Tree, TreeError};
+use crate::tree::{Kind, Node, Tree, TreeError, lossy_path};
 
 /// Maximum length of a link target, in bytes.
 const MAX_LINK_TARGET: u64 = 4096;
@@ -160,7 +160,7 @@ fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError>
 fn read(tree: &Tree, node: &Node, remaining: u64) -> Result<Vec<u8>, PackError> {
     if node.size()? > remaining {
         return Err(PackError::IgnoreTooLarge {
-            path: lossy(&node.path),
+            path: lossy_path(&node.path),
             limit: tree.limits().ignore_bytes,
             flag: IGNORE_BYTES_FLAG,
         });
@@ -171,7 +171,7 @@ fn read(tree: &Tree, node: &Node, remaining: u64) -> Result<Vec<u8>, PackError> 
 /// Returns the content of a link's target. A dangling link counts as no file; a link out of the repository is an error.
 fn follow(tree: &Tree, link: &Node, remaining: u64) -> Result<Option<Vec<u8>>, PackError> {
     let failed = |why: &str| PackError::Ignore {
-        path: lossy(&link.path),
+        path: lossy_path(&link.path),
         why: why.to_owned(),
     };
     let mut at = link.clone();
@@ -215,10 +215,6 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     path.iter()
         .rposition(|b| *b == b'/')
         .map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]))
-}
-
-fn lossy(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
 }
 
 #[cfg(test)]

@@ -234,7 +234,7 @@ async fn read_proxy(
     };
     let data = read_secret(client, namespace, &reference.name).await;
     let data = data
-        .map_err(|error| ResolveError::ProxySecret(Box::new(error)))?
+        .map_err(|error| ResolveError::ProxySecret(error.into()))?
         .data;
     let proxy = parse_proxy(&data).map_err(|source| ResolveError::Proxy {
         secret: format!("{namespace}/{}", reference.name),

@@ -67,14 +67,12 @@ impl FileService {
             Ok(found) => send(request, found, download),
             Err(error) if is_not_found(&error) => not_found(),
             Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "artifact cannot be read"
-                );
-                plain(
-                    StatusCode::INTERNAL_SERVER_ERROR,
+                let (error, text) = (
+                    &error as &dyn std::error::Error,
                     "500 the artifact cannot be read\n",
-                )
+                );
+                tracing::warn!(error, "artifact cannot be read");
+                plain(StatusCode::INTERNAL_SERVER_ERROR, text)
             }
         }
     }

@@ -21,12 +21,12 @@ pub(crate) use path::open_below;
 pub use path::{ArtifactPath, InvalidPathComponent, ObjectDirectory};
 use sluice_api::digest::Digest;
 use sluice_runtime::failure::{Class, Failure};
+#[cfg(test)]
+use tests::crashes::checkpoint;
 
 /// Marks a completed step in the handling of local files. Tests kill the process at one of them.
 #[cfg(not(test))]
 const fn checkpoint(_: &'static str) {}
-#[cfg(test)]
-use tests::crashes::checkpoint;
 
 /// Artifact storage.
 pub trait Storage: Send + Sync {

@@ -72,6 +72,6 @@ impl Failure for TreeError {
 }
 
 /// Converts a path for a message.
-pub(super) fn lossy_path(path: &[u8]) -> String {
+pub(crate) fn lossy_path(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

@@ -109,11 +109,7 @@ impl Tree {
             Lookup::Leaf(leaf) => Ok(Some(self.leaf(names, leaf))),
             Lookup::Directory { layers, certain } => {
                 let path = names.join(&b'/');
-                let exists = certain
-                    || Nodes::below(self, path.clone(), layers)
-                        .next()
-                        .transpose()?
-                        .is_some();
+                let exists = certain || !Nodes::below(self, path.clone(), layers).is_empty()?;
                 Ok(exists.then(|| Node {
                     path,
                     kind: Kind::Directory,

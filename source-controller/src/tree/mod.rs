@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use error::TreeError;
+pub(crate) use error::lossy_path;
 use layer::Layer;
 pub use node::{Content, Kind, Node};
 use overlay::MountedOverlay;

@@ -105,10 +105,7 @@ impl Tree {
             Lookup::Missing => true,
             Lookup::Leaf(_) => kind.is_file(),
             Lookup::Directory { layers, certain } => {
-                let empty = Nodes::below(self, target.join(&b'/'), layers)
-                    .next()
-                    .transpose()?
-                    .is_none();
+                let empty = Nodes::below(self, target.join(&b'/'), layers).is_empty()?;
                 empty && (kind.is_dir() || !certain)
             }
         };

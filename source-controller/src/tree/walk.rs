@@ -55,6 +55,11 @@ impl Nodes {
         }
     }
 
+    /// Whether there is no node.
+    pub(super) fn is_empty(&mut self) -> Result<bool, TreeError> {
+        Ok(self.next().transpose()?.is_none())
+    }
+
     fn step(&mut self) -> Result<Option<Node>, TreeError> {
         loop {
             if let Some(node) = self.ready.pop_front() {

@@ -58,14 +58,12 @@ impl<K: Eq + Hash, V: Clone> ExpiringCache<K, V> {
         }
         self.use_count += 1;
         let (last_use, inserted) = (self.use_count, Instant::now());
-        self.entries.insert(
-            key,
-            Entry {
-                value,
-                last_use,
-                inserted,
-            },
-        );
+        let entry = Entry {
+            value,
+            last_use,
+            inserted,
+        };
+        self.entries.insert(key, entry);
     }
 
     /// Removes the value; returns whether it existed.

@@ -24,8 +24,8 @@ pub(super) const USERNAME: &str = "x-access-token";
 pub(super) async fn token(app: &App, pool: &Pool, now: Timestamp) -> Result<AccessToken, TokenError> {
     let assertion = assertion(app, now)?;
     let request = |method: Method, url: Url, what: &'static str| {
-        let request = ProviderRequest::new(method, url, what).bearer(&assertion);
-        request
+        ProviderRequest::new(method, url, what)
+            .bearer(&assertion)
             .header(http::header::ACCEPT, "application/vnd.github+json")
             .header(HeaderName::from_static("x-github-api-version"), "2022-11-28")
     };
@@ -48,16 +48,9 @@ pub(super) async fn token(app: &App, pool: &Pool, now: Timestamp) -> Result<Acce
             response.read(response::installation_id)?.to_string()
         }
     };
-    let url = join_path(
-        &app.base,
-        ["app", "installations", &installation, "access_tokens"],
-    );
-    let response = request(
-        Method::POST,
-        url,
-        "issue a token for the GitHub App's installation",
-    )
-    .send(pool)
-    .await?;
+    let path = ["app", "installations", &installation, "access_tokens"];
+    let what = "issue a token for the GitHub App's installation";
+    let request = request(Method::POST, join_path(&app.base, path), what);
+    let response = request.send(pool).await?;
     response.read(response::installation_token)
 }

@@ -120,13 +120,13 @@ impl Reconciliation<'_> {
             return Ok(Requeue::OnChange);
         };
         if let Ok(directory) = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any()) {
-            let storage = Arc::clone(&self.context.storage);
+            let (context, storage) = (self.context, Arc::clone(&self.context.storage));
             let remove = move |_: &Token| storage.remove(&directory);
-            let removed = self
-                .context
+            match context
                 .blocking_pool
-                .run(STORAGE_LIMIT, &self.context.stop, remove);
-            match removed.await {
+                .run(STORAGE_LIMIT, &context.stop, remove)
+                .await
+            {
                 Ok(Ok(true)) => self.record_event(Event::cluster_only(
                     COLLECTED,
                     "garbage collected artifacts for deleted resource",

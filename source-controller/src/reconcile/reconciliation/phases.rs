@@ -17,7 +17,7 @@ use super::super::resolve::{self, ResolveError, Source};
 use super::super::slots::Lane;
 use super::super::submodules::SubmoduleFetcher;
 use super::super::verify::{SignatureState, Verification};
-use super::super::{Context, compose, events, report};
+use super::super::{compose, events, report};
 use super::build::{ArtifactBuild, Published};
 use super::{EarlyExit, Reconciliation};
 use crate::git::{Checkout, FetchError, Head};
@@ -32,16 +32,17 @@ pub(super) const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
 impl Reconciliation<'_> {
     pub(super) async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
         let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
-        let Context {
-            blocking_pool, stop, ..
-        } = self.context;
-        let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
-        let ttl = self.context.retention.ttl;
+        let context = self.context;
+        let (storage, ttl, now) = (
+            Arc::clone(&context.storage),
+            context.retention.ttl,
+            context.clock.now(),
+        );
         let (slot, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
-        let observed = blocking_pool
-            .run(STORAGE_LIMIT, stop, move |_| {
-                observe::observe(&*storage, &slot, &status, ttl, now)
-            })
+        let observe = move |_: &Token| observe::observe(&*storage, &slot, &status, ttl, now);
+        let observed = context
+            .blocking_pool
+            .run(STORAGE_LIMIT, &context.stop, observe)
             .await??;
         for event in events::storage_events(&observed) {
             self.record_event(event);
@@ -85,16 +86,14 @@ impl Reconciliation<'_> {
         let Some(verification) = verification else {
             return Ok(SignatureState::NotRequested);
         };
-        let (checkout, head, now) = (checkout.clone(), head.clone(), self.context.clock.now());
+        let context = self.context;
+        let (checkout, head, now) = (checkout.clone(), head.clone(), context.clock.now());
         let verify = move |_: &Token| verification.verify(&checkout, &head, now);
-        let verified = self
-            .context
+        let verified = context
             .blocking_pool
-            .run(STORAGE_LIMIT, &self.context.stop, verify);
-        let verified = verified
-            .await
-            .map_err(EarlyExit::failed)?
-            .map_err(EarlyExit::failed)?;
+            .run(STORAGE_LIMIT, &context.stop, verify)
+            .await;
+        let verified = verified.map_err(EarlyExit::failed)?.map_err(EarlyExit::failed)?;
         self.record_event(Event::trace("Succeeded", verified.message.clone()));
         Ok(SignatureState::Verified(verified))
     }
@@ -106,16 +105,14 @@ impl Reconciliation<'_> {
         checkout: Checkout,
         deadline: Instant,
     ) -> Result<Tree, ReconcileError> {
-        let Context {
-            blocking_pool, stop, ..
-        } = self.context;
+        let context = self.context;
         let parts = source.parts.clone();
         let base = if parts.submodules {
             let fetcher = SubmoduleFetcher {
-                origin: &*self.context.origin,
-                slots: &self.context.slots,
+                origin: &*context.origin,
+                slots: &context.slots,
                 namespace: &self.namespace,
-                stop,
+                stop: &context.stop,
                 deadline,
             };
             fetcher.module(source, checkout).await?
@@ -123,7 +120,10 @@ impl Reconciliation<'_> {
             Module::from(checkout)
         };
         let select = move |_: &Token| compose::select(base, &parts);
-        Ok(blocking_pool.run(STORAGE_LIMIT, stop, select).await??)
+        Ok(context
+            .blocking_pool
+            .run(STORAGE_LIMIT, &context.stop, select)
+            .await??)
     }
 
     pub(super) fn included(&self) -> Result<Vec<Included>, IncludeError> {

@@ -115,13 +115,11 @@ impl FetchState<'_> {
         submodule: PendingSubmodule,
         depth: usize,
     ) -> Result<(Vec<u8>, Module), SubmoduleError> {
-        let PendingSubmodule {
-            path, url, commit, ..
-        } = submodule;
+        let (path, commit) = (submodule.path, submodule.commit);
         if depth > MAX_DEPTH {
             return Err(SubmoduleError::TooDeep { path });
         }
-        let remote = remote(parent, &path, &url)?;
+        let remote = remote(parent, &path, &submodule.url)?;
         self.count(&path)?;
         self.acquire_slot(&path, &remote).await?;
         let checkout = self.fetch(parent, &remote, &path, commit).await?;
@@ -147,18 +145,13 @@ impl FetchState<'_> {
         if host == self.host || slots.contains_key(&host) {
             return Ok(());
         }
+        let fetcher = self.fetcher;
         let lane = Lane::Host {
             host: host.clone(),
             proxy: None,
         };
-        let slot = timeout_at(
-            self.fetcher.deadline,
-            self.fetcher
-                .slots
-                .acquire_additional(self.fetcher.namespace, lane),
-        )
-        .await;
-        let Ok(Some(slot)) = slot else {
+        let slot = fetcher.slots.acquire_additional(fetcher.namespace, lane);
+        let Ok(Some(slot)) = timeout_at(fetcher.deadline, slot).await else {
             return Err(SubmoduleError::NoSlot {
                 path: path.to_owned(),
                 host,

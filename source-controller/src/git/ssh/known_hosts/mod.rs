@@ -9,9 +9,9 @@ mod verify;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pattern::Hosts;
+use russh::keys::HashAlg;
 use russh::keys::key::parse_public_key;
 use russh::keys::ssh_key::public::KeyData;
-use russh::keys::{Algorithm, HashAlg};
 pub use verify::HostKeyError;
 
 /// Maximum length of the file; a Secret cannot be larger.
@@ -158,12 +158,7 @@ fn key(text: &str) -> Result<KeyData, LineError> {
 /// Returns type and fingerprint in the format of `ssh-keygen -l`.
 #[must_use]
 pub(crate) fn describe_key(key: &KeyData) -> String {
-    format!("{} {}", key_type(key), key.fingerprint(HashAlg::Sha256))
-}
-
-/// Returns the type of a key.
-fn key_type(key: &KeyData) -> Algorithm {
-    key.algorithm()
+    format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests with handwritten files and with output of `ssh-keygen`.
 
 use proptest::prelude::*;
+use russh::keys::Algorithm;
 
 use super::*;
 

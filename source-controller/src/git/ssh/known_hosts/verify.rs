@@ -7,7 +7,7 @@ use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Algorithm, Certificate, HashAlg};
 
 use super::super::algorithms::{HOST_KEYS, Offer};
-use super::{KnownHosts, Line, Marker, Server, describe_key, key_type};
+use super::{KnownHosts, Line, Marker, Server, describe_key};
 
 /// Maximum number of lines in an error; the rest are counted.
 const MAX_LISTED_LINES: usize = 8;
@@ -151,7 +151,7 @@ impl KnownHosts {
         let of = |marker: Marker| -> Vec<Algorithm> {
             let types: Vec<_> = self
                 .lines_for(server, marker)
-                .map(|line| key_type(&line.key))
+                .map(|line| line.key.algorithm())
                 .collect();
             HOST_KEYS
                 .into_iter()

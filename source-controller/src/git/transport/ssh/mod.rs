@@ -131,8 +131,8 @@ impl Ssh {
             let (lease, error) = match started {
                 Ok(mut process) => match read_greeting(&mut process, body.clone(), mode, limit).await {
                     Ok(greeting) => return Ok((process, greeting)),
-                    Err(ProcessError::Connection(why)) if !process.is_new() => {
-                        self.pool.discard(remote, &process.lease().connection).await;
+                    Err(ProcessError::Connection(why)) if !process.lease.is_new => {
+                        self.pool.discard(remote, &process.lease.connection).await;
                         tracing::debug!(host = remote.address.host(), why, "replacing a pooled connection");
                         continue;
                     }

@@ -23,7 +23,7 @@ const STDERR: u32 = 1;
 pub(super) struct Process {
     read: ChannelReadHalf,
     write: Option<ChannelWriteHalf<Msg>>,
-    lease: Lease,
+    pub(super) lease: Lease,
     stderr: Vec<u8>,
     /// Exit reported by the server.
     exit: Option<Exit>,
@@ -91,16 +91,6 @@ impl Process {
                 Err((lease, ProcessError::Connection(why)))
             }
         }
-    }
-
-    /// Whether the connection was opened for this command.
-    pub(super) const fn is_new(&self) -> bool {
-        self.lease.is_new
-    }
-
-    /// Returns the lease, so that its connection can be discarded.
-    pub(super) const fn lease(&self) -> &Lease {
-        &self.lease
     }
 
     /// Writes to the process.
