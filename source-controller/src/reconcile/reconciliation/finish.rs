@@ -9,7 +9,6 @@ use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
 use sluice_runtime::finalizer;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_runtime::shutdown::Token;
 use sluice_runtime::status::{self, Applied, WriteError};
 use sluice_runtime::watch::Requeue;
 
@@ -18,7 +17,6 @@ use super::super::observe::Observed;
 use super::super::report::{self, Outcome};
 use super::super::{UnreportedError, conditions, events};
 use super::Reconciliation;
-use super::phases::STORAGE_LIMIT;
 use crate::storage::ObjectDirectory;
 
 impl Reconciliation<'_> {
@@ -120,13 +118,8 @@ impl Reconciliation<'_> {
             return Ok(Requeue::OnChange);
         };
         if let Ok(directory) = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any()) {
-            let (context, storage) = (self.context, Arc::clone(&self.context.storage));
-            let remove = move |_: &Token| storage.remove(&directory);
-            match context
-                .blocking_pool
-                .run(STORAGE_LIMIT, &context.stop, remove)
-                .await
-            {
+            let storage = Arc::clone(&self.context.storage);
+            match self.run_blocking(move || storage.remove(&directory)).await {
                 Ok(Ok(true)) => self.record_event(Event::cluster_only(
                     COLLECTED,
                     "garbage collected artifacts for deleted resource",

@@ -27,27 +27,29 @@ use crate::tree::{Module, Tree};
 /// Time limit for packing one artifact.
 const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// Time limit for reading storage.
-pub(super) const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
+const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 impl Reconciliation<'_> {
     pub(super) async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
         let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
-        let context = self.context;
-        let (storage, ttl, now) = (
-            Arc::clone(&context.storage),
-            context.retention.ttl,
-            context.clock.now(),
-        );
+        let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
+        let ttl = self.context.retention.ttl;
         let (slot, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
-        let observe = move |_: &Token| observe::observe(&*storage, &slot, &status, ttl, now);
-        let observed = context
-            .blocking_pool
-            .run(STORAGE_LIMIT, &context.stop, observe)
-            .await??;
+        let observe = move || observe::observe(&*storage, &slot, &status, ttl, now);
+        let observed = self.run_blocking(observe).await??;
         for event in events::storage_events(&observed) {
             self.record_event(event);
         }
         Ok((directory, observed))
+    }
+
+    /// Runs work on storage or a mirror on a blocking thread, within the time limit.
+    pub(super) async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JobError> {
+        let pool = &self.context.blocking_pool;
+        pool.run(STORAGE_LIMIT, &self.context.stop, move |_| work()).await
     }
 
     /// Handles a failure of the remote. A provider's token that was refused is not used again.
@@ -86,12 +88,9 @@ impl Reconciliation<'_> {
         let Some(verification) = verification else {
             return Ok(SignatureState::NotRequested);
         };
-        let context = self.context;
-        let (checkout, head, now) = (checkout.clone(), head.clone(), context.clock.now());
-        let verify = move |_: &Token| verification.verify(&checkout, &head, now);
-        let verified = context
-            .blocking_pool
-            .run(STORAGE_LIMIT, &context.stop, verify)
+        let (checkout, head, now) = (checkout.clone(), head.clone(), self.context.clock.now());
+        let verified = self
+            .run_blocking(move || verification.verify(&checkout, &head, now))
             .await;
         let verified = verified.map_err(EarlyExit::failed)?.map_err(EarlyExit::failed)?;
         self.record_event(Event::trace("Succeeded", verified.message.clone()));
@@ -119,11 +118,7 @@ impl Reconciliation<'_> {
         } else {
             Module::from(checkout)
         };
-        let select = move |_: &Token| compose::select(base, &parts);
-        Ok(context
-            .blocking_pool
-            .run(STORAGE_LIMIT, &context.stop, select)
-            .await??)
+        Ok(self.run_blocking(move || compose::select(base, &parts)).await??)
     }
 
     pub(super) fn included(&self) -> Result<Vec<Included>, IncludeError> {

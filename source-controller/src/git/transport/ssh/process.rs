@@ -1,4 +1,4 @@
-//! One `git-upload-pack` process on a server.
+//! One `git-upload-pack` process on a server, and its command line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -248,8 +248,8 @@ impl Drop for Process {
     }
 }
 
-/// Returns the command line of Git's own client for a path of an address: `/srv/app.git`, or `/~ada/app.git` below a home directory. A shell may
-/// parse it, so the path is quoted as Git quotes it.
+/// Returns the command line of Git's own client for a path of an address: `/srv/app.git`, or `/~ada/app.git` below a
+/// home directory. A shell may parse it, so the path is quoted as Git quotes it.
 pub(super) fn upload_pack(path: &str) -> String {
     let path = if path.starts_with("/~") { &path[1..] } else { path };
     let mut command = String::with_capacity(path.len() + 20);
