@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cause::Cause;
-use crate::resource::Resource;
+use crate::resource::{Resource, with_group};
 
 /// An error response: a failure `Status`.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +27,15 @@ impl StatusError {
         }
     }
 
-    fn with_resource(self, resource: &Resource, name: &str) -> Self {
-        self.with_details(&resource.group, &resource.plural, name, &[])
+    /// An error of an object, whose name precedes `text` in the message.
+    fn of(code: u16, reason: &'static str, resource: &Resource, name: &str, text: &str) -> Self {
+        let message = format!("{} {name:?} {text}", resource.group_resource());
+        Self::new(code, reason, message).with_details(&resource.group, &resource.plural, name, &[])
+    }
+
+    /// An error of the request router, with empty details.
+    fn generic(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(code, reason, message).with_details("", "", "", &[])
     }
 
     fn with_details(mut self, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
@@ -46,22 +53,18 @@ impl StatusError {
         self
     }
 
-    /// Returns the HTTP status code.
     pub(crate) const fn code(&self) -> u16 {
         self.code
     }
 
-    /// Returns the machine-readable reason.
     pub(crate) const fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns the `Status` object.
     pub(crate) fn to_value(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -78,22 +81,13 @@ impl StatusError {
 
     /// 404 for an object.
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            format!("{} {name:?} not found", resource.group_resource()),
-        )
-        .with_resource(resource, name)
+        Self::of(404, "NotFound", resource, name, "not found")
     }
 
     /// 404 for the namespace of an object.
     pub(crate) fn namespace_not_found(name: &str) -> Self {
-        Self::new(404, "NotFound", format!("namespaces {name:?} not found")).with_details(
-            "",
-            "namespaces",
-            name,
-            &[],
-        )
+        let message = format!("namespaces {name:?} not found");
+        Self::new(404, "NotFound", message).with_details("", "namespaces", name, &[])
     }
 
     /// 404 for an unknown path; the response is plain text.
@@ -108,70 +102,55 @@ impl StatusError {
 
     /// 404 for an unknown resource of a known group version.
     pub(crate) fn resource_not_found() -> Self {
-        Self::new(
+        Self::generic(
             404,
             "NotFound",
             "the server could not find the requested resource",
         )
-        .with_details("", "", "", &[])
     }
 
     /// 405 for a custom resource; without one, the message of the router for built-in kinds.
     pub(crate) fn method_not_allowed(resource: Option<(&Resource, &str)>) -> Self {
-        match resource {
-            Some((resource, verb)) => Self::new(
-                405,
-                "MethodNotAllowed",
-                format!(
-                    "{verb} is not supported on resources of kind {:?}",
-                    resource.group_resource()
-                ),
-            )
-            .with_resource(resource, ""),
-            None => Self::new(
-                405,
-                "MethodNotAllowed",
-                "the server does not allow this method on the requested resource",
-            )
-            .with_details("", "", "", &[]),
-        }
+        let Some((resource, verb)) = resource else {
+            let message = "the server does not allow this method on the requested resource";
+            return Self::generic(405, "MethodNotAllowed", message);
+        };
+        let kind = resource.group_resource();
+        let message = format!("{verb} is not supported on resources of kind {kind:?}");
+        Self::new(405, "MethodNotAllowed", message).with_details(&resource.group, &resource.plural, "", &[])
     }
 
     /// 409 for an existing name.
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
-        Self::new(
-            409,
-            "AlreadyExists",
-            format!("{} {name:?} already exists", resource.group_resource()),
-        )
-        .with_resource(resource, name)
+        Self::of(409, "AlreadyExists", resource, name, "already exists")
     }
 
     /// 409 with this explanation.
     pub(crate) fn conflict(resource: &Resource, name: &str, detail: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {detail}",
-            resource.group_resource()
-        );
-        Self::new(409, "Conflict", message).with_resource(resource, name)
+        Self::conflict_on(
+            &resource.group_resource(),
+            &resource.plural,
+            resource,
+            name,
+            detail,
+        )
     }
 
     /// 409 for a failed precondition of a deletion. kube-apiserver prints the kind here, the resource elsewhere.
     pub(crate) fn precondition_failed(resource: &Resource, name: &str, detail: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {detail}",
-            resource.group_kind()
-        );
-        Self::new(409, "Conflict", message).with_details(&resource.group, &resource.kind, name, &[])
+        Self::conflict_on(&resource.group_kind(), &resource.kind, resource, name, detail)
+    }
+
+    fn conflict_on(shown: &str, kind: &str, resource: &Resource, name: &str, detail: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {shown} {name:?}: {detail}");
+        Self::new(409, "Conflict", message).with_details(&resource.group, kind, name, &[])
     }
 
     /// 409 for an outdated resourceVersion.
     pub(crate) fn stale_resource_version(resource: &Resource, name: &str) -> Self {
-        Self::conflict(
-            resource,
-            name,
-            "the object has been modified; please apply your changes to the latest version and try again",
-        )
+        let detail =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, detail)
     }
 
     /// 422 for an object with invalid fields.
@@ -217,12 +196,8 @@ impl StatusError {
 
     /// 422 for a patch whose result cannot be decoded. As in kube-apiserver it has no kind.
     pub(crate) fn invalid_patch(result: &Value, detail: &str) -> Self {
-        Self::invalid_kind(
-            "",
-            "",
-            "",
-            &[Cause::invalid("patch", &result.to_string(), detail)],
-        )
+        let cause = Cause::invalid("patch", &result.to_string(), detail);
+        Self::invalid_kind("", "", "", &[cause])
     }
 
     fn invalid_kind(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
@@ -237,32 +212,20 @@ impl StatusError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let kind_text = if group.is_empty() {
-            kind.to_owned()
-        } else {
-            format!("{kind}.{group}")
-        };
-        Self::new(422, "Invalid", format!("{kind_text} {name:?} is invalid: {list}"))
-            .with_details(group, kind, name, causes)
+        let message = format!("{} {name:?} is invalid: {list}", with_group(kind, group));
+        Self::new(422, "Invalid", message).with_details(group, kind, name, causes)
     }
 
     /// 422 for a JSON patch that does not apply, with kube-apiserver's generic message.
     pub(crate) fn patch_does_not_apply() -> Self {
-        Self::new(
-            422,
-            "Invalid",
-            "the server rejected our request due to an error in our request",
-        )
-        .with_details("", "", "", &[])
+        let message = "the server rejected our request due to an error in our request";
+        Self::generic(422, "Invalid", message)
     }
 
     /// 403 for the deletion of an immortal namespace.
     pub(crate) fn immortal_namespace(resource: &Resource, name: &str) -> Self {
-        let message = format!(
-            "{} {name:?} is forbidden: this namespace may not be deleted",
-            resource.group_resource()
-        );
-        Self::new(403, "Forbidden", message).with_resource(resource, name)
+        let text = "is forbidden: this namespace may not be deleted";
+        Self::of(403, "Forbidden", resource, name, text)
     }
 
     /// 403 for a creation in a terminating namespace.
@@ -281,30 +244,22 @@ impl StatusError {
 
     /// 403 for a request that a limited credential does not allow.
     pub(crate) fn forbidden(resource: &Resource, name: &str, verb: &str) -> Self {
-        let message = format!(
-            "{} {name:?} is forbidden: the credential does not allow {verb}",
-            resource.group_resource()
-        );
-        Self::new(403, "Forbidden", message).with_details(&resource.group, &resource.plural, name, &[])
+        let text = format!("is forbidden: the credential does not allow {verb}");
+        Self::of(403, "Forbidden", resource, name, &text)
     }
 
-    /// 400.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 401.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
     /// 406 for an `Accept` header without a supported media type.
     pub(crate) fn not_acceptable() -> Self {
-        Self::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json, application/yaml",
-        )
+        let message = "only the following media types are accepted: application/json, application/yaml";
+        Self::new(406, "NotAcceptable", message)
     }
 
     /// 410 for an expired version.
@@ -314,11 +269,8 @@ impl StatusError {
 
     /// 413 for a request body.
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {limit}"),
-        )
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(413, "RequestEntityTooLarge", message)
     }
 
     /// 413 for a JSON patch.

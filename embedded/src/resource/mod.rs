@@ -105,41 +105,37 @@ pub(crate) enum CellSource {
     Rule(fn(&Value) -> Value),
 }
 
+/// Returns `name.group`, or `name` in the core group.
+pub(crate) fn with_group(name: &str, group: &str) -> String {
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{name}{dot}{group}")
+}
+
+/// Returns `group/version`, or `version` in the core group.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    let slash = if group.is_empty() { "" } else { "/" };
+    format!("{group}{slash}{version}")
+}
+
 impl Resource {
     /// Returns `plural.group`, or `plural` in the core group: the name in messages and in the store.
     pub(crate) fn group_resource(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        with_group(&self.plural, &self.group)
     }
 
     /// Returns `Kind.group`, or `Kind` in the core group.
     pub(crate) fn group_kind(&self) -> String {
-        if self.group.is_empty() {
-            self.kind.clone()
-        } else {
-            format!("{}.{}", self.kind, self.group)
-        }
+        with_group(&self.kind, &self.group)
     }
 
     /// Returns `group/version`, or `version` in the core group.
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        group_version(&self.group, &self.version)
     }
 
     /// Returns the `apiVersion` of stored objects.
     pub(crate) fn storage_api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.storage_version.clone()
-        } else {
-            format!("{}/{}", self.group, self.storage_version)
-        }
+        group_version(&self.group, &self.storage_version)
     }
 
     /// Whether objects can be written.

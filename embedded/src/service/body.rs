@@ -8,7 +8,7 @@ use super::duplicate_fields;
 use super::negotiation::media_type;
 use super::protobuf::{self, ProtobufError};
 use super::query::FieldValidation;
-use super::request::Warnings;
+use super::request::{ObjectRequest, Warnings};
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
 use crate::{admission, meta};
@@ -110,14 +110,13 @@ pub(super) fn duplicates(bytes: &[u8], content_type: &str, validation: FieldVali
         .collect()
 }
 
-/// Decodes an object of `resource`: checks its kind, normalizes it and handles unknown fields as requested.
+/// Decodes the object of a request: checks its kind, normalizes it and handles unknown fields as requested.
 pub(super) fn decode_object(
-    resource: &Resource,
+    request: &ObjectRequest,
     bytes: &[u8],
     content_type: &str,
-    validation: FieldValidation,
-    warnings: &Warnings,
 ) -> Result<Value, StatusError> {
+    let (resource, validation) = (&*request.resource, request.query.field_validation);
     let decoded = decode(bytes, content_type).map_err(|error| match error {
         DecodeError::Parse(reason) => unrecognized(resource, &reason, &excerpt_of(bytes)),
         DecodeError::Status(error) => error,
@@ -125,15 +124,14 @@ pub(super) fn decode_object(
     let mut object = decoded?;
     check_kind(resource, &mut object, &excerpt_of(bytes))?;
     let bad_request = |reason: String| {
+        let (kind, version) = (&resource.kind, &resource.version);
         StatusError::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {kind}: {reason}",
-            resource.version,
-            kind = resource.kind,
+            "{kind} in version {version:?} cannot be handled as a {kind}: {reason}"
         ))
     };
     let unknown = admission::normalize(resource, &mut object).map_err(bad_request)?;
     let duplicates = duplicates(bytes, content_type, validation);
-    match strict_error(duplicates, &unknown, validation, warnings) {
+    match strict_error(duplicates, &unknown, validation, &request.warnings) {
         Some(reason) => Err(bad_request(reason)),
         None => Ok(object),
     }

@@ -24,14 +24,7 @@ pub(super) async fn create(
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let validation = request.query.field_validation;
-    let mut object = body::decode_object(
-        &request.resource,
-        bytes,
-        content_type,
-        validation,
-        &request.warnings,
-    )?;
+    let mut object = body::decode_object(request, bytes, content_type)?;
     set_namespace(request, &mut object)?;
     let base = meta::text(&object, "generateName").to_owned();
     let generates = meta::name(&object).is_empty() && !base.is_empty();
@@ -42,12 +35,14 @@ pub(super) async fn create(
         }
         match create_object(request, object.clone()).await {
             Err(error) if generates && error.reason() == "AlreadyExists" => {}
-            outcome => return outcome.map(|object| Reply::Object(StatusCode::CREATED, object)),
+            outcome => return outcome.map(created),
         }
     }
-    create_object(request, object)
-        .await
-        .map(|object| Reply::Object(StatusCode::CREATED, object))
+    create_object(request, object).await.map(created)
+}
+
+fn created(object: Arc<Value>) -> Reply {
+    Reply::Object(StatusCode::CREATED, object)
 }
 
 /// Sets the namespace of the path.
@@ -60,12 +55,8 @@ fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Result<(), Stat
             "namespace is not allowed on a cluster-scoped object"
         }));
     }
-    let namespace = if request.at.namespace.is_empty() {
-        Value::Null
-    } else {
-        request.at.namespace.clone().into()
-    };
-    meta::set(object, "namespace", namespace);
+    let namespace = Some(&request.at.namespace).filter(|namespace| !namespace.is_empty());
+    meta::set(object, "namespace", namespace.cloned().into());
     Ok(())
 }
 
@@ -119,14 +110,7 @@ pub(super) async fn update(
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let validation = request.query.field_validation;
-    let mut object = body::decode_object(
-        &request.resource,
-        bytes,
-        content_type,
-        validation,
-        &request.warnings,
-    )?;
+    let mut object = body::decode_object(request, bytes, content_type)?;
     check_name(request, &object)?;
     set_namespace(request, &mut object)?;
     let key = request.key(&request.at.name);
@@ -135,9 +119,7 @@ pub(super) async fn update(
         && request.api.store.read().get(&key).is_none()
     {
         // As in kube-apiserver, an update creates objects of these kinds.
-        return create_object(request, object)
-            .await
-            .map(|object| Reply::Object(StatusCode::CREATED, object));
+        return create_object(request, object).await.map(created);
     }
     let (resource, at) = (request.resource.clone(), key.clone());
     let stored = request.write(key, move |state| {
@@ -172,11 +154,8 @@ pub(super) fn decide_update(
     if !uid.is_empty() && uid != existing {
         let reason =
             format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {existing}");
-        return Err(StatusError::conflict(
-            resource,
-            name,
-            &storage_error(resource, old, &reason),
-        ));
+        let detail = storage_error(resource, old, &reason);
+        return Err(StatusError::conflict(resource, name, &detail));
     }
     match meta::resource_version(&new) {
         "" if matches!(resource.strategy, Strategy::Custom | Strategy::Lease) => {
@@ -195,20 +174,15 @@ pub(super) fn decide_update(
 
 /// Returns etcd's message for a failed precondition, which kube-apiserver passes on.
 fn storage_error(resource: &Resource, object: &Value, reason: &str) -> String {
-    let group = if resource.group.is_empty() {
-        String::new()
-    } else {
-        format!("{}/", resource.group)
-    };
-    let namespace = meta::namespace(object);
-    let namespace = if namespace.is_empty() {
-        String::new()
-    } else {
-        format!("{namespace}/")
-    };
+    let parts = [
+        &resource.group,
+        &*resource.plural,
+        meta::namespace(object),
+        meta::name(object),
+    ];
+    let path: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: {reason}",
-        resource.plural,
-        meta::name(object)
+        "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: {reason}",
+        path.join("/")
     )
 }

@@ -1,7 +1,6 @@
 //! `anyOf`, `oneOf`, `allOf` and `not`.
 
 use super::{Location, ValidationResult};
-use crate::schema::go_format;
 use crate::schema::node::Node;
 
 pub(super) fn validate(location: &Location<'_>) -> ValidationResult {
@@ -16,15 +15,10 @@ pub(super) fn validate(location: &Location<'_>) -> ValidationResult {
     if !node.all_of.is_empty() {
         result.merge(validate_all_of(location, &node.all_of));
     }
-    if node
-        .not
-        .as_deref()
-        .is_some_and(|not| validate_alternative(location, not).is_valid())
+    if let Some(not) = &node.not
+        && validate_alternative(location, not).is_valid()
     {
-        result.add(Location::whole(format!(
-            "{} must not validate the schema (not)",
-            go_format::quote(location.path)
-        )));
+        result.add(location.whole("must not validate the schema (not)"));
     }
     result.matches += 1;
     result
@@ -52,10 +46,7 @@ fn validate_any_of(location: &Location<'_>, alternatives: &[Node]) -> Validation
         keep_best(&mut best, result);
     }
     let mut result = ValidationResult::default();
-    result.add(Location::whole(format!(
-        "{} must validate at least one schema (anyOf)",
-        go_format::quote(location.path)
-    )));
+    result.add(location.whole("must validate at least one schema (anyOf)"));
     result.merge(best.unwrap_or_default());
     result
 }
@@ -81,10 +72,7 @@ fn validate_one_of(location: &Location<'_>, alternatives: &[Node]) -> Validation
         format!("Found {valid} valid alternatives")
     };
     let mut result = ValidationResult::default();
-    let at = go_format::quote(location.path);
-    result.add(Location::whole(format!(
-        "{at} must validate one and only one schema (oneOf). {found}"
-    )));
+    result.add(location.whole(&format!("must validate one and only one schema (oneOf). {found}")));
     result.merge(best.unwrap_or_default());
     result
 }
@@ -99,10 +87,7 @@ fn validate_all_of(location: &Location<'_>, parts: &[Node]) -> ValidationResult 
     }
     if valid != parts.len() {
         let none = if valid == 0 { ". None validated" } else { "" };
-        let at = go_format::quote(location.path);
-        result.add(Location::whole(format!(
-            "{at} must validate all the schemas (allOf){none}"
-        )));
+        result.add(location.whole(&format!("must validate all the schemas (allOf){none}")));
     }
     result
 }

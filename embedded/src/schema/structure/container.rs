@@ -16,25 +16,12 @@ pub(super) fn validate_list(location: &Location<'_>, entries: &[Value]) -> Valid
             result.merge(validate(entry, child, &path::index(location.path, i), old));
         }
     }
-    let count = to_i64(entries.len());
-    if let Some(limit) = size_limits.min_items.filter(|limit| count < *limit) {
-        result.add(location.invalid(count.into(), &format!("should have at least {limit} items")));
-    }
-    if let Some(limit) = size_limits.max_items.filter(|limit| count > *limit) {
-        let message = format!("{} in body should have at most {limit} items", location.path);
-        result.add(Violation {
-            message,
-            error: FieldError::too_many(location.field(), entries.len(), limit),
-        });
-    }
+    let bounds = (size_limits.min_items, size_limits.max_items);
+    result.merge(validate_count(location, entries.len(), bounds, "items"));
     if size_limits.unique_items && has_duplicates(entries) {
         result.add(location.invalid("".into(), "shouldn't contain duplicates"));
     }
     result
-}
-
-fn to_i64(len: usize) -> i64 {
-    i64::try_from(len).unwrap_or(i64::MAX)
 }
 
 fn has_duplicates(entries: &[Value]) -> bool {
@@ -46,7 +33,8 @@ fn has_duplicates(entries: &[Value]) -> bool {
 
 pub(super) fn validate_object(location: &Location<'_>, fields: &Map<String, Value>) -> ValidationResult {
     let node = location.node;
-    let mut result = validate_field_count(location, fields.len());
+    let bounds = (node.size_limits.min_properties, node.size_limits.max_properties);
+    let mut result = validate_count(location, fields.len(), bounds, "properties");
     for (name, field) in fields {
         if node.properties.contains_key(name) {
             continue;
@@ -59,12 +47,8 @@ pub(super) fn validate_object(location: &Location<'_>, fields: &Map<String, Valu
             }
             AdditionalProperties::Schema(child) => {
                 let at = format!("{}.{name}", location.path);
-                result.merge(validate(
-                    field,
-                    child,
-                    &at,
-                    location.old.and_then(|old| old.field(name)),
-                ));
+                let old = location.old.and_then(|old| old.field(name));
+                result.merge(validate(field, child, &at, old));
             }
             AdditionalProperties::Unspecified | AdditionalProperties::Allowed => {}
         }
@@ -82,26 +66,28 @@ pub(super) fn validate_object(location: &Location<'_>, fields: &Map<String, Valu
     for name in node.required.iter().filter(|name| !fields.contains_key(*name)) {
         let at = format!("{}.{name}", location.path);
         let message = format!("{at} in body is required");
-        result.add(Violation {
-            message,
-            error: FieldError::required(at.trim_start_matches('.'), ""),
-        });
+        let error = FieldError::required(at.trim_start_matches('.'), "");
+        result.add(Violation { message, error });
     }
     result
 }
 
-fn validate_field_count(location: &Location<'_>, len: usize) -> ValidationResult {
+/// Validates a number of entries against its minimum and maximum.
+fn validate_count(
+    location: &Location<'_>,
+    len: usize,
+    (min, max): (Option<i64>, Option<i64>),
+    noun: &str,
+) -> ValidationResult {
     let mut result = ValidationResult::default();
-    let (size_limits, count) = (&location.node.size_limits, to_i64(len));
-    if let Some(limit) = size_limits.min_properties.filter(|limit| count < *limit) {
-        result.add(location.invalid(count.into(), &format!("should have at least {limit} properties")));
+    let count = i64::try_from(len).unwrap_or(i64::MAX);
+    if let Some(limit) = min.filter(|limit| count < *limit) {
+        result.add(location.invalid(count.into(), &format!("should have at least {limit} {noun}")));
     }
-    if let Some(limit) = size_limits.max_properties.filter(|limit| count > *limit) {
-        let message = format!("{} in body should have at most {limit} properties", location.path);
-        result.add(Violation {
-            message,
-            error: FieldError::too_many(location.field(), len, limit),
-        });
+    if let Some(limit) = max.filter(|limit| count > *limit) {
+        let message = format!("{} in body should have at most {limit} {noun}", location.path);
+        let error = FieldError::too_many(location.field(), len, limit);
+        result.add(Violation { message, error });
     }
     result
 }

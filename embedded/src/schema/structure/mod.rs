@@ -57,11 +57,8 @@ impl ValidationResult {
     }
 
     fn add(&mut self, violation: Violation) {
-        if !self
-            .violations
-            .iter()
-            .any(|existing| existing.message == violation.message)
-        {
+        let is_equal = |existing: &Violation| existing.message == violation.message;
+        if !self.violations.iter().any(is_equal) {
             self.violations.push(violation);
         }
     }
@@ -96,33 +93,23 @@ impl Location<'_> {
 
     fn invalid(&self, bad_value: Value, expectation: &str) -> Violation {
         let message = format!("{} in body {expectation}", self.path);
-        Violation {
-            error: FieldError::invalid(self.field(), bad_value, message.clone()),
-            message,
-        }
+        let error = FieldError::invalid(self.field(), bad_value, message.clone());
+        Violation { message, error }
     }
 
     fn wrong_type(&self, expected: &str, actual: &str) -> Violation {
-        let message = format!(
-            "{} in body must be of type {expected}: {}",
-            self.path,
-            go_format::quote(actual)
-        );
-        let error = FieldError::new(
-            self.field(),
-            ErrorKind::TypeInvalid,
-            Value::from(actual),
-            message.clone(),
-        );
+        let actual_text = go_format::quote(actual);
+        let message = format!("{} in body must be of type {expected}: {actual_text}", self.path);
+        let kind = ErrorKind::TypeInvalid;
+        let error = FieldError::new(self.field(), kind, actual.into(), message.clone());
         Violation { message, error }
     }
 
     /// Creates an error of the whole object: the combinators report no path.
-    fn whole(message: String) -> Violation {
-        Violation {
-            error: FieldError::invalid("", "", message.clone()),
-            message,
-        }
+    fn whole(&self, expectation: &str) -> Violation {
+        let message = format!("{} {expectation}", go_format::quote(self.path));
+        let error = FieldError::invalid("", "", message.clone());
+        Violation { message, error }
     }
 }
 
@@ -133,18 +120,16 @@ pub(super) fn validate(
     at: &str,
     old: Option<Correlation<'_>>,
 ) -> ValidationResult {
-    let result = validate_value(Location {
+    let path = at;
+    let mut result = validate_value(Location {
         value,
         node,
-        path: at,
+        path,
         old,
     });
     // Ratcheting: an object that was stored with this error can still be updated.
     if !result.is_valid() && old.is_some_and(|old| old.is_unchanged(value)) {
-        return ValidationResult {
-            violations: Vec::new(),
-            matches: result.matches,
-        };
+        result.violations.clear();
     }
     result
 }

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::{Location, ValidationResult, Violation};
-use crate::schema::error::{ErrorKind, FieldError};
+use crate::schema::error::FieldError;
 use crate::schema::format::Format;
 use crate::schema::go_format;
 
@@ -33,13 +33,7 @@ fn is_integral(value: f64) -> bool {
 
 pub(super) fn validate_type(location: &Location<'_>) -> ValidationResult {
     let (node, value) = (location.node, location.value);
-    let expected = || {
-        if node.types.is_empty() {
-            String::new()
-        } else {
-            node.types.join(",")
-        }
-    };
+    let expected = || node.types.join(",");
     if value.is_null() {
         if node.types.is_empty() || node.nullable {
             return ValidationResult::valid();
@@ -70,26 +64,18 @@ pub(super) fn validate_type(location: &Location<'_>) -> ValidationResult {
 
 pub(super) fn validate_enumeration(location: &Location<'_>) -> ValidationResult {
     let allowed = &location.node.enumeration;
-    if allowed.is_empty()
-        || allowed
-            .iter()
-            .any(|entry| !entry.is_null() && is_equal(entry, location.value))
-    {
+    let is_allowed = |entry: &Value| !entry.is_null() && is_equal(entry, location.value);
+    if allowed.is_empty() || allowed.iter().any(is_allowed) {
         return ValidationResult::default();
     }
-    let supported: Vec<String> = allowed
-        .iter()
-        .map(|entry| {
-            entry
-                .as_str()
-                .map_or_else(|| go_format::json(entry), str::to_owned)
-        })
-        .collect();
-    let message = format!(
-        "{} in body should be one of [{}]",
-        location.path,
-        supported.join(" ")
-    );
+    let text = |entry: &Value| {
+        entry
+            .as_str()
+            .map_or_else(|| go_format::json(entry), str::to_owned)
+    };
+    let supported: Vec<String> = allowed.iter().map(text).collect();
+    let list = supported.join(" ");
+    let message = format!("{} in body should be one of [{list}]", location.path);
     let error = FieldError::not_supported(location.field(), location.value.clone(), &supported);
     ValidationResult::invalid_with(Violation { message, error })
 }
@@ -107,20 +93,15 @@ pub(super) fn validate_string(location: &Location<'_>, string: &str) -> Validati
     let length = i64::try_from(string.chars().count()).unwrap_or(i64::MAX);
     if let Some(limit) = size_limits.max_length.filter(|limit| length > *limit) {
         let message = format!("{} in body should be at most {limit} chars long", location.path);
-        return ValidationResult::invalid_with(Violation {
-            message,
-            error: FieldError::too_long(location.field(), limit),
-        });
+        let error = FieldError::too_long(location.field(), limit);
+        return ValidationResult::invalid_with(Violation { message, error });
     }
     if let Some(limit) = size_limits.min_length.filter(|limit| length < *limit) {
         let expectation = format!("should be at least {limit} chars long");
         return ValidationResult::invalid_with(location.invalid(string.into(), &expectation));
     }
-    if let Some(pattern) = location
-        .node
-        .pattern
-        .as_ref()
-        .filter(|pattern| !pattern.is_match(string))
+    if let Some(pattern) = &location.node.pattern
+        && !pattern.is_match(string)
     {
         let expectation = format!("should match '{}'", pattern.source);
         return ValidationResult::invalid_with(location.invalid(string.into(), &expectation));
@@ -132,55 +113,34 @@ pub(super) fn validate_format(location: &Location<'_>, string: &str, format: &Fo
     if format.is_valid(string) {
         return ValidationResult::default();
     }
-    let message = format!(
-        "{} in body must be of type {}: {}",
-        location.path,
-        format.name,
-        go_format::quote(string)
-    );
-    let error = FieldError::new(
-        location.field(),
-        ErrorKind::TypeInvalid,
-        string.into(),
-        message.clone(),
-    );
-    ValidationResult::invalid_with(Violation { message, error })
+    ValidationResult::invalid_with(location.wrong_type(&format.name, string))
 }
 
 pub(super) fn validate_number(location: &Location<'_>, number: &Number) -> ValidationResult {
     let number_limits = &location.node.number_limits;
     let value = GoNumber::of(number);
     let mut result = ValidationResult::valid();
-    let multiple = number_limits
-        .multiple_of
-        .and_then(|factor| validate_multiple(location, &value, factor));
-    if let Some(violation) = multiple {
+    if let Some(factor) = number_limits.multiple_of
+        && let Some(violation) = validate_multiple(location, &value, factor)
+    {
         result.add(violation);
     }
-    if let Some(limit) = number_limits.minimum {
-        let (exceeds, equal, limit) = value.compare(limit, f64::lt);
-        if exceeds || (number_limits.exclusive_minimum && equal) {
-            let relation = if number_limits.exclusive_minimum {
-                "greater than"
-            } else {
-                "greater than or equal to"
-            };
-            result.add(location.invalid(location.value.clone(), &format!("should be {relation} {limit}")));
-        }
-    }
-    if let Some(limit) = number_limits.maximum {
-        let (exceeds, equal, limit) = value.compare(limit, f64::gt);
-        if exceeds || (number_limits.exclusive_maximum && equal) {
-            let relation = if number_limits.exclusive_maximum {
-                "less than"
-            } else {
-                "less than or equal to"
-            };
-            result.add(location.invalid(location.value.clone(), &format!("should be {relation} {limit}")));
+    let minimum = (number_limits.minimum, number_limits.exclusive_minimum, "greater");
+    let maximum = (number_limits.maximum, number_limits.exclusive_maximum, "less");
+    for ((limit, is_exclusive, relation), beyond) in [(minimum, f64::lt as Beyond), (maximum, f64::gt)] {
+        let Some(limit) = limit else { continue };
+        let (exceeds, equal, limit) = value.compare(limit, beyond);
+        if exceeds || (is_exclusive && equal) {
+            let or_equal = if is_exclusive { "" } else { " or equal to" };
+            let expectation = format!("should be {relation} than{or_equal} {limit}");
+            result.add(location.invalid(location.value.clone(), &expectation));
         }
     }
     result
 }
+
+/// Whether a number is beyond a limit.
+type Beyond = fn(&f64, &f64) -> bool;
 
 /// A number as Go's JSON decoder represents it. Limits are truncated where the value is an integer.
 enum GoNumber {
@@ -196,7 +156,7 @@ impl GoNumber {
     }
 
     /// Returns whether the value is beyond the limit, whether it equals the limit, and the limit as text.
-    fn compare(&self, limit: f64, beyond: fn(&f64, &f64) -> bool) -> (bool, bool, String) {
+    fn compare(&self, limit: f64, beyond: Beyond) -> (bool, bool, String) {
         match self {
             Self::Integer(value) => {
                 let limit = truncate(limit);
@@ -237,10 +197,11 @@ fn validate_multiple(location: &Location<'_>, value: &GoNumber, factor: f64) -> 
             } else {
                 value / factor
             };
+            let is_positive = factor > 0.0;
             (
-                factor > 0.0 && is_integral(quotient),
+                is_positive && is_integral(quotient),
                 go_format::float(factor),
-                factor > 0.0,
+                is_positive,
             )
         }
     };
@@ -255,8 +216,6 @@ fn validate_multiple(location: &Location<'_>, value: &GoNumber, factor: f64) -> 
         let error = FieldError::invalid(location.field(), truncate(factor), message.clone());
         return Some(Violation { message, error });
     }
-    Some(location.invalid(
-        location.value.clone(),
-        &format!("should be a multiple of {factor_text}"),
-    ))
+    let expectation = format!("should be a multiple of {factor_text}");
+    Some(location.invalid(location.value.clone(), &expectation))
 }
