@@ -1,5 +1,7 @@
 //! Causes of an invalid object, with kube-apiserver's messages.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
 use crate::schema::FieldError;
@@ -49,23 +51,35 @@ impl Cause {
 
     /// Creates `field: Invalid value: "value": detail`.
     pub(crate) fn invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::invalid_json(field, format_args!("{value:?}"), detail)
+    }
+
+    /// Creates `field: Invalid value: value: detail`, with a value that is not a string.
+    pub(crate) fn invalid_json(field: impl Into<String>, value: impl Display, detail: &str) -> Self {
         Self {
             reason: "FieldValueInvalid",
             field: field.into(),
-            message: format!("Invalid value: {value:?}: {detail}"),
+            message: format!("Invalid value: {value}: {detail}"),
+        }
+    }
+
+    /// Creates `field: Too long: may not be more than ... bytes`.
+    pub(crate) fn too_long(field: &str, limit: usize) -> Self {
+        Self {
+            reason: "FieldValueTooLong",
+            field: field.into(),
+            message: format!("Too long: may not be more than {limit} bytes"),
         }
     }
 
     /// Creates `field: Unsupported value: "value": supported values: ...`.
     pub(crate) fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let list = quoted.join(", ");
         Self {
             reason: "FieldValueNotSupported",
             field: field.into(),
-            message: format!(
-                "Unsupported value: {value:?}: supported values: {}",
-                supported.join(", ")
-            ),
+            message: format!("Unsupported value: {value:?}: supported values: {list}"),
         }
     }
 

@@ -166,11 +166,7 @@ impl StatusError {
 
     /// 422 for an update without a resourceVersion. kube-apiserver prints the resource here, the kind elsewhere.
     pub(crate) fn resource_version_required(resource: &Resource, name: &str) -> Self {
-        let cause = Cause {
-            reason: "FieldValueInvalid",
-            field: "metadata.resourceVersion".into(),
-            message: "Invalid value: 0: must be specified for an update".into(),
-        };
+        let cause = Cause::invalid_json("metadata.resourceVersion", 0, "must be specified for an update");
         Self::invalid_kind(&resource.group, &resource.plural, name, &[cause])
     }
 

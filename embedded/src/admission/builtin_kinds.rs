@@ -23,12 +23,8 @@ pub(super) fn check_types(resource: &Resource, object: &Value) -> Result<(), Str
         "data"
     };
     if matches!(resource.strategy, Strategy::Secret | Strategy::ConfigMap) {
-        for text in object[field]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(_, value)| value.as_str())
-        {
+        let entries = object[field].as_object().into_iter().flatten();
+        for text in entries.filter_map(|(_, value)| value.as_str()) {
             if STANDARD.decode(text).is_err() {
                 let is_invalid = |c: char| !c.is_ascii_alphanumeric() && !"+/=".contains(c);
                 let at = text.find(is_invalid).unwrap_or(text.len());
@@ -125,7 +121,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
             if let Some(old) = old {
                 causes.extend(validate_immutable(object, old, &["data"]));
                 if object["type"] != old["type"] {
-                    causes.push(immutable_field("type", &object["type"]));
+                    causes.push(Cause::invalid_json("type", &object["type"], "field is immutable"));
                 }
             }
             causes
@@ -133,22 +129,13 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
         Strategy::ConfigMap => {
             let mut causes = validate_data(object, &["data", "binaryData"]);
             causes.extend(duplicate_keys(object));
-            causes.extend(
-                old.into_iter()
-                    .flat_map(|old| validate_immutable(object, old, &["data", "binaryData"])),
-            );
+            if let Some(old) = old {
+                causes.extend(validate_immutable(object, old, &["data", "binaryData"]));
+            }
             causes
         }
         Strategy::Event => validate_event(object),
         _ => Vec::new(),
-    }
-}
-
-fn immutable_field(field: &str, value: &Value) -> Cause {
-    Cause {
-        reason: "FieldValueInvalid",
-        field: field.into(),
-        message: format!("Invalid value: {value}: field is immutable"),
     }
 }
 
@@ -172,15 +159,8 @@ fn validate_data(object: &Value, fields: &[&str]) -> Vec<Cause> {
         }
     }
     if bytes > MAX_DATA_BYTES {
-        causes.push(Cause {
-            reason: "FieldValueTooLong",
-            field: if object["kind"] == "Secret" {
-                "data".into()
-            } else {
-                String::new()
-            },
-            message: format!("Too long: may not be more than {MAX_DATA_BYTES} bytes"),
-        });
+        let field = if object["kind"] == "Secret" { "data" } else { "" };
+        causes.push(Cause::too_long(field, MAX_DATA_BYTES));
     }
     causes
 }
@@ -188,15 +168,10 @@ fn validate_data(object: &Value, fields: &[&str]) -> Vec<Cause> {
 /// Rejects keys that a ConfigMap has in both data and binaryData.
 fn duplicate_keys(object: &Value) -> Vec<Cause> {
     let texts = object["data"].as_object().into_iter().flatten();
+    let detail = "duplicate of key present in binaryData";
     texts
         .filter(|(key, _)| object["binaryData"].get(key.as_str()).is_some())
-        .map(|(key, _)| {
-            Cause::invalid(
-                format!("data[{key}]"),
-                key,
-                "duplicate of key present in binaryData",
-            )
-        })
+        .map(|(key, _)| Cause::invalid(format!("data[{key}]"), key, detail))
         .collect()
 }
 
@@ -209,12 +184,8 @@ fn validate_immutable(object: &Value, old: &Value, fields: &[&str]) -> Vec<Cause
     if object["immutable"] != true {
         causes.push(forbidden("immutable"));
     }
-    causes.extend(
-        fields
-            .iter()
-            .filter(|field| object[**field] != old[**field])
-            .map(|field| forbidden(field)),
-    );
+    let changed = fields.iter().filter(|field| object[**field] != old[**field]);
+    causes.extend(changed.map(|field| forbidden(field)));
     causes
 }
 
@@ -224,9 +195,6 @@ fn validate_event(object: &Value) -> Vec<Cause> {
     if involved == namespace || (involved.is_empty() && namespace == "default") {
         return Vec::new();
     }
-    vec![Cause::invalid(
-        "involvedObject.namespace",
-        involved,
-        "does not match event.namespace",
-    )]
+    let detail = "does not match event.namespace";
+    vec![Cause::invalid("involvedObject.namespace", involved, detail)]
 }

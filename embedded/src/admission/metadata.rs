@@ -1,19 +1,20 @@
-//! Object metadata (meta/v1 ObjectMeta): field types and validation.
+//! Object metadata (meta/v1 ObjectMeta): field types, generated names and validation.
 
+use rand::seq::IndexedRandom;
 use serde_json::{Map, Value};
 
 use crate::cause::Cause;
+use crate::resource::{Resource, Strategy};
 use crate::{meta, names};
 
 /// The limit for all annotations of an object, keys and values, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// Path of the owner references.
+const OWNERS: &str = "metadata.ownerReferences";
 
 /// Checks the types of the metadata fields and drops fields that are empty, unknown or not stored. Returns the unknown paths.
 pub(super) fn normalize(object: &mut Value) -> Result<Vec<String>, String> {
-    if object
-        .get("metadata")
-        .is_some_and(|metadata| !metadata.is_object() && !metadata.is_null())
-    {
+    if !matches!(object["metadata"], Value::Null | Value::Object(_)) {
         return Err(unmarshal_error(&object["metadata"], "metadata", "v1.ObjectMeta"));
     }
     let Some(fields) = meta::fields_mut(object) else {
@@ -97,7 +98,43 @@ fn list_field(field: &str, value: Value, is: fn(&Value) -> bool, of: &str) -> Re
     }
 }
 
-/// Validates the metadata of an object.
+/// Letters without vowels and digits without 0, 1 and 3, so that suffixes form no words: the alphabet of apimachinery's `rand.String`.
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Generates a name: the first 58 characters of `generateName` and five random ones.
+pub(crate) fn generate_name(base: &str) -> String {
+    let mut random = rand::rng();
+    let suffix = (0..5).filter_map(|_| SUFFIX_ALPHABET.choose(&mut random).copied().map(char::from));
+    base.chars().take(58).chain(suffix).collect()
+}
+
+/// Validates the name of an object.
+pub(super) fn validate_name(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let name = meta::name(object);
+    if name.is_empty() {
+        return vec![Cause::required(
+            "metadata.name",
+            "name or generateName is required",
+        )];
+    }
+    let mut causes = Vec::new();
+    let (limit, well_formed, text) = match resource.strategy {
+        Strategy::Namespace => (63, names::is_label(name), names::LABEL),
+        _ => (253, names::is_subdomain(name), names::SUBDOMAIN),
+    };
+    if name.len() > limit {
+        let detail = format!("must be no more than {limit} characters");
+        causes.push(Cause::invalid("metadata.name", name, &detail));
+    }
+    if !well_formed {
+        let dotted = resource.strategy == Strategy::Namespace && names::is_subdomain(name);
+        let text = if dotted { "must not contain dots" } else { text };
+        causes.push(Cause::invalid("metadata.name", name, text));
+    }
+    causes
+}
+
+/// Validates the metadata of an object, except its name.
 pub(super) fn validate(object: &Value) -> Vec<Cause> {
     let mut causes = validate_labels(object);
     causes.extend(validate_annotations(object));
@@ -121,17 +158,12 @@ pub(super) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     if added.is_empty() {
         return Vec::new();
     }
-    let list = added
-        .iter()
-        .map(|name| format!("{name:?}"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    vec![Cause::forbidden(
-        "metadata.finalizers",
-        &format!(
-            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
-        ),
-    )]
+    let quoted: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        quoted.join(", ")
+    );
+    vec![Cause::forbidden("metadata.finalizers", &detail)]
 }
 
 fn validate_labels(object: &Value) -> Vec<Cause> {
@@ -147,23 +179,14 @@ fn validate_labels(object: &Value) -> Vec<Cause> {
 
 fn validate_annotations(object: &Value) -> Vec<Cause> {
     let (mut causes, mut bytes) = (Vec::new(), 0);
-    for (name, value) in object["metadata"]["annotations"]
-        .as_object()
-        .into_iter()
-        .flatten()
-    {
-        causes.extend(validate_qualified_name(
-            "metadata.annotations",
-            &name.to_lowercase(),
-        ));
+    let annotations = object["metadata"]["annotations"].as_object();
+    for (name, value) in annotations.into_iter().flatten() {
+        let lower = name.to_lowercase();
+        causes.extend(validate_qualified_name("metadata.annotations", &lower));
         bytes += name.len() + value.as_str().map_or(0, str::len);
     }
     if bytes > MAX_ANNOTATION_BYTES {
-        causes.push(Cause {
-            reason: "FieldValueTooLong",
-            field: "metadata.annotations".into(),
-            message: format!("Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes"),
-        });
+        causes.push(Cause::too_long("metadata.annotations", MAX_ANNOTATION_BYTES));
     }
     causes
 }
@@ -172,27 +195,16 @@ fn validate_owner_references(object: &Value) -> Vec<Cause> {
     let (mut causes, mut controller) = (Vec::new(), None);
     for owner in meta::owners(object) {
         let text = |field: &str| owner[field].as_str().unwrap_or("");
-        let nothing = [
-            ("apiVersion", "version must not be empty"),
-            ("kind", "must not be empty"),
-            ("name", "must not be empty"),
-            ("uid", "must not be empty"),
-        ];
-        for (field, reason) in nothing {
+        for field in ["apiVersion", "kind", "name", "uid"] {
             if text(field).is_empty() {
-                causes.push(Cause::invalid(
-                    format!("metadata.ownerReferences.{field}"),
-                    "",
-                    reason,
-                ));
+                let subject = if field == "apiVersion" { "version " } else { "" };
+                let reason = &format!("{subject}must not be empty");
+                causes.push(Cause::invalid(format!("{OWNERS}.{field}"), "", reason));
             }
         }
         if (text("apiVersion"), text("kind")) == ("v1", "Event") {
-            causes.push(Cause {
-                reason: "FieldValueInvalid",
-                field: "metadata.ownerReferences".into(),
-                message: format!("Invalid value: {owner}: /v1, Kind=Event is disallowed from being an owner"),
-            });
+            let reason = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid_json(OWNERS, owner, reason));
         }
         if owner["controller"] == true
             && let Some(first) = controller.replace(text("name"))
@@ -201,11 +213,11 @@ fn validate_owner_references(object: &Value) -> Vec<Cause> {
                 "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
                 text("name")
             );
-            causes.push(Cause {
-                reason: "FieldValueInvalid",
-                field: "metadata.ownerReferences".into(),
-                message: format!("Invalid value: {}: {reason}", Value::from(meta::owners(object))),
-            });
+            causes.push(Cause::invalid_json(
+                OWNERS,
+                Value::from(meta::owners(object)),
+                &reason,
+            ));
         }
     }
     causes
@@ -294,5 +306,13 @@ mod tests {
                 .ends_with("found new finalizers []string{\"c/d\"}"),
             "{causes:?}"
         );
+    }
+
+    #[test]
+    fn a_generated_name_keeps_its_base() {
+        let name = generate_name("run-");
+        assert!(name.starts_with("run-") && name.len() == 9, "{name}");
+        assert_eq!(generate_name(&"x".repeat(100)).len(), 63);
+        assert_ne!(generate_name("a"), generate_name("a"));
     }
 }

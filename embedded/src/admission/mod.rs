@@ -2,11 +2,10 @@
 
 mod builtin_kinds;
 mod metadata;
-mod name;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::name::generate as generate_name;
+pub(crate) use self::metadata::generate_name;
 use crate::cause::Cause;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
@@ -137,7 +136,7 @@ fn is_new_generation(resource: &Resource, new: &Value, old: &Value) -> bool {
 }
 
 fn validate(resource: &Resource, object: &Value, old: Option<(&Value, Endpoint)>) -> Vec<Cause> {
-    let mut causes = name::validate(resource, object);
+    let mut causes = metadata::validate_name(resource, object);
     causes.extend(metadata::validate(object));
     causes.extend(builtin_kinds::validate(resource, object, old.map(|(old, _)| old)));
     if let Some(schema) = &resource.schema {
@@ -151,11 +150,8 @@ fn validate(resource: &Resource, object: &Value, old: Option<(&Value, Endpoint)>
         causes.extend(errors.into_iter().map(Cause::from));
     }
     if resource.strategy != Strategy::Custom {
-        causes.extend(
-            builtin::validate(&resource.kind, object)
-                .into_iter()
-                .map(Cause::from),
-        );
+        let errors = builtin::validate(&resource.kind, object);
+        causes.extend(errors.into_iter().map(Cause::from));
     }
     causes
 }

@@ -15,26 +15,11 @@ static KIND: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!("^{L
 
 /// Validates all embedded resources below `value`, except their metadata.
 pub(super) fn validate(value: &Value, node: &Node, at: &str, errors: &mut Vec<FieldError>) {
-    match value {
-        Value::Object(fields) => {
-            if node.extensions.embedded_resource {
-                validate_type(value, at, errors);
-            }
-            for (name, field) in fields {
-                if let Some(child) = node.properties.get(name) {
-                    validate(field, child, &path::child(at, name), errors);
-                } else if let Some(child) = node.additional_schema() {
-                    validate(field, child, &path::key(at, name), errors);
-                }
-            }
-        }
-        Value::Array(entries) => {
-            let Some(child) = &node.items else { return };
-            for (i, entry) in entries.iter().enumerate() {
-                validate(entry, child, &path::index(at, i), errors);
-            }
-        }
-        _ => {}
+    if value.is_object() && node.extensions.embedded_resource {
+        validate_type(value, at, errors);
+    }
+    for (entry, child, path) in node.entries(value, at) {
+        validate(entry, child, &path, errors);
     }
 }
 

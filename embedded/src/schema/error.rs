@@ -133,12 +133,10 @@ impl FieldError {
         bad_value: Value,
         detail: impl Into<String>,
     ) -> Self {
-        let path = path.into();
-        let path = if path.is_empty() {
-            WHOLE_OBJECT.to_owned()
-        } else {
-            path
-        };
+        let mut path = path.into();
+        if path.is_empty() {
+            WHOLE_OBJECT.clone_into(&mut path);
+        }
         Self {
             path,
             kind,
@@ -180,23 +178,15 @@ impl FieldError {
     /// Creates the error of a string longer than `limit`. Like kube-apiserver it says bytes, even where characters are counted.
     pub(crate) fn too_long(path: impl Into<String>, limit: i64) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
-        Self::new(
-            path,
-            ErrorKind::TooLong,
-            Value::Null,
-            format!("may not be more than {limit} {unit}"),
-        )
+        let detail = format!("may not be more than {limit} {unit}");
+        Self::new(path, ErrorKind::TooLong, Value::Null, detail)
     }
 
     /// Creates the error of a list or map with more than `limit` entries.
     pub(crate) fn too_many(path: impl Into<String>, actual: usize, limit: i64) -> Self {
         let unit = if limit == 1 { "item" } else { "items" };
-        Self::new(
-            path,
-            ErrorKind::TooMany,
-            Value::from(actual),
-            format!("must have at most {limit} {unit}"),
-        )
+        let detail = format!("must have at most {limit} {unit}");
+        Self::new(path, ErrorKind::TooMany, actual.into(), detail)
     }
 
     /// Returns the message without the path, as in `status.details.causes[].message`.

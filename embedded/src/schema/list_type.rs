@@ -10,35 +10,15 @@ use super::{go_format, path};
 
 /// Reports the duplicates in all lists below `value`.
 pub(super) fn validate(value: &Value, node: &Node, at: &str, errors: &mut Vec<FieldError>) {
-    match value {
-        Value::Array(entries) => {
-            match node.extensions.list_type {
-                Some(ListType::Set) => {
-                    let duplicates = duplicates(entries.iter().map(go_format::json));
-                    errors.extend(
-                        duplicates
-                            .into_iter()
-                            .map(|i| FieldError::duplicate(path::index(at, i), entries[i].clone())),
-                    );
-                }
-                Some(ListType::Map) => validate_map(entries, &node.extensions.list_map_keys, at, errors),
-                Some(ListType::Atomic) | None => {}
-            }
-            let Some(child) = &node.items else { return };
-            for (i, entry) in entries.iter().enumerate() {
-                validate(entry, child, &path::index(at, i), errors);
-            }
-        }
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                if let Some(child) = node.properties.get(name) {
-                    validate(field, child, &path::child(at, name), errors);
-                } else if let Some(child) = node.additional_schema() {
-                    validate(field, child, &path::key(at, name), errors);
-                }
-            }
+    match (value, node.extensions.list_type) {
+        (Value::Array(entries), Some(ListType::Set)) => report_duplicates(entries, at, errors),
+        (Value::Array(entries), Some(ListType::Map)) => {
+            validate_map(entries, &node.extensions.list_map_keys, at, errors);
         }
         _ => {}
+    }
+    for (entry, child, path) in node.entries(value, at) {
+        validate(entry, child, &path, errors);
     }
 }
 
@@ -47,18 +27,15 @@ fn validate_map(entries: &[Value], keys: &[String], at: &str, errors: &mut Vec<F
         .iter()
         .position(|entry| !entry.is_null() && !entry.is_object());
     if let Some(i) = wrong {
-        let detail = "must be an object for an array of list-type map";
-        errors.push(FieldError::invalid(
+        let (path, detail) = (
             path::index(at, i),
-            entries[i].clone(),
-            detail,
-        ));
+            "must be an object for an array of list-type map",
+        );
+        errors.push(FieldError::invalid(path, entries[i].clone(), detail));
         return;
     }
     let identities: Vec<Value> = entries.iter().map(|entry| keys_of(entry, keys)).collect();
-    for i in duplicates(identities.iter().map(go_format::json)) {
-        errors.push(FieldError::duplicate(path::index(at, i), identities[i].clone()));
-    }
+    report_duplicates(&identities, at, errors);
 }
 
 /// Returns the keys of an entry with their values, as far as it has them.
@@ -69,16 +46,14 @@ fn keys_of(entry: &Value, keys: &[String]) -> Value {
     Value::Object(present.collect::<Map<_, _>>())
 }
 
-/// Returns the index of the second occurrence of each duplicate.
-fn duplicates(items: impl Iterator<Item = String>) -> Vec<usize> {
+/// Reports the second occurrence of each duplicate.
+fn report_duplicates(items: &[Value], at: &str, errors: &mut Vec<FieldError>) {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    let mut found = Vec::new();
-    for (i, item) in items.enumerate() {
-        let times = counts.entry(item).or_default();
+    for (i, item) in items.iter().enumerate() {
+        let times = counts.entry(go_format::json(item)).or_default();
         *times += 1;
         if *times == 2 {
-            found.push(i);
+            errors.push(FieldError::duplicate(path::index(at, i), item.clone()));
         }
     }
-    found
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::CompileError;
 use super::format::Format;
+use super::path;
 use super::pattern::Pattern;
 use super::rule::Rule;
 
@@ -130,11 +131,7 @@ impl Node {
             pattern: keywords.pattern()?,
             number_limits: keywords.number_limits()?,
             size_limits: keywords.size_limits()?,
-            default: keywords
-                .keywords
-                .get("default")
-                .filter(|default| !default.is_null())
-                .cloned(),
+            default: keywords.typed("default", "", Some)?.cloned(),
             all_of: keywords.children("allOf", depth)?,
             any_of: keywords.children("anyOf", depth)?,
             one_of: keywords.children("oneOf", depth)?,
@@ -172,6 +169,26 @@ impl Node {
     /// Returns the schema of the field `name`; properties take precedence.
     pub(super) fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or_else(|| self.additional_schema())
+    }
+
+    /// Returns the fields or entries of a value that the schema declares, each with its schema and path.
+    pub(super) fn entries<'a>(&'a self, value: &'a Value, at: &str) -> Vec<(&'a Value, &'a Self, String)> {
+        match (value, &self.items) {
+            (Value::Object(fields), _) => fields
+                .iter()
+                .filter_map(|(name, field)| match self.properties.get(name) {
+                    Some(child) => Some((field, child, path::child(at, name))),
+                    None => Some((field, self.additional_schema()?, path::key(at, name))),
+                })
+                .collect(),
+            (Value::Array(entries), Some(child)) => {
+                let numbered = entries.iter().enumerate();
+                numbered
+                    .map(|(i, entry)| (entry, &**child, path::index(at, i)))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Whether `type` allows values of this type.
@@ -285,11 +302,8 @@ impl<'a> Keywords<'a> {
             Some(Value::Bool(false)) => Ok(AdditionalProperties::Forbidden),
             Some(schema) => {
                 let child_path = format!("{}.additionalProperties", self.path);
-                Ok(AdditionalProperties::Schema(Box::new(Node::compile(
-                    schema,
-                    &child_path,
-                    depth,
-                )?)))
+                let node = Node::compile(schema, &child_path, depth)?;
+                Ok(AdditionalProperties::Schema(Box::new(node)))
             }
         }
     }

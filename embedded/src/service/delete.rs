@@ -79,18 +79,12 @@ pub(super) async fn delete_collection(
 ) -> Result<Reply, StatusError> {
     let delete_options = delete_options(request, bytes, content_type)?;
     let selector = read::selector(request)?;
-    let objects = request
-        .api
-        .store
-        .read()
-        .list(&request.resource.group_resource(), &request.at.namespace);
+    let kind = request.resource.group_resource();
+    let objects = request.api.store.read().list(&kind, &request.at.namespace);
     let mut removed = Vec::new();
     for object in objects.into_iter().filter(|object| selector.matches(object)) {
-        let key = Key::new(
-            request.resource.group_resource(),
-            meta::namespace(&object),
-            meta::name(&object),
-        );
+        let kind = request.resource.group_resource();
+        let key = Key::new(kind, meta::namespace(&object), meta::name(&object));
         match remove(request, key, delete_options.clone()).await {
             Ok(last) => removed.push(last),
             Err(error) if error.code() == 404 => {}
@@ -144,11 +138,8 @@ fn check_preconditions(
     } else {
         return Ok(());
     };
-    Err(StatusError::precondition_failed(
-        resource,
-        meta::name(object),
-        &reason,
-    ))
+    let name = meta::name(object);
+    Err(StatusError::precondition_failed(resource, name, &reason))
 }
 
 /// Decides a deletion: an object with finalizers gets a deletion timestamp, any other is removed. Namespaces have spec finalizers.
@@ -159,12 +150,8 @@ pub(crate) fn decide_deletion(
 ) -> Write {
     let mut terminating = Value::clone(object);
     let finalizers = finalizers(resource, object, propagation);
-    let list = if finalizers.is_empty() {
-        Value::Null
-    } else {
-        finalizers.clone().into()
-    };
-    meta::set(&mut terminating, "finalizers", list);
+    let list = Some(finalizers.clone()).filter(|list| !list.is_empty());
+    meta::set(&mut terminating, "finalizers", list.into());
     let has_spec_finalizers =
         resource.strategy == Strategy::Namespace && object["spec"]["finalizers"][0].is_string();
     if finalizers.is_empty() && !has_spec_finalizers {
@@ -229,18 +216,12 @@ fn delete_options(
         let cause = Cause::invalid("propagationPolicy", &policy, reason);
         return Err(StatusError::invalid_delete_options(cause));
     }
-    let propagation = match policy.as_str() {
-        "" => body["orphanDependents"].as_bool().map(|orphan| {
-            if orphan {
-                PropagationPolicy::Orphan
-            } else {
-                PropagationPolicy::Background
-            }
-        }),
-        "Background" => Some(PropagationPolicy::Background),
-        "Orphan" => Some(PropagationPolicy::Orphan),
-        "Foreground" => Some(PropagationPolicy::Foreground),
-        other => {
+    let propagation = match (policy.as_str(), body["orphanDependents"].as_bool()) {
+        ("", None) => None,
+        ("Background", _) | ("", Some(false)) => Some(PropagationPolicy::Background),
+        ("Orphan", _) | ("", Some(true)) => Some(PropagationPolicy::Orphan),
+        ("Foreground", _) => Some(PropagationPolicy::Foreground),
+        (other, _) => {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
             let cause = Cause::not_supported("propagationPolicy", other, &supported);
             return Err(StatusError::invalid_delete_options(cause));

@@ -58,11 +58,8 @@ pub(super) async fn apply(
         let mut new = body::decode_patched(&resource, patched, duplicates, validation, &warnings)?;
         check_identity(&new, old)?;
         if meta::resource_version(&new).is_empty() {
-            meta::set(
-                &mut new,
-                "resourceVersion",
-                old["metadata"]["resourceVersion"].clone(),
-            );
+            let version = old["metadata"]["resourceVersion"].clone();
+            meta::set(&mut new, "resourceVersion", version);
         }
         decide_update(&resource, new, old, endpoint)
     });

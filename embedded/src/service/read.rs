@@ -13,10 +13,8 @@ use crate::store::State;
 pub(super) fn get(request: &ObjectRequest) -> Result<Reply, StatusError> {
     let state = request.api.store.read();
     if !request.query.resource_version.is_empty() {
-        check_reached(
-            &state,
-            parse_version(&request.query.resource_version).map_err(StatusError::bad_request)?,
-        )?;
+        let version = parse_version(&request.query.resource_version);
+        check_reached(&state, version.map_err(StatusError::bad_request)?)?;
     }
     let object = state.get(&request.key(&request.at.name));
     let object = object.ok_or_else(|| StatusError::not_found(&request.resource, &request.at.name))?;
@@ -62,11 +60,11 @@ fn check_resource_version(request: &ObjectRequest, state: &State) -> Result<(), 
     let query = &request.query;
     let matching = query.resource_version_match.as_str();
     if query.resource_version.is_empty() {
-        return match matching {
-            "" => Ok(()),
-            _ => Err(match_forbidden(
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            )),
+        let reason = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+        return if matching.is_empty() {
+            Ok(())
+        } else {
+            Err(match_forbidden(reason))
         };
     }
     let requested = parse_version(&query.resource_version)
@@ -87,17 +85,15 @@ fn check_resource_version(request: &ObjectRequest, state: &State) -> Result<(), 
     }
 }
 
-fn match_forbidden(reason: &str) -> StatusError {
+pub(super) fn match_forbidden(reason: &str) -> StatusError {
     StatusError::invalid_list_options(Cause::forbidden("resourceVersionMatch", reason))
 }
 
 /// Rejects a version that the store has not reached.
 pub(super) fn check_reached(state: &State, requested: u64) -> Result<(), StatusError> {
-    if requested > state.revision() {
-        return Err(StatusError::resource_version_too_large(
-            requested,
-            state.revision(),
-        ));
+    let current = state.revision();
+    if requested > current {
+        return Err(StatusError::resource_version_too_large(requested, current));
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::status_error::StatusError;
 use crate::store::{Key, TransactionView, Write};
 
 /// A request for objects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ObjectRequest {
     pub(crate) api: Arc<Api>,
     /// The stored kind.
@@ -166,18 +166,14 @@ pub(crate) fn to_version(resource: &Resource, object: &Arc<Value>) -> Arc<Value>
 pub(crate) fn decide_write(resource: &Resource, new: Value, old: &Arc<Value>) -> Write {
     let mut new = new;
     new["apiVersion"] = resource.storage_api_version().into();
-    let has_spec_finalizers = resource.strategy == Strategy::Namespace
-        && new["spec"]["finalizers"]
-            .as_array()
-            .is_some_and(|list| !list.is_empty());
+    let finalizers = new["spec"]["finalizers"].as_array();
+    let has_spec_finalizers =
+        resource.strategy == Strategy::Namespace && finalizers.is_some_and(|list| !list.is_empty());
     if meta::is_deleting(&new) && meta::finalizers(&new).is_empty() && !has_spec_finalizers {
         return Write::Remove(new);
     }
-    meta::set(
-        &mut new,
-        "resourceVersion",
-        old["metadata"]["resourceVersion"].clone(),
-    );
+    let version = old["metadata"]["resourceVersion"].clone();
+    meta::set(&mut new, "resourceVersion", version);
     if new == **old {
         Write::Unchanged(old.clone())
     } else {

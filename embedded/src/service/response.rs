@@ -56,13 +56,7 @@ pub(super) fn response_to(request: &ObjectRequest, reply: Reply) -> Response<Res
 fn quote(text: &str) -> String {
     let clean: String = text
         .chars()
-        .map(|c| {
-            if c.is_ascii() && !c.is_ascii_control() {
-                c
-            } else {
-                ' '
-            }
-        })
+        .map(|c| if matches!(c, ' '..='~') { c } else { ' ' })
         .collect();
     format!("\"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -116,43 +110,39 @@ fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -
         // Lists of custom resources always have this field.
         metadata["continue"] = "".into();
     }
-    let encoding = request.format.encoding;
-    match request.format.shape {
-        Shape::Table => encode(encoding, &table::render(request, objects, &version, true)),
-        Shape::Metadata => {
-            let items: Vec<Value> = objects
-                .iter()
-                .map(|object| partial_object_metadata(object))
-                .collect();
-            let list = List {
-                kind: "PartialObjectMetadataList",
-                api_version: "meta.k8s.io/v1",
-                metadata,
-                items: items
+    let (encoding, resource) = (request.format.encoding, &request.requested_resource);
+    let (objects, kind, api_version, has_type): (Vec<Arc<Value>>, &str, String, bool) =
+        match request.format.shape {
+            Shape::Table => return encode(encoding, &table::render(request, objects, &version, true)),
+            Shape::Metadata => {
+                let items = objects
                     .iter()
-                    .map(|object| Item {
-                        object,
-                        has_type: true,
-                    })
-                    .collect(),
-            };
-            encode(encoding, &list)
-        }
-        Shape::Full => {
-            let objects: Vec<Arc<Value>> = objects
-                .iter()
-                .map(|object| request.to_requested(object))
-                .collect();
-            let has_type = request.resource.strategy == Strategy::Custom;
-            let list = List {
-                kind: &request.requested_resource.list_kind,
-                api_version: &request.requested_resource.api_version(),
-                metadata,
-                items: objects.iter().map(|object| Item { object, has_type }).collect(),
-            };
-            encode(encoding, &list)
-        }
-    }
+                    .map(|object| Arc::new(partial_object_metadata(object)));
+                (
+                    items.collect(),
+                    "PartialObjectMetadataList",
+                    "meta.k8s.io/v1".to_owned(),
+                    true,
+                )
+            }
+            Shape::Full => {
+                let items = objects.iter().map(|object| request.to_requested(object));
+                let has_type = request.resource.strategy == Strategy::Custom;
+                (
+                    items.collect(),
+                    &resource.list_kind,
+                    resource.api_version(),
+                    has_type,
+                )
+            }
+        };
+    let list = List {
+        kind,
+        api_version: &api_version,
+        metadata,
+        items: objects.iter().map(|object| Item { object, has_type }).collect(),
+    };
+    encode(encoding, &list)
 }
 
 /// Returns the meta.k8s.io/v1 PartialObjectMetadata of an object.
@@ -179,11 +169,10 @@ pub(super) fn json(code: StatusCode, value: &Value) -> Response<ResponseBody> {
 pub(super) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
     let body = Full::new(text.into()).boxed_unsync();
     let mut response = response(code, body, "text/plain; charset=utf-8");
-    let headers = response.headers_mut();
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
+    let nosniff = HeaderValue::from_static("nosniff");
+    response
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     response
 }
 
@@ -198,23 +187,20 @@ fn encode(encoding: Encoding, value: &impl Serialize) -> Encoded {
 
 /// Returns a response with this body.
 pub(super) fn bytes(body: impl Into<Bytes>, content_type: &'static str) -> Response<ResponseBody> {
-    response(
-        StatusCode::OK,
-        Full::new(body.into()).boxed_unsync(),
-        content_type,
-    )
+    let body = Full::new(body.into()).boxed_unsync();
+    response(StatusCode::OK, body, content_type)
 }
 
 fn response(code: StatusCode, body: ResponseBody, content_type: &'static str) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response.headers_mut().insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
-    );
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, content_type),
+        (header::CACHE_CONTROL, "no-cache, private"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 

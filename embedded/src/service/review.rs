@@ -61,10 +61,8 @@ pub(super) fn create(
 fn is_allowed(grant: &Grant, spec: &Value) -> bool {
     let attributes = &spec["resourceAttributes"];
     if !attributes.is_object() {
-        return matches!(
-            spec["nonResourceAttributes"]["verb"].as_str(),
-            Some("get" | "head")
-        );
+        let verb = spec["nonResourceAttributes"]["verb"].as_str();
+        return matches!(verb, Some("get" | "head"));
     }
     let text = |field: &str| attributes[field].as_str().unwrap_or("");
     let resource = match text("subresource") {
@@ -112,12 +110,8 @@ fn validate(request: &ObjectRequest, review: &Value) -> Result<(), StatusError> 
     let resource = spec["resourceAttributes"].is_object();
     if kind == "SelfSubjectAccessReview" && resource == spec["nonResourceAttributes"].is_object() {
         let (field, value, reason) = if resource {
-            let text = |field: &str| {
-                spec["nonResourceAttributes"][field]
-                    .as_str()
-                    .unwrap_or("")
-                    .to_owned()
-            };
+            let attributes = &spec["nonResourceAttributes"];
+            let text = |field: &str| attributes[field].as_str().unwrap_or("").to_owned();
             (
                 "spec.nonResourceAttributes",
                 // The Go type has no JSON names.
@@ -131,11 +125,7 @@ fn validate(request: &ObjectRequest, review: &Value) -> Result<(), StatusError> 
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified",
             )
         };
-        let cause = Cause {
-            reason: "FieldValueInvalid",
-            field: field.into(),
-            message: format!("Invalid value: {value}: {reason}"),
-        };
+        let cause = Cause::invalid_json(field, value, reason);
         return Err(StatusError::invalid_review(&request.resource, cause));
     }
     Ok(())

@@ -54,6 +54,14 @@ pub(crate) fn parse_path(path: &str) -> Target {
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let resources = |group: &str, version: &str| Target::Resources {
+        group: group.into(),
+        version: version.into(),
+    };
+    let openapi = |group: &str, version: &str| Target::OpenApiDocument {
+        group: group.into(),
+        version: version.into(),
+    };
     match parts.as_slice() {
         ["healthz", ..] => Target::Health("healthz"),
         ["livez", ..] => Target::Health("livez"),
@@ -62,24 +70,12 @@ pub(crate) fn parse_path(path: &str) -> Target {
         ["api"] => Target::ApiVersions,
         ["apis"] => Target::Groups,
         ["apis", group] => Target::Group((*group).into()),
-        ["api", version] => Target::Resources {
-            group: String::new(),
-            version: (*version).into(),
-        },
-        ["apis", group, version] => Target::Resources {
-            group: (*group).into(),
-            version: (*version).into(),
-        },
+        ["api", version] => resources("", version),
+        ["apis", group, version] => resources(group, version),
         ["openapi", "v2"] => Target::OpenApiV2,
         ["openapi", "v3"] => Target::OpenApiIndex,
-        ["openapi", "v3", "api", version] => Target::OpenApiDocument {
-            group: String::new(),
-            version: (*version).into(),
-        },
-        ["openapi", "v3", "apis", group, version] => Target::OpenApiDocument {
-            group: (*group).into(),
-            version: (*version).into(),
-        },
+        ["openapi", "v3", "api", version] => openapi("", version),
+        ["openapi", "v3", "apis", group, version] => openapi(group, version),
         ["api", version, rest @ ..] => objects("", version, rest),
         ["apis", group, version, rest @ ..] => objects(group, version, rest),
         _ => Target::Unknown,

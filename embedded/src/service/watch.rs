@@ -22,7 +22,6 @@ use super::query::Query;
 use super::request::ObjectRequest;
 use super::response::{self, Reply};
 use super::{read, table};
-use crate::cause::Cause;
 use crate::meta;
 use crate::selector::Selector;
 use crate::status_error::StatusError;
@@ -85,14 +84,7 @@ fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
         .min(7 * 86400);
     let now = Instant::now();
     let mut watch = Watch {
-        request: ObjectRequest::new(
-            request.api.clone(),
-            request.resource.clone(),
-            request.requested_resource.clone(),
-            request.at.clone(),
-            request.query.clone(),
-            request.format,
-        ),
+        request: request.clone(),
         selector,
         revisions,
         revision: version,
@@ -108,12 +100,7 @@ fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
 
 /// Checks that `resourceVersionMatch` is set exactly if `sendInitialEvents` is.
 fn check_version_match(query: &Query) -> Result<(), StatusError> {
-    let forbidden = |reason| {
-        Err(StatusError::invalid_list_options(Cause::forbidden(
-            "resourceVersionMatch",
-            reason,
-        )))
-    };
+    let forbidden = |reason| Err(read::match_forbidden(reason));
     match (query.send_initial_events, query.resource_version_match.as_str()) {
         (true, "NotOlderThan") | (false, "") => Ok(()),
         (true, _) => forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
@@ -128,16 +115,10 @@ impl Watch {
     fn queue_existing(&mut self, version: u64) {
         let resumes = version > 0 && !self.request.query.send_initial_events;
         let (objects, revision) = {
-            let state = self.request.api.store.read();
-            let objects = if resumes {
-                Vec::new()
-            } else {
-                state.list(
-                    &self.request.resource.group_resource(),
-                    &self.request.at.namespace,
-                )
-            };
-            (objects, state.revision())
+            let (state, request) = (self.request.api.store.read(), &self.request);
+            let kind = request.resource.group_resource();
+            let objects = (!resumes).then(|| state.list(&kind, &request.at.namespace));
+            (objects.unwrap_or_default(), state.revision())
         };
         if version > revision {
             // The version is not from this store, which may be new. This error makes the client list again.

@@ -1,14 +1,12 @@
 //! Flags shared by the controllers, with Flux's names, defaults, syntax and environment variables. A flag wins over its
 //! variable, the variable over the default. Nothing else reads the environment.
 
-mod go;
 mod parse;
 
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-pub use go::{boolean, duration};
-pub use parse::{matches, parse};
+pub use parse::{boolean, duration, matches, parse};
 
 use crate::http::{Environment, EnvironmentError};
 use crate::schedule::Backoff;

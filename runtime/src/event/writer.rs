@@ -115,14 +115,8 @@ impl Writer {
         let name = self.name_for(&object, now);
         let new = self.compose(object, &event, message, &key.namespace, &name, now);
         api.create(&PostParams::default(), &new).await?;
-        self.written.insert(
-            key,
-            Written {
-                name,
-                count: 1,
-                last: now,
-            },
-        );
+        let (count, last) = (1, now);
+        self.written.insert(key, Written { name, count, last });
         Ok(())
     }
 
@@ -140,19 +134,13 @@ impl Writer {
         if !event.annotations.is_empty() {
             patch["metadata"] = json!({ "annotations": event.annotations });
         }
+        let (name, last) = (earlier.name.clone(), now);
         match api
-            .patch(&earlier.name, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
             Ok(_) => {
-                self.written.insert(
-                    key.clone(),
-                    Written {
-                        name: earlier.name.clone(),
-                        count,
-                        last: now,
-                    },
-                );
+                self.written.insert(key.clone(), Written { name, count, last });
                 Ok(true)
             }
             // Expired (after an hour by default) or deleted.
@@ -170,11 +158,8 @@ impl Writer {
         name: &str,
         now: Timestamp,
     ) -> CoreEvent {
-        let kind = if event.severity == Severity::Warning {
-            "Warning"
-        } else {
-            "Normal"
-        };
+        let is_warning = event.severity == Severity::Warning;
+        let kind = if is_warning { "Warning" } else { "Normal" };
         CoreEvent {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),

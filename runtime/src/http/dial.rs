@@ -77,6 +77,18 @@ pub enum DialError {
     },
 }
 
+impl DialError {
+    fn unreachable(proxy: &Proxy, why: String) -> Self {
+        let proxy = proxy.to_string();
+        Self::Proxy { proxy, why }
+    }
+
+    fn refused(proxy: &Proxy, target: &Target, why: String) -> Self {
+        let (proxy, target) = (proxy.to_string(), target.to_string());
+        Self::Refused { proxy, target, why }
+    }
+}
+
 /// Opens a connection through a SOCKS proxy, which resolves the name. Reads nothing that the server sends.
 ///
 /// # Errors
@@ -135,9 +147,8 @@ impl Dialer {
     async fn dial(mut self, uri: Uri) -> Result<Dialed, DialError> {
         let Some(proxy) = self.route.proxy(&uri) else {
             let stream = self.tcp.call(uri).await;
-            return stream
-                .map(|stream| Dialed::new(stream.into_inner(), false))
-                .map_err(|error| DialError::Server(chain(&error)));
+            let stream = stream.map_err(|error| DialError::Server(chain(&error)))?;
+            return Ok(Dialed::new(stream.into_inner(), false));
         };
         let is_tls = uri.scheme_str() == Some("https");
         let target = Target {
@@ -168,10 +179,7 @@ impl Dialer {
         stream: TcpStream,
         proxy: &Proxy,
     ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, DialError> {
-        let failed = |why: String| DialError::Proxy {
-            proxy: proxy.to_string(),
-            why,
-        };
+        let failed = |why: String| DialError::unreachable(proxy, why);
         let name = proxy.host().trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(name.to_owned()).map_err(|error| failed(error.to_string()))?;
         let connected = TlsConnector::from(Arc::clone(&self.to_proxy))
@@ -206,10 +214,7 @@ async fn within<T>(
 }
 
 async fn reach(proxy: &Proxy, tcp: &mut HttpConnector) -> Result<TcpStream, DialError> {
-    let failed = |why: String| DialError::Proxy {
-        proxy: proxy.to_string(),
-        why,
-    };
+    let failed = |why: String| DialError::unreachable(proxy, why);
     let address = Uri::try_from(format!("http://{}:{}", proxy.host(), proxy.port()));
     let address = address.map_err(|error| failed(error.to_string()))?;
     let stream = tcp.call(address).await;
@@ -220,11 +225,7 @@ async fn reach(proxy: &Proxy, tcp: &mut HttpConnector) -> Result<TcpStream, Dial
 
 async fn greet_socks(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> Result<(), DialError> {
     let greeted = socks::handshake(stream, proxy.user(), &target.host, target.port).await;
-    greeted.map_err(|error: SocksError| DialError::Refused {
-        proxy: proxy.to_string(),
-        target: target.to_string(),
-        why: error.to_string(),
-    })
+    greeted.map_err(|error: SocksError| DialError::refused(proxy, target, error.to_string()))
 }
 
 /// Opens a tunnel with `CONNECT` (RFC 9110 §9.3.6) on `stream`.
@@ -232,11 +233,7 @@ async fn tunnel<T>(stream: T, proxy: &Proxy, target: &Target) -> Result<T, DialE
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let refused = |why: String| DialError::Refused {
-        proxy: proxy.to_string(),
-        target: target.to_string(),
-        why,
-    };
+    let refused = |why: String| DialError::refused(proxy, target, why);
     let broken = |error: hyper::Error| refused(chain(&error));
     let request = connect_request(proxy, target).map_err(|error| refused(error.to_string()))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;

@@ -23,11 +23,7 @@ pub(super) enum Outcome {
 
 pub(super) struct LeaseAttempts {
     api: Api<Lease>,
-    name: String,
-    namespace: String,
-    identity: String,
-    lease: Duration,
-    lead: Duration,
+    settings: Settings,
     seen: Option<ObservedLease>,
     /// The Lease as last written, to renew it without a read.
     written: Option<Lease>,
@@ -39,11 +35,7 @@ impl LeaseAttempts {
     pub(super) fn new(api: Api<Lease>, settings: &Settings) -> Self {
         Self {
             api,
-            name: settings.name.clone(),
-            namespace: settings.namespace.clone(),
-            identity: settings.identity.clone(),
-            lease: settings.lease,
-            lead: settings.renew,
+            settings: settings.clone(),
             seen: None,
             written: None,
             until: None,
@@ -65,7 +57,7 @@ impl LeaseAttempts {
     ) -> kube::Result<Outcome> {
         if let (Some(written), Some(seen)) = (self.written.take(), &self.seen) {
             let sent = clock();
-            let spec = seen.acquire_spec(&self.identity, self.lease, wall());
+            let spec = seen.acquire_spec(&self.settings.identity, self.settings.lease, wall());
             match self.replace(written, spec).await {
                 Ok(lease) => return Ok(self.record_acquired(lease, sent)),
                 // Another process wrote or deleted the Lease (the API reports a deletion as 500): read it.
@@ -73,10 +65,10 @@ impl LeaseAttempts {
                 Err(error) => return Err(error),
             }
         }
-        let found = self.api.get_opt(&self.name).await?;
+        let found = self.api.get_opt(&self.settings.name).await?;
         let now = clock();
         let Some(found) = found else {
-            let spec = new_spec(&self.identity, self.lease, wall());
+            let spec = new_spec(&self.settings.identity, self.settings.lease, wall());
             let made = self
                 .api
                 .create(&PostParams::default(), &self.object(spec))
@@ -84,8 +76,8 @@ impl LeaseAttempts {
             return Ok(self.record_acquired(made, now));
         };
         let seen = ObservedLease::update(self.seen.take(), spec_of(&found), now);
-        let held = seen.other_holder(&self.identity, now).map(str::to_owned);
-        let spec = seen.acquire_spec(&self.identity, self.lease, wall());
+        let held = seen.other_holder(&self.settings.identity, now).map(str::to_owned);
+        let spec = seen.acquire_spec(&self.settings.identity, self.settings.lease, wall());
         self.seen = Some(seen);
         if let Some(by) = held {
             return Ok(Outcome::HeldBy(by));
@@ -98,11 +90,11 @@ impl LeaseAttempts {
     pub(super) async fn release(&mut self, now: Timestamp) -> kube::Result<()> {
         self.written = None;
         self.until = None;
-        let Some(found) = self.api.get_opt(&self.name).await? else {
+        let Some(found) = self.api.get_opt(&self.settings.name).await? else {
             return Ok(());
         };
         let seen = ObservedLease::update(None, spec_of(&found), Instant::now());
-        let Some(spec) = seen.release_spec(&self.identity, now) else {
+        let Some(spec) = seen.release_spec(&self.settings.identity, now) else {
             return Ok(());
         };
         self.replace(found, spec).await.map(drop)
@@ -111,7 +103,7 @@ impl LeaseAttempts {
     /// Records an acquired Lease. Leadership counts from when the request was sent, before others could observe it.
     fn record_acquired(&mut self, lease: Lease, sent: Instant) -> Outcome {
         self.seen = Some(ObservedLease::update(None, spec_of(&lease), sent));
-        self.until = Some(sent + self.lead);
+        self.until = Some(sent + self.settings.renew);
         self.written = Some(lease);
         Outcome::Acquired
     }
@@ -122,14 +114,16 @@ impl LeaseAttempts {
             spec: Some(spec),
             ..lease
         };
-        self.api.replace(&self.name, &PostParams::default(), &next).await
+        self.api
+            .replace(&self.settings.name, &PostParams::default(), &next)
+            .await
     }
 
     fn object(&self, spec: LeaseSpec) -> Lease {
         Lease {
             metadata: ObjectMeta {
-                name: Some(self.name.clone()),
-                namespace: Some(self.namespace.clone()),
+                name: Some(self.settings.name.clone()),
+                namespace: Some(self.settings.namespace.clone()),
                 ..ObjectMeta::default()
             },
             spec: Some(spec),

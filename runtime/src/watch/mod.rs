@@ -9,7 +9,6 @@ mod cache;
 mod debounce;
 mod dependents;
 mod metadata;
-mod predicate;
 mod reconcile;
 mod secondary;
 mod versions;
@@ -31,7 +30,7 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 pub use metadata::MetadataWatch;
-use reconcile::Reconciliations;
+use reconcile::{Reconciliations, reconcile_trigger};
 pub use secondary::SecondaryWatch;
 use serde::de::DeserializeOwned;
 
@@ -252,7 +251,7 @@ impl<K: Kind> Watch<K> {
                 }
             })
             .applied_objects()
-            .predicate_filter(predicate::reconcile_trigger, PredicateConfig::default())
+            .predicate_filter(reconcile_trigger, PredicateConfig::default())
             .inspect(move |object| {
                 if let Ok(object) = object {
                     observer.enqueue(&ObjectKey::of(object));

@@ -1,10 +1,8 @@
 //! `sluice up`: the API, both controllers and the process executor in one program.
 
 mod access;
-mod drain;
 mod logs;
 mod state_dir;
-mod storage;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,10 +12,12 @@ use std::time::Duration;
 
 use access::RunAccess;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Client;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
 use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
-use sluice_embedded::{ApiServer, BuildError, ServeError, Store, StoreError, TlsServer};
+use sluice_api::run::TerraformRun;
+use sluice_embedded::{ApiServer, BuildError, ServeError, StorageHealth, Store, StoreError, TlsServer};
 use sluice_runtime::args;
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::event::{Recorder, Reporter};
@@ -25,13 +25,14 @@ use sluice_runtime::metrics::Metrics;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Backoff;
-use sluice_runtime::shutdown::{self, Token};
+use sluice_runtime::shutdown::{self, Signals, Token};
 use sluice_runtime::telemetry::Encoding;
 use sluice_runtime::watch::{Scope, Settings};
 use sluice_tf_controller::args::PROVIDER_CACHE_MAX_BYTES;
 use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions, provider_cache};
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
+use tokio::sync::watch;
 
 use crate::{apply, manifests, view};
 
@@ -153,14 +154,9 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     announce(&screen, serving.addr, &kubeconfig, args.state.is_some());
     let stop = signals.token();
     let view_stop = Token::new();
-    let view = (!args.quiet).then(|| {
-        tokio::spawn(view::follow(
-            client.clone(),
-            Arc::clone(&screen),
-            view_stop.clone(),
-        ))
-    });
-    tokio::spawn(storage::follow(
+    let follow = || view::follow(client.clone(), Arc::clone(&screen), view_stop.clone());
+    let view = (!args.quiet).then(|| tokio::spawn(follow()));
+    tokio::spawn(follow_storage_health(
         embedded.storage_health(),
         Arc::clone(&screen),
         view_stop.clone(),
@@ -172,21 +168,13 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let sources = start_sources(&state_dir, &client, &stop).await?;
     let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
     let tools = tools.map_err(UpError::Tools)?;
-    let (executor, ended) = ProcessExecutor::new(process(
-        &state_dir,
-        RunAccess::new(client.clone(), serving.credential_issuer()),
-        tools.clone(),
-    ))?;
+    let access = RunAccess::new(client.clone(), serving.credential_issuer());
+    let (executor, ended) = ProcessExecutor::new(process(&state_dir, access, tools.clone()))?;
     let executor = Arc::new(executor);
     let options = terraform_options(&args, &state_dir, &client, tools);
-    let stacks = sluice_tf_controller::run(
-        options,
-        (Arc::clone(&executor), ended),
-        client.clone(),
-        stop.clone(),
-    );
-    stacks.await?;
-    drain::wait_for_runs(&client, &executor, &signals, &screen).await;
+    let executing = (Arc::clone(&executor), ended);
+    sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
+    wait_for_runs(&client, &executor, &signals, &screen).await;
     sources.wait().await;
     view_stop.cancel();
     if let Some(view) = view {
@@ -329,4 +317,82 @@ fn terraform_options(
         artifact_host: None,
         ready: Readiness::default(), // unused: there is no probe
     }
+}
+
+/// Prints a warning when objects cannot be stored, and a message when they can again, until `stop`.
+async fn follow_storage_health(
+    mut health: watch::Receiver<StorageHealth>,
+    screen: Arc<view::Screen>,
+    stop: Token,
+) {
+    loop {
+        let current = health.borrow_and_update().clone();
+        if let Some(text) = storage_warning(&current) {
+            screen.print(&text);
+        }
+        let changed = tokio::select! {
+            () = stop.cancelled() => return,
+            changed = health.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+        if *health.borrow() == StorageHealth::Writable {
+            screen.print("Objects are stored again.");
+        }
+    }
+}
+
+/// Returns the warning for a state of the store.
+fn storage_warning(health: &StorageHealth) -> Option<String> {
+    match health {
+        StorageHealth::Writable => None,
+        StorageHealth::OnReserve => Some(
+            "Warning: the disk of the state directory is full. Running applies can still store their state; nothing new starts \
+             until there is space."
+                .to_owned(),
+        ),
+        StorageHealth::Failing(why) => Some(format!(
+            "Warning: objects, including Terraform state, cannot be stored: {why}. Retrying until it succeeds."
+        )),
+    }
+}
+
+/// Waits for active runs: the first signal has stopped new runs, the second interrupts the CLI, the third ends the program; the
+/// next start adopts the runs that remain.
+async fn wait_for_runs(
+    client: &Client,
+    executor: &ProcessExecutor,
+    signals: &Signals,
+    screen: &view::Screen,
+) {
+    let names = active_runs(client).await;
+    if executor.is_idle() {
+        return;
+    }
+    screen.print(&format!(
+        "Waiting for {}. Press Ctrl-C again to interrupt, a third time to exit without waiting.",
+        names.join(", ")
+    ));
+    tokio::select! {
+        () = executor.idle() => return,
+        () = signals.reached(2) => executor.interrupt(),
+    }
+    tokio::select! {
+        () = executor.idle() => {}
+        () = signals.reached(3) => {
+            screen.print("Exiting with active runs; the next sluice up with this --state adopts them.");
+        }
+    }
+}
+
+async fn active_runs(client: &Client) -> Vec<String> {
+    let api: Api<TerraformRun> = Api::all(client.clone());
+    let list = tokio::time::timeout(Duration::from_secs(5), api.list(&ListParams::default())).await;
+    let runs = list.map_or_else(
+        |_| Vec::new(),
+        |list| list.map(|list| list.items).unwrap_or_default(),
+    );
+    let is_active = |run: &&TerraformRun| !run.status.as_ref().is_some_and(|status| status.phase.is_final());
+    runs.iter().filter(is_active).map(ResourceExt::name_any).collect()
 }

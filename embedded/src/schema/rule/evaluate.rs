@@ -6,10 +6,9 @@ use cel::objects::OptionalValue;
 use cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
-use super::align::align;
 use super::value::self_value;
 use super::{Rule, library};
-use crate::schema::correlation::{Correlation, old_entry};
+use crate::schema::correlation::{Correlation, align, old_entry};
 use crate::schema::error::{ErrorKind, FieldError};
 use crate::schema::node::Node;
 use crate::schema::path;
@@ -70,18 +69,15 @@ pub(crate) fn check(node: &Node, value: &Value, old: Option<&Value>) -> Vec<Fiel
     let current = old.map(|old| (Correlation::new(old, node), value));
     let ratchet = Ratchet { current, above: None };
     let mut errors = Vec::new();
-    visit(
-        Visit {
-            rules: node,
-            schema: node,
-            value,
-            old,
-            ratchet,
-            is_resource: true,
-        },
-        "",
-        &mut errors,
-    );
+    let root = Visit {
+        rules: node,
+        schema: node,
+        value,
+        old,
+        ratchet,
+        is_resource: true,
+    };
+    visit(root, "", &mut errors);
     errors
 }
 
@@ -93,19 +89,10 @@ fn visit(at: Visit<'_>, path: &str, errors: &mut Vec<FieldError>) {
         run_rules(&at, path, errors);
     }
     for part in &at.rules.all_of {
-        let ratchet = Ratchet {
-            current: None,
-            above: at.ratchet.above,
-        };
-        visit(
-            Visit {
-                rules: part,
-                ratchet,
-                ..at
-            },
-            path,
-            errors,
-        );
+        let (current, above) = (None, at.ratchet.above);
+        let ratchet = Ratchet { current, above };
+        let rules = part;
+        visit(Visit { rules, ratchet, ..at }, path, errors);
     }
     match at.value {
         Value::Array(entries) => {
@@ -142,18 +129,15 @@ fn visit_field<'a>(at: &Visit<'a>, name: &str, field: &'a Value, path: &str, err
     let mut visit_child = |rules: &'a Node, schema: &'a Node, path: &str| {
         let ratchet = at.ratchet.field(name, field);
         let is_resource = schema.extensions.embedded_resource;
-        visit(
-            Visit {
-                rules,
-                schema,
-                value: field,
-                old,
-                ratchet,
-                is_resource,
-            },
-            path,
-            errors,
-        );
+        let child = Visit {
+            rules,
+            schema,
+            value: field,
+            old,
+            ratchet,
+            is_resource,
+        };
+        visit(child, path, errors);
     };
     if let (Some(rules), Some(schema)) = (at.rules.additional_schema(), at.schema.additional_schema()) {
         visit_child(rules, schema, &path::key(path, name));
@@ -212,10 +196,8 @@ struct Failure {
 
 fn run(rule: &Rule, values: &SelfValues, at: &str, type_name: &str) -> Option<Failure> {
     let not_evaluated = |detail: String| {
-        Some(Failure {
-            error: FieldError::invalid(at, type_name, detail),
-            is_violation: false,
-        })
+        let (error, is_violation) = (FieldError::invalid(at, type_name, detail), false);
+        Some(Failure { error, is_violation })
     };
     let mut context = match library::environment() {
         Ok(env) => Context::with_env(Arc::clone(env)),
@@ -223,10 +205,8 @@ fn run(rule: &Rule, values: &SelfValues, at: &str, type_name: &str) -> Option<Fa
     };
     context.add_variable_from_value("self", values.new.clone());
     if rule.optional_old_self {
-        let old = values
-            .old
-            .clone()
-            .map_or_else(OptionalValue::none, OptionalValue::of);
+        let old = values.old.clone();
+        let old = old.map_or_else(OptionalValue::none, OptionalValue::of);
         context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(old)));
     } else if let Some(old) = &values.old {
         context.add_variable_from_value("oldSelf", old.clone());
@@ -234,26 +214,19 @@ fn run(rule: &Rule, values: &SelfValues, at: &str, type_name: &str) -> Option<Fa
     match rule.program.execute(&context) {
         Ok(Cel::Bool(true)) => None,
         Ok(Cel::Bool(false)) => {
-            let error_path = if rule.field_path.is_empty() {
-                at.to_owned()
-            } else {
-                path::child(at, &rule.field_path)
+            let error_path = match rule.field_path.as_str() {
+                "" => at.to_owned(),
+                field_path => path::child(at, field_path),
             };
-            let error = FieldError::new(
-                error_path,
-                rule.kind,
-                bad_value(rule.kind, type_name),
-                message(rule, &context),
-            );
-            Some(Failure {
-                error,
-                is_violation: true,
-            })
+            let value = bad_value(rule.kind, type_name);
+            let error = FieldError::new(error_path, rule.kind, value, message(rule, &context));
+            let is_violation = true;
+            Some(Failure { error, is_violation })
         }
-        Ok(other) => not_evaluated(format!(
-            "rule returned {other:?} instead of a boolean: {}",
-            rule.name()
-        )),
+        Ok(other) => {
+            let name = rule.name();
+            not_evaluated(format!("rule returned {other:?} instead of a boolean: {name}"))
+        }
         Err(error) => not_evaluated(evaluation_error(&error, rule)),
     }
 }
@@ -270,9 +243,9 @@ fn message(rule: &Rule, context: &Context<'_, '_>) -> String {
     let result = rule
         .message_program
         .as_ref()
-        .and_then(|program| program.execute(context).ok());
+        .map(|program| program.execute(context));
     let line = match result {
-        Some(Cel::String(text)) => text.trim().to_owned(),
+        Some(Ok(Cel::String(text))) => text.trim().to_owned(),
         _ => String::new(),
     };
     if line.is_empty() || line.len() > MAX_MESSAGE || line.contains('\n') {

@@ -3,7 +3,6 @@
 //! A rule is parsed when its schema is compiled. A syntax error or an unknown function is an error of the schema; a rule that
 //! cannot be evaluated is an error of the field.
 
-mod align;
 pub(super) mod evaluate;
 mod library;
 mod value;
