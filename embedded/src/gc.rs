@@ -146,10 +146,8 @@ impl Snapshot<'_> {
         if deleting && key.resource == self.namespace_resource {
             let has_finalizer = object["spec"]["finalizers"][0].is_string();
             let empty = has_finalizer && self.state.keys_in_namespace(&key.name).is_empty();
-            return empty
-                .then(|| step(Action::FinalizeNamespace))
-                .into_iter()
-                .collect();
+            let due = empty.then(|| step(Action::FinalizeNamespace));
+            return due.into_iter().collect();
         }
         if self.is_deleting(&Key::new(self.namespace_resource.clone(), "", &key.namespace)) {
             if self.registry.by_group_resource(&key.resource).is_none() {
@@ -176,24 +174,22 @@ impl Snapshot<'_> {
 
     /// Removes an orphaning owner from the owner references of its dependents.
     fn orphan_dependents(&self, uid: &str) -> Vec<Step> {
-        let dependents = self.state.dependents(uid);
-        dependents
-            .filter_map(|key| Some((key, self.state.get(key)?)))
-            .map(|(key, object)| Step {
+        let step = |key: &Key| {
+            Some(Step {
                 key: key.clone(),
-                uid: meta::uid(object).to_owned(),
+                uid: meta::uid(self.state.get(key)?).to_owned(),
                 action: Action::RemoveOwners(vec![uid.to_owned()]),
             })
-            .collect()
+        };
+        self.state.dependents(uid).filter_map(step).collect()
     }
 
     /// Whether a dependent blocks the deletion of its owner.
     fn has_blocking_dependents(&self, uid: &str) -> bool {
         self.state.dependents(uid).any(|key| {
             let references = self.state.get(key).map_or(&[][..], |object| meta::owners(object));
-            references
-                .iter()
-                .any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
+            let blocks = |owner: &Value| owner["uid"] == uid && owner["blockOwnerDeletion"] == true;
+            references.iter().any(blocks)
         })
     }
 
@@ -268,10 +264,8 @@ async fn execute(api: &Api, step: Step) -> bool {
     match outcome.await {
         Ok(_) => true,
         Err(error) => {
-            tracing::warn!(
-                error = error.message(),
-                "garbage collection failed, retrying at the next change"
-            );
+            let error = error.message();
+            tracing::warn!(error, "garbage collection failed, retrying at the next change");
             false
         }
     }
@@ -295,14 +289,10 @@ fn apply(object: &Arc<Value>, action: Action) -> Value {
             meta::set(&mut updated, "ownerReferences", owners.into());
         }
         Action::RemoveFinalizer(finalizer) => {
-            let remaining = meta::finalizers(object)
-                .into_iter()
-                .filter(|name| *name != finalizer);
-            meta::set(
-                &mut updated,
-                "finalizers",
-                or_null(remaining.map(Value::from).collect()),
-            );
+            let mut remaining = meta::finalizers(object);
+            remaining.retain(|name| *name != finalizer);
+            let remaining = remaining.into_iter().map(Value::from).collect();
+            meta::set(&mut updated, "finalizers", or_null(remaining));
         }
         Action::FinalizeNamespace => updated["spec"] = Value::Object(serde_json::Map::new()),
         Action::Delete(_) | Action::Remove => {}

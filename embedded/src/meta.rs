@@ -7,7 +7,6 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or("")
 }
 
-/// Returns `metadata.name`.
 pub(crate) fn name(object: &Value) -> &str {
     text(object, "name")
 }
@@ -17,12 +16,10 @@ pub(crate) fn namespace(object: &Value) -> &str {
     text(object, "namespace")
 }
 
-/// Returns `metadata.uid`.
 pub(crate) fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// Returns `metadata.resourceVersion`.
 pub(crate) fn resource_version(object: &Value) -> &str {
     text(object, "resourceVersion")
 }
@@ -32,7 +29,6 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// Returns `metadata.finalizers`.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     strings(&object["metadata"]["finalizers"])
 }
@@ -44,7 +40,6 @@ pub(crate) fn strings(value: &Value) -> Vec<&str> {
         .map_or_else(Vec::new, |list| list.iter().filter_map(Value::as_str).collect())
 }
 
-/// Returns `metadata.ownerReferences`.
 pub(crate) fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"]
         .as_array()

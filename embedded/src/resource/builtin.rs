@@ -17,131 +17,88 @@ pub(super) fn all() -> Vec<Resource> {
 
 /// Returns the kinds of the core group.
 fn core_kinds() -> Vec<Resource> {
+    let described = |name: &str, cell: fn(&Value) -> Value, kind: &str, field: &str| {
+        string_column(name, cell).described_as(&format!("core.v1.{kind}"), field)
+    };
+    let status = Column {
+        description: "The status of the namespace".into(),
+        ..string_column("Status", phase)
+    };
+    let data = described("Data", data_count, "ConfigMap", "data");
+    let secret = vec![
+        described("Type", secret_type, "Secret", "type"),
+        described("Data", data_count, "Secret", "data"),
+        age_column(),
+    ];
+    let secrets = described("Secrets", secrets, "ServiceAccount", "secrets");
+    let account = vec![secrets, age_column()];
     vec![
-        core_kind(
-            "ConfigMap",
-            "configmaps",
-            "cm",
-            Strategy::ConfigMap,
-            vec![
-                string_column("Data", data_count).described_as("core.v1.ConfigMap", "data"),
-                age_column(),
-            ],
-        ),
-        core_kind("Event", "events", "ev", Strategy::Event, event_columns()),
+        core_kind("ConfigMap", "cm", Strategy::ConfigMap, vec![data, age_column()]),
+        core_kind("Event", "ev", Strategy::Event, event_columns()),
         Resource {
             namespaced: false,
             has_status: true,
-            ..core_kind(
-                "Namespace",
-                "namespaces",
-                "ns",
-                Strategy::Namespace,
-                vec![
-                    Column {
-                        description: "The status of the namespace".into(),
-                        ..string_column("Status", phase)
-                    },
-                    age_column(),
-                ],
-            )
+            ..core_kind("Namespace", "ns", Strategy::Namespace, vec![status, age_column()])
         },
-        core_kind(
-            "Secret",
-            "secrets",
-            "",
-            Strategy::Secret,
-            vec![
-                string_column("Type", secret_type).described_as("core.v1.Secret", "type"),
-                string_column("Data", data_count).described_as("core.v1.Secret", "data"),
-                age_column(),
-            ],
-        ),
-        core_kind(
-            "ServiceAccount",
-            "serviceaccounts",
-            "sa",
-            Strategy::ServiceAccount,
-            vec![
-                string_column("Secrets", secrets).described_as("core.v1.ServiceAccount", "secrets"),
-                age_column(),
-            ],
-        ),
+        core_kind("Secret", "", Strategy::Secret, secret),
+        core_kind("ServiceAccount", "sa", Strategy::ServiceAccount, account),
     ]
 }
 
 /// Returns the kinds of other groups.
 fn other_kinds() -> Vec<Resource> {
+    let holder = string_column("Holder", holder).described_as("coordination.v1.LeaseSpec", "holderIdentity");
+    let created = Column {
+        name: "Created At".into(),
+        ..age_column()
+    };
     vec![
         Resource {
             group: "events.k8s.io".into(),
-            ..core_kind("Event", "events", "ev", Strategy::Event, event_columns())
+            ..core_kind("Event", "ev", Strategy::Event, event_columns())
         },
-        review_kind("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
-        review_kind(
-            "authorization.k8s.io",
-            "SelfSubjectAccessReview",
-            "selfsubjectaccessreviews",
-        ),
-        review_kind(
-            "authorization.k8s.io",
-            "SelfSubjectRulesReview",
-            "selfsubjectrulesreviews",
-        ),
+        review_kind("authentication.k8s.io", "SelfSubjectReview"),
+        review_kind("authorization.k8s.io", "SelfSubjectAccessReview"),
+        review_kind("authorization.k8s.io", "SelfSubjectRulesReview"),
         Resource {
             group: "coordination.k8s.io".into(),
-            ..core_kind(
-                "Lease",
-                "leases",
-                "",
-                Strategy::Lease,
-                vec![
-                    string_column("Holder", holder)
-                        .described_as("coordination.v1.LeaseSpec", "holderIdentity"),
-                    age_column(),
-                ],
-            )
+            ..core_kind("Lease", "", Strategy::Lease, vec![holder, age_column()])
         },
         Resource {
             group: "apiextensions.k8s.io".into(),
             namespaced: false,
             categories: vec!["api-extensions".into()],
+            short_names: vec!["crd".into(), "crds".into()],
             ..core_kind(
                 "CustomResourceDefinition",
-                "customresourcedefinitions",
-                "crd",
+                "",
                 Strategy::Definition,
-                vec![Column {
-                    description: CREATION_DESCRIPTION.into(),
-                    ..column("Created At", "date", creation_timestamp)
-                }],
+                vec![created],
             )
         },
     ]
 }
 
-fn review_kind(group: &str, kind: &str, plural: &str) -> Resource {
+fn review_kind(group: &str, kind: &str) -> Resource {
     Resource {
         group: group.into(),
         namespaced: false,
-        ..core_kind(kind, plural, "", Strategy::Review, Vec::new())
+        ..core_kind(kind, "", Strategy::Review, Vec::new())
     }
 }
 
-fn core_kind(kind: &str, plural: &str, short: &str, strategy: Strategy, columns: Vec<Column>) -> Resource {
-    let short_names = match (strategy, short) {
-        (Strategy::Definition, _) => vec!["crd".into(), "crds".into()],
-        (_, "") => Vec::new(),
-        (_, short) => vec![short.into()],
-    };
+/// Creates a kind of the core group, whose plural is regular.
+fn core_kind(kind: &str, short: &str, strategy: Strategy, columns: Vec<Column>) -> Resource {
+    let singular = kind.to_lowercase();
+    let short_names = Some(short.to_owned()).filter(|short| !short.is_empty());
     Resource {
         group: String::new(),
         version: "v1".into(),
         kind: kind.into(),
-        plural: plural.into(),
-        singular: kind.to_lowercase(),
+        plural: format!("{singular}s"),
+        singular,
         list_kind: format!("{kind}List"),
-        short_names,
+        short_names: short_names.into_iter().collect(),
         categories: Vec::new(),
         namespaced: true,
         has_status: false,
@@ -256,12 +213,8 @@ fn holder(lease: &Value) -> Value {
 }
 
 fn first_of(event: &Value, fields: &[&str]) -> Value {
-    fields
-        .iter()
-        .map(|field| &event[*field])
-        .find(|time| time.is_string())
-        .cloned()
-        .unwrap_or_default()
+    let mut times = fields.iter().map(|field| &event[*field]);
+    times.find(|time| time.is_string()).cloned().unwrap_or_default()
 }
 
 fn last_seen(event: &Value) -> Value {

@@ -35,12 +35,8 @@ pub(crate) fn resources(crd: &CustomResourceDefinition) -> Result<Vec<Resource>,
     if let Some(conversion) = crd.spec.conversion.as_ref().filter(|c| c.strategy != "None") {
         return Err(DefinitionError::Conversion(conversion.strategy.clone()));
     }
-    let storage = crd
-        .spec
-        .versions
-        .iter()
-        .find(|v| v.storage)
-        .ok_or(DefinitionError::NoStorageVersion)?;
+    let storage = crd.spec.versions.iter().find(|version| version.storage);
+    let storage = storage.ok_or(DefinitionError::NoStorageVersion)?;
     let served = crd.spec.versions.iter().filter(|version| version.served);
     served
         .map(|version| resource(crd, version, &storage.name))
@@ -55,16 +51,15 @@ fn resource(
     let (spec, names) = (&crd.spec, &crd.spec.names);
     let schema = version
         .schema
-        .as_ref()
-        .and_then(|schema| schema.open_api_v3_schema.as_ref());
-    let schema = schema
-        .map(ObjectSchema::custom)
-        .transpose()
-        .map_err(|source| DefinitionError::Schema {
-            version: version.name.clone(),
-            source,
-        })?;
+        .iter()
+        .find_map(|schema| schema.open_api_v3_schema.as_ref());
+    let schema = schema.map(ObjectSchema::custom).transpose();
+    let schema = schema.map_err(|source| DefinitionError::Schema {
+        version: version.name.clone(),
+        source,
+    })?;
     let columns = version.additional_printer_columns.iter().flatten();
+    let columns: Result<Vec<_>, _> = columns.map(|c| column(c, &version.name)).collect();
     let kind = names.kind.clone();
     let deprecation_warning = version.deprecated.unwrap_or(false).then(|| {
         let standard = || deprecation_warning(crd, &version.name);
@@ -83,10 +78,7 @@ fn resource(
         namespaced: spec.scope == "Namespaced",
         has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
         strategy: Strategy::Custom,
-        columns: match columns
-            .map(|c| column(c, &version.name))
-            .collect::<Result<Vec<_>, _>>()?
-        {
+        columns: match columns? {
             none if none.is_empty() => vec![age_column()?],
             some => some,
         },
@@ -121,16 +113,15 @@ fn column(column: &CustomResourceColumnDefinition, version: &str) -> Result<Colu
         column: column.name.clone(),
         source,
     })?;
+    let standard = || {
+        let path = &column.json_path;
+        format!("Custom resource definition column (in JSONPath format): {path}")
+    };
     Ok(Column {
         name: column.name.clone(),
         type_: column.type_.clone(),
         format: column.format.clone().unwrap_or_default(),
-        description: column.description.clone().unwrap_or_else(|| {
-            format!(
-                "Custom resource definition column (in JSONPath format): {}",
-                column.json_path
-            )
-        }),
+        description: column.description.clone().unwrap_or_else(standard),
         priority: column.priority.unwrap_or_default(),
         source: CellSource::Path(path),
     })
@@ -138,14 +129,12 @@ fn column(column: &CustomResourceColumnDefinition, version: &str) -> Result<Colu
 
 /// Returns the column of a definition without columns.
 fn age_column() -> Result<Column, DefinitionError> {
-    column(
-        &CustomResourceColumnDefinition {
-            name: "Age".into(),
-            type_: "date".into(),
-            json_path: ".metadata.creationTimestamp".into(),
-            description: Some(super::CREATION_DESCRIPTION.into()),
-            ..Default::default()
-        },
-        "",
-    )
+    let age = CustomResourceColumnDefinition {
+        name: "Age".into(),
+        type_: "date".into(),
+        json_path: ".metadata.creationTimestamp".into(),
+        description: Some(super::CREATION_DESCRIPTION.into()),
+        ..Default::default()
+    };
+    column(&age, "")
 }

@@ -40,13 +40,8 @@ static BUILTIN: LazyLock<BTreeMap<&str, Arc<ObjectSchema>>> = LazyLock::new(|| {
     ];
     let compile = |(group, kind)| {
         let compiled = builtin::schema(group, "v1", kind).ok()??;
-        Some((
-            kind,
-            Arc::new(ObjectSchema {
-                compiled,
-                published: None,
-            }),
-        ))
+        let published = None;
+        Some((kind, Arc::new(ObjectSchema { compiled, published })))
     };
     kinds.into_iter().filter_map(compile).collect()
 });
