@@ -3,7 +3,7 @@
 //! guard rail would disable it.
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, Request};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
@@ -95,14 +95,8 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), String> {
     if api.get_opt(name).await.map_err(api_message)?.is_some() {
         return Ok(());
     }
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        ..ObjectMeta::default()
-    };
-    let namespace = Namespace {
-        metadata,
-        ..Namespace::default()
-    };
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
     api.create(&PostParams::default(), &namespace)
         .await
         .map(drop)

@@ -126,10 +126,8 @@ fn read_file(path: &Path, file: PathBuf, loaded: &mut Loaded) {
 fn read_documents(text: &str, file: &Path, loaded: &mut Loaded) {
     let mut document = 0;
     for part in split(text) {
-        if part
-            .lines()
-            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
-        {
+        let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        if part.lines().all(is_blank) {
             continue;
         }
         document += 1;
@@ -176,27 +174,13 @@ fn add_object(value: serde_json::Value, location: &Location, loaded: &mut Loaded
         location: location.clone(),
         message: message.to_owned(),
     };
-    for field in ["apiVersion", "kind"] {
-        if value
-            .get(field)
-            .and_then(|f| f.as_str())
-            .is_none_or(str::is_empty)
-        {
-            loaded
-                .problems
-                .push(problem(&format!("{field}: missing or not a string")));
+    for field in ["apiVersion", "kind", "metadata.name"] {
+        let text = value.pointer(&format!("/{}", field.replace('.', "/")));
+        if text.and_then(|text| text.as_str()).is_none_or(str::is_empty) {
+            let message = format!("{field}: missing or not a string");
+            loaded.problems.push(problem(&message));
             return;
         }
-    }
-    if value
-        .pointer("/metadata/name")
-        .and_then(|n| n.as_str())
-        .is_none_or(str::is_empty)
-    {
-        loaded
-            .problems
-            .push(problem("metadata.name: missing or not a string"));
-        return;
     }
     match DynamicObject::deserialize(value) {
         Ok(object) => loaded.manifests.push(Manifest {

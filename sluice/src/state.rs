@@ -112,9 +112,8 @@ fn report(path: &Path, inspection: &Inspection) -> String {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for object in &inspection.objects {
         let text = |field: &str| object[field].as_str().unwrap_or("?").to_owned();
-        *kinds
-            .entry(format!("{} {}", text("apiVersion"), text("kind")))
-            .or_default() += 1;
+        let kind = format!("{} {}", text("apiVersion"), text("kind"));
+        *kinds.entry(kind).or_default() += 1;
     }
     for (kind, count) in kinds {
         lines.push(format!("  {count:>6}  {kind}"));

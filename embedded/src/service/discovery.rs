@@ -1,5 +1,7 @@
 //! Discovery and other documents: versions, groups, resources, health, OpenAPI.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -47,12 +49,10 @@ pub(super) fn respond(
             return Ok(response::bytes(openapi_v2::protobuf(), openapi_v2::PROTOBUF));
         }
         Target::OpenApiV2 => openapi_v2::document(registry.openapi_documents()),
-        Target::OpenApiIndex => openapi::index(
-            registry
-                .openapi_documents()
-                .iter()
-                .map(|(path, document)| (path.as_str(), document)),
-        ),
+        Target::OpenApiIndex => {
+            let documents = registry.openapi_documents().iter();
+            openapi::index(documents.map(|(path, document)| (path.as_str(), document)))
+        }
         Target::OpenApiDocument { group, version } => registry
             .openapi_documents()
             .get(&openapi::path(group, version))
@@ -95,11 +95,8 @@ fn group(registry: &Registry, name: &str) -> Value {
 }
 
 fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let served: Vec<_> = registry
-        .all()
-        .iter()
-        .filter(|r| r.group == group && r.version == version)
-        .collect();
+    let is_served = |r: &&Arc<Resource>| r.group == group && r.version == version;
+    let served: Vec<_> = registry.all().iter().filter(is_served).collect();
     let first = served.first()?;
     let listed: Vec<Value> = served.iter().flat_map(|resource| entries(resource)).collect();
     Some(json!({

@@ -34,16 +34,9 @@ pub(crate) struct ResponseFormat {
 impl ResponseFormat {
     /// Returns the first supported entry of an `Accept` header.
     pub(crate) fn parse(accept: &str) -> Result<Self, StatusError> {
-        if accept.trim().is_empty() {
-            return Ok(Self {
-                encoding: Encoding::Json,
-                shape: Shape::Full,
-            });
-        }
-        accept
-            .split(',')
-            .find_map(parse_entry)
-            .ok_or_else(StatusError::not_acceptable)
+        let accept = if accept.trim().is_empty() { "*/*" } else { accept };
+        let format = accept.split(',').find_map(parse_entry);
+        format.ok_or_else(StatusError::not_acceptable)
     }
 }
 
@@ -56,10 +49,8 @@ fn parse_entry(text: &str) -> Option<ResponseFormat> {
     };
     let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
     let parameter = |name: &str| {
-        parameters
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map_or("", |(_, value)| *value)
+        let found = parameters.iter().find(|(key, _)| *key == name);
+        found.map_or("", |(_, value)| *value)
     };
     let meta = parameter("g") == "meta.k8s.io" && parameter("v") == "v1";
     let shape = match parameter("as") {

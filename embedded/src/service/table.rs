@@ -20,26 +20,17 @@ pub(super) fn render(
     let columns = &request.resource.columns;
     // Events have their name in the last column, shown only with `-o wide`.
     let has_name_column = request.resource.strategy != Strategy::Event;
-    let definitions: Vec<Value> = if with_columns {
-        has_name_column
-            .then(name_column)
-            .into_iter()
-            .chain(columns.iter().map(column_definition))
-            .collect()
-    } else {
-        Vec::new()
-    };
+    let name = has_name_column.then(name_column).into_iter();
+    let definitions = name.chain(columns.iter().map(column_definition));
+    let definitions: Vec<Value> = definitions.filter(|_| with_columns).collect();
     let now = jiff::Timestamp::now();
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
             let object = &request.to_requested_version(object);
             let cells = columns.iter().map(|column| cell(column, object, now));
-            let cells: Vec<Value> = has_name_column
-                .then(|| meta::name(object).into())
-                .into_iter()
-                .chain(cells)
-                .collect();
+            let name = has_name_column.then(|| meta::name(object).into());
+            let cells: Vec<Value> = name.into_iter().chain(cells).collect();
             let mut row = json!({ "cells": cells });
             match request.query.include_object.as_str() {
                 "None" => row["object"] = Value::Null,

@@ -49,15 +49,9 @@ impl StateDir {
             Some(_) => None,
             None => Some(TempDir::with_prefix("sluice-").map_err(io_error(&std::env::temp_dir()))?),
         };
-        let path = state
-            .map(Path::to_owned)
-            .or_else(|| temporary.as_ref().map(|dir| dir.path().to_owned()));
-        let root = path.unwrap_or_default();
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&root)
-            .map_err(io_error(&root))?;
+        let path = state.or_else(|| temporary.as_ref().map(TempDir::path));
+        let root = path.map(Path::to_owned).unwrap_or_default();
+        create_directory(&root)?;
         let root = fs::canonicalize(&root).map_err(io_error(&root))?;
         make_private(&root)?;
         let lock = lock(&root)?;
@@ -72,11 +66,7 @@ impl StateDir {
             state_dir.runs(),
             state_dir.scratch(),
         ] {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&folder)
-                .map_err(io_error(&folder))?;
+            create_directory(&folder)?;
             make_private(&folder)?;
         }
         Ok(state_dir)
@@ -190,6 +180,11 @@ pub(super) fn write_kubeconfig(kubeconfig: &Path, out: Option<&Path>) -> Result<
     Ok(out.to_owned())
 }
 
+fn create_directory(path: &Path) -> Result<(), StateDirError> {
+    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(io_error(path))
+}
+
 /// Removes the permissions of other users.
 fn make_private(path: &Path) -> Result<(), StateDirError> {
     let metadata = fs::metadata(path).map_err(io_error(path))?;
@@ -218,10 +213,7 @@ fn lock(root: &Path) -> Result<File, StateDirError> {
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StateDirError::InUse(root.display().to_string())),
-        Err(error) => Err(StateDirError::Io {
-            path: path.display().to_string(),
-            source: error.into(),
-        }),
+        Err(error) => Err(io_error(&path)(error.into())),
     }
 }
 

@@ -22,19 +22,13 @@ fn watched_kinds() -> [(ApiResource, Describe); 4] {
     let resource = |group: &str, version: &str, kind: &str| {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
     };
+    let sources = resource("source.toolkit.fluxcd.io", "v1", "GitRepository");
+    let runs = resource("infra.sluice.dev", "v1alpha1", "TerraformRun");
+    let stacks = resource("infra.contrib.fluxcd.io", "v1alpha2", "Terraform");
     [
-        (
-            resource("source.toolkit.fluxcd.io", "v1", "GitRepository"),
-            progress::repository,
-        ),
-        (
-            resource("infra.sluice.dev", "v1alpha1", "TerraformRun"),
-            progress::run,
-        ),
-        (
-            resource("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"),
-            progress::stack,
-        ),
+        (sources, progress::repository),
+        (runs, progress::run),
+        (stacks, progress::stack),
         (resource("", "v1", "Event"), progress::event),
     ]
 }
@@ -84,8 +78,7 @@ fn print_changes(
         return;
     };
     let cache_key = (index, uid(object));
-    let [(_, repository), (_, run), (_, stack), (_, event)] = watched_kinds();
-    let describe: Describe = [repository, run, stack, event][index];
+    let describe = watched_kinds()[index].1;
     for line in describe(cache.get(&cache_key), &after) {
         screen.print_line(&line);
     }

@@ -54,33 +54,29 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
         .find(|condition| text(condition, "/type") == kind)
 }
 
+/// Returns status, reason and message of `Ready`.
+fn ready(object: &Value) -> Option<(&str, &str, &str)> {
+    let ready = condition(object, "Ready")?;
+    Some((
+        text(ready, "/status"),
+        text(ready, "/reason"),
+        text(ready, "/message"),
+    ))
+}
+
 /// Returns status, reason and message of `Ready` if they have changed.
 fn changed_ready<'a>(before: Option<&Value>, after: &'a Value) -> Option<(&'a str, &'a str, &'a str)> {
-    let parts = |value: &'a Value| {
-        (
-            text(value, "/status"),
-            text(value, "/reason"),
-            text(value, "/message"),
-        )
-    };
-    let now = parts(condition(after, "Ready")?);
-    let previous = before.and_then(|value| condition(value, "Ready"));
-    let same = previous.is_some_and(|previous| {
-        (
-            text(previous, "/status"),
-            text(previous, "/reason"),
-            text(previous, "/message"),
-        ) == now
-    });
+    let now = ready(after)?;
+    let same = before.and_then(ready).is_some_and(|previous| previous == now);
     (!same).then_some(now)
 }
 
 fn name(object: &Value) -> String {
-    format!(
-        "{}/{}",
+    let (namespace, name) = (
         text(object, "/metadata/namespace"),
-        text(object, "/metadata/name")
-    )
+        text(object, "/metadata/name"),
+    );
+    format!("{namespace}/{name}")
 }
 
 /// Shortens the hash in `main@sha1:b8e362c206…` to ten digits.
@@ -102,28 +98,19 @@ pub fn repository(before: Option<&Value>, after: &Value) -> Vec<Line> {
         || changed_text(before, after, "/status/artifact/revision").is_some()
     {
         let revision = text(after, "/status/artifact/revision");
-        let size = after
-            .pointer("/status/artifact/size")
-            .and_then(Value::as_i64)
-            .unwrap_or_default();
-        lines.push(line(
-            "source",
-            Tone::Plain,
-            format!("{} head {revision}", name(after)),
-        ));
-        let digest = text(after, "/status/artifact/digest");
-        lines.push(line(
-            "source",
-            Tone::Success,
-            format!("artifact stored: {size} bytes, {}", short(digest)),
-        ));
+        let size = after.pointer("/status/artifact/size").and_then(Value::as_i64);
+        let head = format!("{} head {revision}", name(after));
+        lines.push(line("source", Tone::Plain, head));
+        let (size, digest) = (
+            size.unwrap_or_default(),
+            short(text(after, "/status/artifact/digest")),
+        );
+        let stored = format!("artifact stored: {size} bytes, {digest}");
+        lines.push(line("source", Tone::Success, stored));
     }
     if let Some(("False", reason, message)) = changed_ready(before, after) {
-        lines.push(line(
-            "source",
-            Tone::Failure,
-            format!("{} {reason}: {message}", name(after)),
-        ));
+        let failure = format!("{} {reason}: {message}", name(after));
+        lines.push(line("source", Tone::Failure, failure));
     }
     lines
 }
@@ -135,17 +122,11 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
     let name = text(after, "/metadata/name");
     if before.is_none() {
         let (action, trigger) = (text(after, "/spec/action"), text(after, "/spec/trigger"));
-        let destroy = if after.pointer("/spec/destroy") == Some(&Value::Bool(true)) {
-            ", destroy"
-        } else {
-            ""
-        };
+        let is_destroy = after.pointer("/spec/destroy") == Some(&Value::Bool(true));
+        let destroy = if is_destroy { ", destroy" } else { "" };
         let revision = short(text(after, "/spec/source/revision"));
-        lines.push(line(
-            "run",
-            Tone::Plain,
-            format!("{name} {action}{destroy} ({trigger}) of {revision}"),
-        ));
+        let started = format!("{name} {action}{destroy} ({trigger}) of {revision}");
+        lines.push(line("run", Tone::Plain, started));
     }
     if let Some(plan) = changed_text(before, after, "/status/humanPlan") {
         lines.extend(plan.trim_end().lines().map(|row| line("run", Tone::Detail, row)));
@@ -153,12 +134,9 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
     match changed_text(before, after, "/status/phase") {
         Some("Succeeded") => {
             let changes = text(after, "/status/changes");
-            let what = if changes.is_empty() {
-                String::new()
-            } else {
-                format!(": {changes}")
-            };
-            lines.push(line("run", Tone::Success, format!("{name} succeeded{what}")));
+            let colon = if changes.is_empty() { "" } else { ": " };
+            let succeeded = format!("{name} succeeded{colon}{changes}");
+            lines.push(line("run", Tone::Success, succeeded));
         }
         Some(phase @ ("Failed" | "Lost" | "Superseded")) => {
             let tone = if phase == "Superseded" {
@@ -169,11 +147,8 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
             let (reason, message) = (text(after, "/status/reason"), text(after, "/status/message"));
             let mut rows = message.lines().filter(|row| !row.trim().is_empty());
             let first = rows.next().unwrap_or_default();
-            lines.push(line(
-                "run",
-                tone,
-                format!("{name} {} {reason}: {first}", phase.to_lowercase()),
-            ));
+            let ended = format!("{name} {} {reason}: {first}", phase.to_lowercase());
+            lines.push(line("run", tone, ended));
             // The CLI's error message has many lines.
             lines.extend(rows.map(|row| line("run", Tone::Detail, row)));
         }
