@@ -27,10 +27,8 @@ fn validate_map(entries: &[Value], keys: &[String], at: &str, errors: &mut Vec<F
         .iter()
         .position(|entry| !entry.is_null() && !entry.is_object());
     if let Some(i) = wrong {
-        let (path, detail) = (
-            path::index(at, i),
-            "must be an object for an array of list-type map",
-        );
+        let path = path::index(at, i);
+        let detail = "must be an object for an array of list-type map";
         errors.push(FieldError::invalid(path, entries[i].clone(), detail));
         return;
     }

@@ -111,34 +111,28 @@ fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -
         metadata["continue"] = "".into();
     }
     let (encoding, resource) = (request.format.encoding, &request.requested_resource);
-    let (objects, kind, api_version, has_type): (Vec<Arc<Value>>, &str, String, bool) =
-        match request.format.shape {
-            Shape::Table => return encode(encoding, &table::render(request, objects, &version, true)),
-            Shape::Metadata => {
-                let items = objects
-                    .iter()
-                    .map(|object| Arc::new(partial_object_metadata(object)));
-                (
-                    items.collect(),
-                    "PartialObjectMetadataList",
-                    "meta.k8s.io/v1".to_owned(),
-                    true,
-                )
-            }
-            Shape::Full => {
-                let items = objects.iter().map(|object| request.to_requested(object));
-                let has_type = request.resource.strategy == Strategy::Custom;
-                (
-                    items.collect(),
-                    &resource.list_kind,
-                    resource.api_version(),
-                    has_type,
-                )
-            }
-        };
+    if request.format.shape == Shape::Table {
+        return encode(encoding, &table::render(request, objects, &version, true));
+    }
+    let is_partial = request.format.shape == Shape::Metadata;
+    let item = |object: &Arc<Value>| {
+        if is_partial {
+            Arc::new(partial_object_metadata(object))
+        } else {
+            request.to_requested(object)
+        }
+    };
+    let objects: Vec<Arc<Value>> = objects.iter().map(item).collect();
+    let has_type = is_partial || request.resource.strategy == Strategy::Custom;
+    let requested_version = resource.api_version();
+    let (kind, api_version) = if is_partial {
+        ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    } else {
+        (&*resource.list_kind, &*requested_version)
+    };
     let list = List {
         kind,
-        api_version: &api_version,
+        api_version,
         metadata,
         items: objects.iter().map(|object| Item { object, has_type }).collect(),
     };

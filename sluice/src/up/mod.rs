@@ -389,10 +389,8 @@ async fn wait_for_runs(
 async fn active_runs(client: &Client) -> Vec<String> {
     let api: Api<TerraformRun> = Api::all(client.clone());
     let list = tokio::time::timeout(Duration::from_secs(5), api.list(&ListParams::default())).await;
-    let runs = list.map_or_else(
-        |_| Vec::new(),
-        |list| list.map(|list| list.items).unwrap_or_default(),
-    );
+    let list = list.ok().and_then(Result::ok);
+    let runs = list.map(|list| list.items).unwrap_or_default();
     let is_active = |run: &&TerraformRun| !run.status.as_ref().is_some_and(|status| status.phase.is_final());
     runs.iter().filter(is_active).map(ResourceExt::name_any).collect()
 }
