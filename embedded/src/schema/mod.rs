@@ -16,7 +16,7 @@ mod list_type;
 mod node;
 pub(crate) mod openapi;
 pub(crate) mod openapi_v2;
-mod path;
+pub(crate) mod path;
 mod pattern;
 #[cfg(test)]
 mod project_tests;

@@ -1,7 +1,7 @@
 //! Field paths in kube-apiserver's format: `spec.vars[0].name`, `spec.files[key]`.
 
 /// Returns the path of a field.
-pub(super) fn child(path: &str, name: &str) -> String {
+pub(crate) fn child(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
     } else {
@@ -10,11 +10,11 @@ pub(super) fn child(path: &str, name: &str) -> String {
 }
 
 /// Returns the path of a list entry.
-pub(super) fn index(path: &str, index: usize) -> String {
+pub(crate) fn index(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
 /// Returns the path of a map entry.
-pub(super) fn key(path: &str, key: &str) -> String {
+pub(crate) fn key(path: &str, key: &str) -> String {
     format!("{path}[{key}]")
 }

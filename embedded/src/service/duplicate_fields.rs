@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use crate::schema::path;
+
 /// Maximum number of reported fields, as in kube-apiserver.
 const MAX_REPORTED: usize = 100;
 
@@ -46,34 +48,29 @@ impl<'de> Visitor<'de> for DuplicateVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut names = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
-            let path = if self.path.is_empty() {
-                name.clone()
-            } else {
-                format!("{}.{name}", self.path)
-            };
+            let path = path::child(&self.path, &name);
             if !names.insert(name) && self.found.len() < MAX_REPORTED && !self.found.contains(&path) {
                 self.found.push(path.clone());
             }
-            map.next_value_seed(DuplicateVisitor {
-                path,
-                found: &mut *self.found,
-            })?;
+            let found = &mut *self.found;
+            map.next_value_seed(DuplicateVisitor { path, found })?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let mut at = 0_usize;
-        while list
-            .next_element_seed(DuplicateVisitor {
-                path: format!("{}[{at}]", self.path),
-                found: &mut *self.found,
-            })?
-            .is_some()
-        {
+        loop {
+            let path = path::index(&self.path, at);
+            let found = &mut *self.found;
+            if list
+                .next_element_seed(DuplicateVisitor { path, found })?
+                .is_none()
+            {
+                return Ok(());
+            }
             at += 1;
         }
-        Ok(())
     }
 
     fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {

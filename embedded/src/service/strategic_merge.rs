@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::resource::Strategy;
+use crate::schema::path;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -80,23 +81,15 @@ fn merge_value(
         existing.retain(|field, _| retained.contains(&field.as_str()));
     }
     for (field, value) in fields.iter().filter(|(field, _)| !field.starts_with('$')) {
-        let inner = if at.is_empty() {
-            field.clone()
-        } else {
-            format!("{at}.{field}")
-        };
+        let inner = path::child(at, field);
         merge_field(strategy, &inner, existing, field, value)?;
     }
     for (field, value) in fields {
         if let Some(field) = field.strip_prefix(DELETE_FROM_LIST) {
             delete_from_list(existing, field, value);
         } else if let Some(field) = field.strip_prefix(SET_ELEMENT_ORDER) {
-            let inner = if at.is_empty() {
-                field.to_owned()
-            } else {
-                format!("{at}.{field}")
-            };
-            sort_list(existing, field, value, list_merge(strategy, &inner));
+            let merge = list_merge(strategy, &path::child(at, field));
+            sort_list(existing, field, value, merge);
         }
     }
     Ok(())
