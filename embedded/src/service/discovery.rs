@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::Api;
+use super::api::Api;
 use super::response::{self, ResponseBody};
 use super::route::Target;
 use crate::resource::{Registry, Resource};

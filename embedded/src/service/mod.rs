@@ -1,5 +1,6 @@
 //! Request handling: routing, content negotiation, execution and response.
 
+mod api;
 mod body;
 mod delete;
 mod discovery;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
-use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::api::Api;
 pub(crate) use self::delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion};
 use self::negotiation::ResponseFormat;
 use self::query::Query;
@@ -37,18 +38,6 @@ use self::route::{ObjectPath, Target};
 use crate::grant::Grant;
 use crate::resource::{Registry, Resource, Strategy};
 use crate::status_error::StatusError;
-use crate::store::Store;
-
-/// The shared state of all requests.
-#[derive(Debug)]
-pub(crate) struct Api {
-    /// The objects.
-    pub(crate) store: Arc<Store>,
-    /// The kinds.
-    pub(crate) registry: Registry,
-    /// Ends watches and background tasks.
-    pub(crate) stop: CancellationToken,
-}
 
 impl Api {
     /// Handles one request. Errors become a `Status`.

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use super::api::Api;
+use super::event;
 use super::negotiation::ResponseFormat;
 use super::query::Query;
 use super::route::ObjectPath;
-use super::{Api, event};
 use crate::admission::Endpoint;
 use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;

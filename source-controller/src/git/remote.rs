@@ -49,7 +49,8 @@ impl Remote {
         &self,
         work: impl Future<Output = Result<T, FetchError>>,
     ) -> Result<T, FetchError> {
-        let result = tokio::time::timeout(self.timeout, work).await;
+        // In a box: a future that is passed on by value takes its space twice.
+        let result = tokio::time::timeout(self.timeout, Box::pin(work)).await;
         result.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
