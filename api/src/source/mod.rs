@@ -67,4 +67,10 @@ impl Artifact {
     pub fn parsed_revision(&self) -> Revision {
         Revision::parse(&self.revision)
     }
+
+    /// Returns whether it has this revision, in any of its notations.
+    #[must_use]
+    pub fn has_revision(&self, revision: &str) -> bool {
+        self.parsed_revision().to_string() == revision
+    }
 }

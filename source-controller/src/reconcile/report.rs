@@ -68,7 +68,7 @@ impl UpstreamChange {
         let existing = observed.artifact.as_ref();
         self.revision
             .as_deref()
-            .filter(|new| existing.is_none_or(|existing| !has_revision(existing, new)))
+            .filter(|new| existing.is_none_or(|existing| !existing.has_revision(new)))
     }
 
     /// Returns whether a new artifact is required.
@@ -353,12 +353,6 @@ fn set_outdated(conditions: &mut ConditionSet, observed: &Observed, change: &Ups
         }
         None => conditions.delete(Kind::ArtifactOutdated),
     }
-}
-
-/// Returns whether the artifact has this revision, in any of its notations.
-#[must_use]
-pub(super) fn has_revision(artifact: &Artifact, revision: &str) -> bool {
-    artifact.parsed_revision().to_string() == revision
 }
 
 /// Returns whether no reconciliation of the current generation has ended.

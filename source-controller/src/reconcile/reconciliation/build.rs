@@ -1,21 +1,30 @@
-//! Builds an artifact: merges includes, packs and publishes, and retries after freeing space on a full disk. Blocks.
+//! Builds an artifact: merges includes, packs and publishes, and retries after freeing space on a full disk.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sluice_api::source::Artifact;
+use sluice_runtime::blocking::JobError;
 use sluice_runtime::shutdown::Token;
 use tokio::runtime::Handle;
 
 use super::super::error::ReconcileError;
 use super::super::fetch::Origin;
 use super::super::include::{self, Included};
+use super::super::observe::Observed;
 use super::super::pack::{self, PackError};
+use super::super::slots::Lane;
 use super::super::warnings::ContentWarnings;
+use super::Reconciliation;
 use crate::archive::{Algorithm, Totals};
-use crate::storage::{ArtifactPath, Draft, Storage, StorageError, is_full};
+use crate::git::Head;
+use crate::storage::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, is_full};
 use crate::tree::Tree;
+
+/// Time limit for packing one artifact.
+const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// A stored artifact with the data for its event.
 pub(super) struct Published {
@@ -25,30 +34,78 @@ pub(super) struct Published {
 }
 
 /// The inputs of an artifact build and its target.
-pub(super) struct ArtifactBuild {
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) origin: Arc<dyn Origin>,
-    pub(super) tree: Tree,
+struct ArtifactBuild {
+    storage: Arc<dyn Storage>,
+    origin: Arc<dyn Origin>,
+    tree: Tree,
     /// Artifacts to overlay on the tree.
-    pub(super) included: Vec<Included>,
+    included: Vec<Included>,
     /// Maximum number of files and directories of an included artifact.
-    pub(super) include_entries: u64,
+    include_entries: u64,
     /// `spec.ignore`.
-    pub(super) ignore: Option<String>,
-    pub(super) algorithm: Algorithm,
-    pub(super) path: ArtifactPath,
-    pub(super) revision: String,
+    ignore: Option<String>,
+    algorithm: Algorithm,
+    path: ArtifactPath,
+    revision: String,
     /// The artifact in the status, if any.
-    pub(super) previous: Option<ArtifactPath>,
+    previous: Option<ArtifactPath>,
     /// Number of the object's artifacts to keep when the disk is full.
-    pub(super) keep: usize,
-    pub(super) now: Timestamp,
+    keep: usize,
+    now: Timestamp,
+}
+
+impl Reconciliation<'_> {
+    /// Merges, packs and publishes on a blocking thread.
+    pub(super) async fn store(
+        &self,
+        directory: &ObjectDirectory,
+        observed: &Observed,
+        tree: Tree,
+        included: Vec<Included>,
+        head: &Head,
+    ) -> Result<Published, ReconcileError> {
+        let context = self.context;
+        let previous = observed
+            .artifact
+            .as_ref()
+            .and_then(|existing| directory.recorded(&existing.path));
+        let build = ArtifactBuild {
+            storage: Arc::clone(&context.storage),
+            origin: Arc::clone(&context.origin),
+            tree,
+            included,
+            include_entries: context.limits.entries,
+            ignore: self.object.spec.ignore.clone(),
+            algorithm: context.algorithm,
+            path: directory.artifact(&head.commit.to_string())?,
+            revision: head.revision(),
+            previous,
+            keep: context.retention.records,
+            now: context.clock.now(),
+        };
+        let slot = context.slots.acquire_additional(&self.namespace, Lane::Packing);
+        let slot = tokio::select! {
+            slot = tokio::time::timeout(PACK_LIMIT, slot) => slot,
+            () = context.stop.cancelled() => return Err(JobError::Stopped.into()),
+        };
+        let _slot = slot.map_err(|_| JobError::TimedOut(PACK_LIMIT))?;
+        let span = tracing::Span::current();
+        let pack = move |stop: &Token| span.in_scope(|| build.run(stop));
+        let published = context.packing.run(PACK_LIMIT, &context.stop, pack).await??;
+        let before = observed.artifact.as_ref().map(|existing| &existing.digest);
+        if before != Some(&published.artifact.digest) {
+            for event in published.warnings.events() {
+                self.record_event(event);
+            }
+        }
+        Ok(published)
+    }
 }
 
 impl ArtifactBuild {
-    /// Merges, packs and publishes. On a full disk, first removes mirrors, which can be fetched again, then superseded
+    /// Merges, packs and publishes; blocks. On a full disk, first removes mirrors, which can be fetched again, then superseded
     /// artifacts before their retention time, and retries after each.
-    pub(super) fn run(mut self, stop: &Token) -> Result<Published, ReconcileError> {
+    fn run(mut self, stop: &Token) -> Result<Published, ReconcileError> {
         include::merge(
             &mut self.tree,
             &self.included,

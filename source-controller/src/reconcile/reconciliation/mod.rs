@@ -1,20 +1,24 @@
 //! One reconciliation: observe storage, resolve the source, look up includes and head; if anything changed, fetch,
 //! verify, merge, pack and publish; then report. This module defines the order. Each phase has its own file and passes
-//! a value to the next; `phases` runs those with side effects, `finish` reports.
+//! a value to the next; `build` packs and publishes, `finish` reports.
 //!
 //! The status is written at most twice: once to announce progress, and once at the end. A reconciliation that finds no
 //! change writes nothing.
 
 mod build;
 mod finish;
-mod phases;
 mod wait;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use build::Published;
-use kube::Api;
+use kube::{Api, ResourceExt as _};
 use sluice_api::source::{Artifact, FINALIZER, GitRepository};
+use sluice_runtime::blocking::JobError;
 use sluice_runtime::event::Event;
 use sluice_runtime::finalizer;
+use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
@@ -22,15 +26,20 @@ pub(super) use wait::QueueWait;
 
 use super::content::{Change, ContentConfig};
 use super::error::ReconcileError;
-use super::include::{self, Included};
-use super::observe::Observed;
+use super::include::{self, IncludeError, Included};
+use super::observe::{self, Observed};
 use super::report::{self, Outcome, Stored, UpstreamChange};
-use super::resolve::Source;
+use super::resolve::{self, ResolveError, Source};
 use super::slots::Slot;
+use super::submodules::SubmoduleFetcher;
 use super::verify::{SignatureState, Verification, VerifyError};
-use super::{Context, UnreportedError};
-use crate::git::{FetchError, Head};
+use super::{Context, UnreportedError, compose, events};
+use crate::git::{Checkout, FetchError, Head};
 use crate::storage::ObjectDirectory;
+use crate::tree::{Module, Tree};
+
+/// Time limit for reading storage.
+const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 /// An early exit from the phases.
 enum EarlyExit {
@@ -264,7 +273,7 @@ impl<'a> Reconciliation<'a> {
         let (Some(existing), Some(status)) = (&observed.artifact, &self.object.status) else {
             return Some("no artifact is stored");
         };
-        if !report::has_revision(existing, revision) {
+        if !existing.has_revision(revision) {
             return Some("the revision is new");
         }
         content.change_since(status).map(Change::as_str)
@@ -274,5 +283,101 @@ impl<'a> Reconciliation<'a> {
     fn previous_includes(&self) -> &[Artifact] {
         let status = self.object.status.as_ref();
         status.map_or(&[], |status| &status.included_artifacts)
+    }
+
+    async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
+        let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
+        let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
+        let ttl = self.context.retention.ttl;
+        let (slot, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
+        let observe = move || observe::observe(&*storage, &slot, &status, ttl, now);
+        let observed = self.run_blocking(observe).await??;
+        for event in events::storage_events(&observed) {
+            self.record_event(event);
+        }
+        Ok((directory, observed))
+    }
+
+    /// Runs work on storage or a mirror on a blocking thread, within the time limit.
+    async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JobError> {
+        let pool = &self.context.blocking_pool;
+        pool.run(STORAGE_LIMIT, &self.context.stop, move |_| work()).await
+    }
+
+    /// Handles a failure of the remote. A provider's token that was refused is not used again.
+    fn remote_failure(&self, source: &Source, error: FetchError) -> EarlyExit {
+        if error.is_access_denied() {
+            self.context.tokens.invalidate(&source.remote.credentials);
+        }
+        EarlyExit::failed(error)
+    }
+
+    async fn fetch(&self, source: &Source, head: &Head) -> Result<Checkout, EarlyExit> {
+        let checkout = self.context.origin.fetch(source, head, &self.context.stop).await;
+        checkout.map_err(|error| self.remote_failure(source, error))
+    }
+
+    async fn resolve(&self) -> Result<Source, ResolveError> {
+        let spec = self.context.durations.clamp_timeout(&self.object.spec);
+        let source = resolve::resolve(&spec, &ObjectKey::of(&self.object), self.context).await?;
+        // Without a recorded trigger, assume that the event arrived just now.
+        let is_new = report::is_requested(&self.object) || report::is_new_generation(&self.object);
+        let triggered_at = self.triggered_at.or_else(|| is_new.then(Instant::now));
+        Ok(Source {
+            triggered_at,
+            ..source
+        })
+    }
+
+    /// Verifies the requested signatures on a blocking thread. An unverified revision is not announced and does not
+    /// mark the artifact outdated.
+    async fn verify(
+        &self,
+        verification: Option<Verification>,
+        checkout: &Checkout,
+        head: &Head,
+    ) -> Result<SignatureState, EarlyExit> {
+        let Some(verification) = verification else {
+            return Ok(SignatureState::NotRequested);
+        };
+        let (checkout, head, now) = (checkout.clone(), head.clone(), self.context.clock.now());
+        let verified = self
+            .run_blocking(move || verification.verify(&checkout, &head, now))
+            .await;
+        let verified = verified.map_err(EarlyExit::failed)?.map_err(EarlyExit::failed)?;
+        self.record_event(Event::trace("Succeeded", verified.message.clone()));
+        Ok(SignatureState::Verified(verified))
+    }
+
+    /// Builds the tree to pack. `deadline` bounds the requests to remotes.
+    async fn compose(
+        &self,
+        source: &Source,
+        checkout: Checkout,
+        deadline: Instant,
+    ) -> Result<Tree, ReconcileError> {
+        let context = self.context;
+        let parts = source.parts.clone();
+        let base = if parts.submodules {
+            let fetcher = SubmoduleFetcher {
+                origin: &*context.origin,
+                slots: &context.slots,
+                namespace: &self.namespace,
+                stop: &context.stop,
+                deadline,
+            };
+            fetcher.module(source, checkout).await?
+        } else {
+            Module::from(checkout)
+        };
+        Ok(self.run_blocking(move || compose::select(base, &parts)).await??)
+    }
+
+    fn included(&self) -> Result<Vec<Included>, IncludeError> {
+        let (repositories, wait) = (&*self.context.repositories, self.context.dependency_wait);
+        include::resolve(&self.object.spec, &self.namespace, repositories, wait)
     }
 }
