@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
 use super::stage::{ScenarioEnvironment, ready_begins_with};
@@ -162,7 +163,12 @@ async fn failed_apply(stage: &ScenarioEnvironment) {
     stage.fault_state.arm();
     stage.commit("a", &two_resources("one")).await;
     stage.stack("net", json!({})).await;
-    stage.wait_ready("net", "False TFExecApplyFailed").await;
+    // The run, not the stack's status: on a busy machine the retry is due before that is written, and fails as well.
+    let has_failed = |run: &TerraformRun| {
+        let status = run.status.as_ref();
+        status.is_some_and(|status| status.reason == "TFExecApplyFailed")
+    };
+    stage.env.wait_run("net", "a failed apply", has_failed).await;
     stage.trial.set_behaviour(&json!({})).unwrap();
     stage.wait_ready("net", "True ").await;
 }
