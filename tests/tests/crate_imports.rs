@@ -11,16 +11,20 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of this workspace that each crate may import. Tests may also use the harness and the embedded API.
-const ALLOWED_IMPORTS: [(&str, &[&str]); 10] = [
+const ALLOWED_IMPORTS: [(&str, &[&str]); 11] = [
     ("sluice-api", &[]),
     ("sluice-runtime", &["sluice-api"]),
     ("sluice-embedded", &[]),
+    ("sluice-git-pack", &[]),
     ("sluice-tf-core", &["sluice-api", "sluice-runtime"]),
     (
         "sluice-tf-runner",
         &["sluice-api", "sluice-runtime", "sluice-tf-core"],
     ),
-    ("sluice-source-controller", &["sluice-api", "sluice-runtime"]),
+    (
+        "sluice-source-controller",
+        &["sluice-api", "sluice-runtime", "sluice-git-pack"],
+    ),
     (
         "sluice-tf-controller",
         &["sluice-api", "sluice-runtime", "sluice-tf-core"],

@@ -13,7 +13,6 @@ mod fetch;
 mod head;
 mod mirror;
 pub mod object;
-pub mod pack;
 pub mod protocol;
 mod reference;
 mod refs;

@@ -135,14 +135,8 @@ impl Remote {
 pub struct Limits {
     /// Bytes of one pack. Default 1 GiB.
     pub pack_bytes: u64,
-    /// Objects in one pack, about 60 bytes of memory each. Default 2 million, twice the limit for a commit.
-    pub pack_objects: u32,
-    /// Unpacked bytes of all objects of one pack; objects that are rebuilt several times count each time. Default 16
-    /// GiB.
-    pub unpacked_bytes: u64,
-    /// Bytes of one object that is stored as a delta or that is the base of a delta. Such objects are held in memory,
-    /// two at a time. A delta chain has at most 16 times as many bytes. Default 64 MiB.
-    pub delta_bytes: u64,
+    /// Objects of one pack and their unpacked bytes. The default number of objects is twice [`Limits::entries`].
+    pub pack: sluice_git_pack::Limits,
     /// Bytes of one file; a file is held in memory as a whole. Default 256 MiB.
     pub blob_bytes: u64,
     /// Files and directories of one commit. Default 1 million.
@@ -155,11 +149,11 @@ pub struct Limits {
 
 /// Flag that sets [`Limits::pack_bytes`].
 pub const PACK_BYTES_FLAG: &str = "--git-max-pack-bytes";
-/// Flag that sets [`Limits::pack_objects`].
+/// Flag that sets the objects of [`Limits::pack`].
 pub const PACK_OBJECTS_FLAG: &str = "--git-max-pack-objects";
-/// Flag that sets [`Limits::unpacked_bytes`].
+/// Flag that sets the unpacked bytes of [`Limits::pack`].
 pub const UNPACKED_BYTES_FLAG: &str = "--git-max-unpacked-bytes";
-/// Flag that sets [`Limits::delta_bytes`].
+/// Flag that sets the bytes of a deltified object in [`Limits::pack`].
 pub const DELTA_BYTES_FLAG: &str = "--git-max-delta-bytes";
 /// Flag that sets [`Limits::blob_bytes`].
 pub const BLOB_BYTES_FLAG: &str = "--git-max-blob-bytes";
@@ -174,9 +168,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             pack_bytes: 1 << 30,
-            pack_objects: 2_000_000,
-            unpacked_bytes: 16 << 30,
-            delta_bytes: 64 << 20,
+            pack: sluice_git_pack::Limits::default(),
             blob_bytes: 256 << 20,
             entries: 1_000_000,
             ignore_bytes: 1 << 20,

@@ -94,14 +94,14 @@ pub struct GitOptions {
     #[arg(long, default_value_t = Limits::default().pack_bytes)]
     pub git_max_pack_bytes: u64,
     /// Maximum number of objects in one fetch.
-    #[arg(long, default_value_t = Limits::default().pack_objects)]
+    #[arg(long, default_value_t = Limits::default().pack.objects)]
     pub git_max_pack_objects: u32,
     /// Maximum unpacked size of the objects in one fetch, in bytes.
-    #[arg(long, default_value_t = Limits::default().unpacked_bytes)]
+    #[arg(long, default_value_t = Limits::default().pack.unpacked_bytes)]
     pub git_max_unpacked_bytes: u64,
     /// Maximum size of an object stored as a delta, or used as the base of one, in bytes; two at a time are held in
     /// memory.
-    #[arg(long, default_value_t = Limits::default().delta_bytes)]
+    #[arg(long, default_value_t = Limits::default().pack.delta_bytes)]
     pub git_max_delta_bytes: u64,
     /// Maximum size of one file, in bytes; files are held in memory.
     #[arg(long, default_value_t = Limits::default().blob_bytes)]
@@ -130,9 +130,11 @@ impl GitOptions {
     pub fn limits(&self) -> Limits {
         Limits {
             pack_bytes: self.git_max_pack_bytes,
-            pack_objects: self.git_max_pack_objects,
-            unpacked_bytes: self.git_max_unpacked_bytes,
-            delta_bytes: self.git_max_delta_bytes,
+            pack: sluice_git_pack::Limits {
+                objects: self.git_max_pack_objects,
+                unpacked_bytes: self.git_max_unpacked_bytes,
+                delta_bytes: self.git_max_delta_bytes,
+            },
             blob_bytes: self.git_max_blob_bytes,
             entries: self.git_max_entries,
             ignore_bytes: self.git_max_ignore_bytes,

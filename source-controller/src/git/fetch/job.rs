@@ -1,19 +1,19 @@
 //! The blocking half of a transfer: indexes the pack, verifies the commit, and writes the mirror's record.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io, iter};
 
 use bytes::Bytes;
 use git2::{Odb, OdbLookupFlags, Oid};
+use sluice_git_pack::{Indexed, Limit, PackError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::checkout::{Checkout, Extent};
 use super::super::error::FetchError;
 use super::super::mirror::{Mirror, OpenGeneration, open_objects};
-use super::super::pack::{self, Indexed, PackError, PackSource};
-use super::super::remote::Limits;
+use super::super::remote::{DELTA_BYTES_FLAG, Limits, PACK_OBJECTS_FLAG, UNPACKED_BYTES_FLAG};
 use super::Guard;
 
 /// Changes of the shallow commits in a response.
@@ -102,7 +102,7 @@ impl Job {
         if result.is_err()
             && let Some(indexed) = indexed
         {
-            indexed.remove();
+            remove(&indexed);
         }
         result
     }
@@ -170,16 +170,6 @@ pub(super) enum Chunk {
     End,
 }
 
-impl PackSource for mpsc::Receiver<Chunk> {
-    fn next(&mut self) -> Result<Option<Bytes>, PackError> {
-        match self.blocking_recv() {
-            Some(Chunk::Data(bytes)) => Ok(Some(bytes)),
-            Some(Chunk::End) => Ok(None),
-            None => Err(PackError::Stopped),
-        }
-    }
-}
-
 /// Indexes one pack as it arrives. Objects that a thin pack omits are taken from `odb`. Nothing of an incomplete or
 /// broken pack remains.
 ///
@@ -194,14 +184,41 @@ fn index_chunks(
     stop: &CancellationToken,
 ) -> Result<Option<Indexed>, FetchError> {
     // Indexing checks the hash of each object. The caller checks afterwards that the commit is complete.
-    match pack::index(&mut chunks, odb, packs, limits, stop) {
+    let mut received = iter::from_fn(|| match chunks.blocking_recv() {
+        Some(Chunk::Data(bytes)) => Some(Ok(bytes)),
+        Some(Chunk::End) => None,
+        None => Some(Err(PackError::Stopped)),
+    });
+    match sluice_git_pack::index(&mut received, odb, packs, &limits.pack, &|| stop.is_cancelled()) {
         Ok(indexed) => Ok(indexed),
         Err(PackError::Stopped) => Err(FetchError::Stopped),
         Err(PackError::Storage(error)) => Err(FetchError::Storage(error)),
-        Err(PackError::TooLarge { limit, unit, flag }) => Err(FetchError::TooLarge { limit, unit, flag }),
+        Err(PackError::TooLarge { limit, value }) => Err(FetchError::TooLarge {
+            limit: value,
+            unit: limit.unit(),
+            flag: flag_of(limit),
+        }),
         Err(error @ (PackError::Malformed(_) | PackError::Base { .. })) => Err(FetchError::Pack {
             host: host.to_owned(),
             why: error.to_string(),
         }),
+    }
+}
+
+/// Returns the flag that sets a limit.
+const fn flag_of(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Objects => PACK_OBJECTS_FLAG,
+        Limit::UnpackedBytes => UNPACKED_BYTES_FLAG,
+        Limit::DeltaBytes | Limit::ChainBytes => DELTA_BYTES_FLAG,
+    }
+}
+
+/// Deletes a pack whose commit was refused.
+fn remove(indexed: &Indexed) {
+    for path in indexed.files() {
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "cannot delete a refused pack: it remains until its mirror is deleted");
+        }
     }
 }

@@ -71,7 +71,7 @@ async fn more_bytes_than_allowed_are_refused() {
         error.to_string().contains("raise --git-max-unpacked-bytes"),
         "{error}"
     );
-    remote.limits.unpacked_bytes = 2 << 40;
+    remote.limits.pack.unpacked_bytes = 2 << 40;
     let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -91,7 +91,7 @@ async fn more_bytes_than_allowed_are_refused() {
 async fn more_objects_than_allowed_are_refused() {
     let env = TestEnvironment::with_files().await;
     let mut remote = env.remote();
-    remote.limits.pack_objects = 100;
+    remote.limits.pack.objects = 100;
     let error = env.fetch_from(&remote, &main()).await.unwrap_err();
     assert!(
         matches!(

@@ -175,7 +175,7 @@ async fn bounded<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Returns text that differs for each seed and compresses badly.
-pub(super) fn noise(seed: u32, bytes: usize) -> String {
+fn noise(seed: u32, bytes: usize) -> String {
     let mut state = u64::from(seed) + 1;
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {

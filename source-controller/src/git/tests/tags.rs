@@ -4,7 +4,6 @@ use sluice_harness::git::pack::{fetch_response, packet};
 use sluice_harness::git::{Fault, Scope};
 use sluice_runtime::failure::Failure as _;
 
-use super::super::pack::tests::packed;
 use super::*;
 
 /// A repository with a tag of one commit, and another commit that the tag does not point to.
@@ -26,11 +25,8 @@ impl FalseTagServer {
 
     /// Returns a pack of the tag and the other commit.
     fn pack(&self) -> Vec<u8> {
-        packed(
-            &self.env.repository,
-            &[],
-            &format!("{}\n{}\n", self.tag, self.other),
-        )
+        let revisions = format!("{}\n{}\n", self.tag, self.other);
+        self.env.repository.pack(&[], &revisions).unwrap()
     }
 
     fn advertise_wrong_object(&self) {

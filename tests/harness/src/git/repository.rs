@@ -4,7 +4,7 @@
 //! value, so the same calls give the same hashes on every machine. The machine's configuration is not read.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -208,18 +208,49 @@ impl Repository {
     /// # Errors
     /// When `git` cannot be started or fails.
     pub fn git<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String, GitError> {
+        let output = self.run(arguments, "")?;
+        Ok(String::from_utf8_lossy(&output).trim().to_owned())
+    }
+
+    /// Returns a pack that `git pack-objects` makes of these revisions, one a line. Deltas are computed anew.
+    ///
+    /// # Errors
+    /// When `git` cannot be started or fails.
+    pub fn pack(&self, options: &[&str], revisions: &str) -> Result<Vec<u8>, GitError> {
+        let fixed = [
+            "pack-objects",
+            "--stdout",
+            "--quiet",
+            "--revs",
+            "--no-reuse-delta",
+        ];
+        self.run(fixed.iter().chain(options), revisions)
+    }
+
+    /// Runs a `git` command in the work tree with this input; returns its output.
+    fn run<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+        input: &str,
+    ) -> Result<Vec<u8>, GitError> {
         let date = format!("{} +0000", self.dates.load(Ordering::Relaxed));
         let mut command = hermetic(self.path());
         command
             .current_dir(self.path())
             .args(arguments)
-            .stdin(Stdio::null());
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
             .env("GIT_AUTHOR_DATE", &date)
             .env("GIT_COMMITTER_DATE", &date);
-        let output = command.output().map_err(GitError::Start)?;
+        let mut child = command.spawn().map_err(GitError::Start)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes()).map_err(GitError::Start)?;
+        }
+        let output = child.wait_with_output().map_err(GitError::Start)?;
         if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+            return Ok(output.stdout);
         }
         let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
         let output = [output.stdout, output.stderr].concat();

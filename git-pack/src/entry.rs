@@ -2,11 +2,11 @@
 
 use git2::ObjectType;
 
-use super::error::{FormatError, PackError};
+use crate::error::{FormatError, PackError};
 
 /// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EntryType {
+pub(crate) enum EntryType {
     /// An undeltified object.
     Whole(ObjectType),
     /// A delta (`OBJ_OFS_DELTA`) whose base starts this many bytes earlier.
@@ -17,15 +17,15 @@ pub(super) enum EntryType {
 
 /// The header of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) entry_type: EntryType,
+pub(crate) struct Header {
+    pub(crate) entry_type: EntryType,
     /// Unpacked size of the object or the delta, in bytes.
-    pub(super) size: u64,
+    pub(crate) size: u64,
 }
 
 impl Header {
     /// Parses the header of the entry at byte `at` of its pack.
-    pub(super) fn read(at: u64, mut byte: impl FnMut() -> Result<u8, PackError>) -> Result<Self, PackError> {
+    pub(crate) fn read(at: u64, mut byte: impl FnMut() -> Result<u8, PackError>) -> Result<Self, PackError> {
         let first = byte()?;
         let mut size = u64::from(first & 0x0f);
         let (mut last, mut shift) = (first, 4);
@@ -57,7 +57,7 @@ impl Header {
     }
 
     /// Encodes the header of an undeltified object.
-    pub(super) fn encode_whole(kind: ObjectType, size: u64) -> Vec<u8> {
+    pub(crate) fn encode_whole(kind: ObjectType, size: u64) -> Vec<u8> {
         let kind: u8 = match kind {
             ObjectType::Commit => 1,
             ObjectType::Tree => 2,

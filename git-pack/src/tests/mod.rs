@@ -2,10 +2,9 @@
 
 mod foreign;
 
-use std::collections::VecDeque;
-use std::io::Write as _;
+use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use proptest::prelude::*;
 use sluice_harness::git::Repository;
@@ -13,31 +12,16 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A pack in chunks of a fixed size.
-struct ChunkedPack(VecDeque<Bytes>);
-
-impl ChunkedPack {
-    fn new(pack: &[u8], chunk_size: usize) -> Self {
-        Self(pack.chunks(chunk_size).map(Bytes::copy_from_slice).collect())
-    }
-}
-
-impl PackSource for ChunkedPack {
-    fn next(&mut self) -> Result<Option<Bytes>, PackError> {
-        Ok(self.0.pop_front())
-    }
+/// Returns a pack in chunks of a fixed size.
+fn chunks(pack: &[u8], chunk_size: usize) -> impl Iterator<Item = Result<Bytes, PackError>> {
+    pack.chunks(chunk_size)
+        .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
 }
 
 fn index_pack(pack: &[u8], chunk_size: usize, bases: &Odb<'_>, packs: &Path) -> Result<usize, PackError> {
-    let (limits, stop) = (Limits::default(), CancellationToken::new());
-    let index_pack = index(
-        &mut ChunkedPack::new(pack, chunk_size),
-        bases,
-        packs,
-        &limits,
-        &stop,
-    )?;
-    Ok(index_pack.map_or(0, |index_pack| index_pack.objects))
+    let (mut chunks, limits) = (chunks(pack, chunk_size), Limits::default());
+    let indexed = index(&mut chunks, bases, packs, &limits, &|| false)?;
+    Ok(indexed.map_or(0, |indexed| indexed.objects))
 }
 
 /// Returns the pack and the index of a directory without other files.
@@ -74,34 +58,6 @@ fn index_of_git(pack: &[u8]) -> Vec<u8> {
     std::fs::read(index).unwrap()
 }
 
-/// Returns the output of `git pack-objects` for these revisions.
-pub(in super::super) fn packed(repository: &Repository, options: &[&str], revisions: &str) -> Vec<u8> {
-    let mut child = Command::new("git")
-        .arg("-C")
-        .arg(repository.path())
-        .args([
-            "pack-objects",
-            "--stdout",
-            "--quiet",
-            "--revs",
-            "--no-reuse-delta",
-        ])
-        .args(options)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(revisions.as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    output.stdout
-}
-
 /// Twelve commits of files with small changes, a tag, and a large file similar to no other.
 fn repository() -> Repository {
     let repository = Repository::create().unwrap();
@@ -123,8 +79,17 @@ fn repository() -> Repository {
     repository
 }
 
+/// Returns text that differs for each seed and compresses badly.
 fn noise(seed: u64, bytes: usize) -> String {
-    super::super::tests::noise(u32::try_from(seed).unwrap(), bytes)
+    let mut state = seed + 1;
+    let mut text = String::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        writeln!(text, "{:08x}", state >> 32).unwrap();
+    }
+    text
 }
 
 #[test]
@@ -137,7 +102,7 @@ fn the_index_of_a_pack_equals_that_of_git() {
         &["--depth=0"],
         &["--window=50", "--depth=4000"],
     ] {
-        let pack = packed(&repository, options, "main\nv1.0.0\n");
+        let pack = repository.pack(options, "main\nv1.0.0\n").unwrap();
         for chunk_size in [pack.len(), 8_191, 97] {
             let packs = TempDir::new().unwrap();
             let objects = index_pack(&pack, chunk_size, &empty, packs.path()).unwrap();
@@ -159,7 +124,7 @@ fn omitted_bases_of_a_thin_pack_are_appended() {
     odb.add_disk_alternate(&repository.git_dir().join("objects").to_string_lossy())
         .unwrap();
     for options in [&["--thin", "--delta-base-offset"][..], &["--thin"]] {
-        let pack = packed(&repository, options, "main\n^main~3\n");
+        let pack = repository.pack(options, "main\n^main~3\n").unwrap();
         let announced = u32::from_be_bytes(pack[8..12].try_into().unwrap()) as usize;
         let packs = TempDir::new().unwrap();
         let objects = index_pack(&pack, 4096, &odb, packs.path()).unwrap();
@@ -191,7 +156,7 @@ fn a_pack_without_objects_leaves_no_file() {
 fn a_pack_truncated_at_any_byte_is_refused() {
     let repository = Repository::create().unwrap();
     repository.commit_files(&[("a", noise(1, 200))], "one").unwrap();
-    let pack = packed(&repository, &["--delta-base-offset"], "main\n");
+    let pack = repository.pack(&["--delta-base-offset"], "main\n").unwrap();
     let empty = Odb::new().unwrap();
     for length in 0..pack.len() {
         let packs = TempDir::new().unwrap();
@@ -202,17 +167,8 @@ fn a_pack_truncated_at_any_byte_is_refused() {
         );
         assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
     }
-    let stop = CancellationToken::new();
-    stop.cancel();
-    let packs = TempDir::new().unwrap();
-    let error = index(
-        &mut ChunkedPack::new(&pack, 64),
-        &empty,
-        packs.path(),
-        &Limits::default(),
-        &stop,
-    )
-    .unwrap_err();
+    let (packs, limits) = (TempDir::new().unwrap(), Limits::default());
+    let error = index(&mut chunks(&pack, 64), &empty, packs.path(), &limits, &|| true).unwrap_err();
     assert!(matches!(error, PackError::Stopped));
     assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
 }

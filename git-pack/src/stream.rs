@@ -5,18 +5,20 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use flate2::Crc;
-use tokio_util::sync::CancellationToken;
 
-use super::error::{FormatError, PackError};
-use super::hash::FileHash;
-use super::inflate::Input;
-use super::{PackSource, check_stopped};
+use crate::check_cancelled;
+use crate::error::{FormatError, PackError};
+use crate::hash::FileHash;
+use crate::inflate::Input;
+
+/// The bytes of a pack as they arrive.
+pub(crate) type Chunks<'a> = dyn Iterator<Item = Result<Bytes, PackError>> + 'a;
 
 /// The incoming bytes.
-pub(super) struct PackStream<'a> {
-    source: &'a mut dyn PackSource,
+pub(crate) struct PackStream<'a> {
+    chunks: &'a mut Chunks<'a>,
     file: &'a File,
-    stop: &'a CancellationToken,
+    is_cancelled: &'a dyn Fn() -> bool,
     /// The last chunk.
     chunk: Bytes,
     /// Consumed bytes of the chunk.
@@ -30,11 +32,15 @@ pub(super) struct PackStream<'a> {
 }
 
 impl<'a> PackStream<'a> {
-    pub(super) fn new(source: &'a mut dyn PackSource, file: &'a File, stop: &'a CancellationToken) -> Self {
+    pub(crate) fn new(
+        chunks: &'a mut Chunks<'a>,
+        file: &'a File,
+        is_cancelled: &'a dyn Fn() -> bool,
+    ) -> Self {
         Self {
-            source,
+            chunks,
             file,
-            stop,
+            is_cancelled,
             chunk: Bytes::new(),
             consumed: 0,
             written: 0,
@@ -45,29 +51,29 @@ impl<'a> PackStream<'a> {
     }
 
     /// Returns the number of consumed bytes.
-    pub(super) const fn position(&self) -> u64 {
+    pub(crate) const fn position(&self) -> u64 {
         self.position
     }
 
     /// Reads one byte.
-    pub(super) fn byte(&mut self) -> Result<u8, PackError> {
+    pub(crate) fn byte(&mut self) -> Result<u8, PackError> {
         let byte = self.peek()?.first().copied().ok_or(FormatError::Truncated)?;
         self.consume(1)?;
         Ok(byte)
     }
 
     /// Starts the checksum of an entry.
-    pub(super) fn begin_entry(&mut self) {
+    pub(crate) fn begin_entry(&mut self) {
         self.crc.reset();
     }
 
     /// Returns the checksum of the bytes since the start of the entry.
-    pub(super) fn entry_crc(&self) -> u32 {
+    pub(crate) fn entry_crc(&self) -> u32 {
         self.crc.sum()
     }
 
     /// Reads and verifies the checksum at the end of the pack, after which no byte may follow. Returns it.
-    pub(super) fn finish(mut self, objects: u32) -> Result<[u8; 20], PackError> {
+    pub(crate) fn finish(mut self, objects: u32) -> Result<[u8; 20], PackError> {
         self.flush()?;
         let hash = std::mem::replace(&mut self.hash, FileHash::new()).finish();
         let mut checksum = [0; 20];
@@ -77,7 +83,7 @@ impl<'a> PackStream<'a> {
         // More bytes may be in flight.
         while self.consumed == self.chunk.len() {
             self.flush()?;
-            match self.source.next()? {
+            match self.chunks.next().transpose()? {
                 Some(chunk) => (self.chunk, self.consumed, self.written) = (chunk, 0, 0),
                 None if checksum == hash => return Ok(checksum),
                 None => return Err(FormatError::Checksum.into()),
@@ -99,9 +105,9 @@ impl<'a> PackStream<'a> {
 impl Input for PackStream<'_> {
     fn peek(&mut self) -> Result<&[u8], PackError> {
         while self.consumed == self.chunk.len() {
-            check_stopped(self.stop)?;
+            check_cancelled(self.is_cancelled)?;
             self.flush()?;
-            self.chunk = self.source.next()?.ok_or(FormatError::Truncated)?;
+            self.chunk = self.chunks.next().ok_or(FormatError::Truncated)??;
             (self.consumed, self.written) = (0, 0);
         }
         Ok(self.chunk.get(self.consumed..).unwrap_or_default())

@@ -1,24 +1,24 @@
 //! Deltas (`gitformat-pack`, "Deltified representation"): instructions that build an object from a base object. Pure;
 //! the instructions may arrive in chunks of any size.
 
-use super::error::{FormatError, PackError};
+use crate::error::{FormatError, PackError};
 
 /// A delta with an invalid instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InvalidDelta;
+pub(crate) struct InvalidDelta;
 
 /// The sizes at the start of a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DeltaSizes {
+pub(crate) struct DeltaSizes {
     /// Size of the base object in bytes.
-    pub(super) base: u64,
+    pub(crate) base: u64,
     /// Size of the resulting object in bytes.
-    pub(super) result: u64,
+    pub(crate) result: u64,
 }
 
 impl DeltaSizes {
     /// Parses the sizes and returns their encoded length; `None` if `bytes` is too short.
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, InvalidDelta> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, InvalidDelta> {
         let Some((base, first)) = parse_size(bytes)? else {
             return Ok(None);
         };
@@ -44,7 +44,7 @@ fn parse_size(bytes: &[u8]) -> Result<Option<(u64, usize)>, InvalidDelta> {
 }
 
 /// Receives the result of a delta.
-pub(super) trait Output {
+pub(crate) trait Output {
     /// Announces the size of the result before its first bytes.
     fn begin(&mut self, size: u64) -> Result<(), PackError>;
     /// Receives the next bytes of the result.
@@ -52,7 +52,7 @@ pub(super) trait Output {
 }
 
 /// A delta that is being applied to `base`.
-pub(super) struct Delta<'a> {
+pub(crate) struct Delta<'a> {
     base: &'a [u8],
     /// Offset of its entry, for errors.
     at: u64,
@@ -63,7 +63,7 @@ pub(super) struct Delta<'a> {
 }
 
 impl<'a> Delta<'a> {
-    pub(super) const fn new(base: &'a [u8], at: u64) -> Self {
+    pub(crate) const fn new(base: &'a [u8], at: u64) -> Self {
         Self {
             base,
             at,
@@ -73,7 +73,7 @@ impl<'a> Delta<'a> {
     }
 
     /// Applies further instructions.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], output: &mut impl Output) -> Result<(), PackError> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], output: &mut impl Output) -> Result<(), PackError> {
         while let (false, Some((first, rest))) = (self.partial.is_empty(), bytes.split_first()) {
             let mut partial = std::mem::take(&mut self.partial);
             partial.push(*first);
@@ -93,7 +93,7 @@ impl<'a> Delta<'a> {
     }
 
     /// Checks that the last instruction and the result are complete.
-    pub(super) fn finish(&self) -> Result<(), PackError> {
+    pub(crate) fn finish(&self) -> Result<(), PackError> {
         if self.partial.is_empty() && self.remaining == Some(0) {
             Ok(())
         } else {

@@ -4,8 +4,6 @@ use std::io;
 
 use git2::Oid;
 
-use super::super::remote::{DELTA_BYTES_FLAG, UNPACKED_BYTES_FLAG};
-
 /// Why a pack is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
@@ -13,16 +11,14 @@ pub enum PackError {
     #[error(transparent)]
     Malformed(#[from] FormatError),
     /// It exceeds a limit.
-    #[error("more than {limit} {unit}; raise {flag}")]
+    #[error("more than {value} {}", .limit.unit())]
     TooLarge {
         /// The limit.
-        limit: u64,
-        /// The unit of the limit.
-        unit: &'static str,
-        /// The flag that sets it.
-        flag: &'static str,
+        limit: Limit,
+        /// Its value.
+        value: u64,
     },
-    /// The base of a delta in the mirror cannot be read.
+    /// An omitted base of a delta cannot be read.
     #[error("base object {id} cannot be read: {why}")]
     Base {
         /// The object.
@@ -33,9 +29,39 @@ pub enum PackError {
     /// The disk cannot be written.
     #[error(transparent)]
     Storage(#[from] io::Error),
-    /// The sender is gone, or the work was cancelled.
+    /// The sender is gone, or the work was cancelled. The only error that the caller's chunks return.
     #[error("stopped")]
     Stopped,
+}
+
+/// A limit on a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Limits::objects`](crate::Limits::objects).
+    Objects,
+    /// [`Limits::unpacked_bytes`](crate::Limits::unpacked_bytes).
+    UnpackedBytes,
+    /// [`Limits::delta_bytes`](crate::Limits::delta_bytes).
+    DeltaBytes,
+    /// The bytes of one delta chain, which follow from [`Limits::delta_bytes`](crate::Limits::delta_bytes).
+    ChainBytes,
+}
+
+impl Limit {
+    /// Returns what is counted.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Objects => "objects",
+            Self::UnpackedBytes => "unpacked bytes",
+            Self::DeltaBytes => "bytes of one deltified object",
+            Self::ChainBytes => "bytes of one delta chain",
+        }
+    }
+
+    pub(crate) const fn exceeded(self, value: u64) -> PackError {
+        PackError::TooLarge { limit: self, value }
+    }
 }
 
 /// What is malformed in a pack.
@@ -80,31 +106,4 @@ pub enum FormatError {
     /// Deltas whose bases are missing or form a cycle.
     #[error("{0} deltas have no base")]
     Unresolved(usize),
-}
-
-/// The unpacked objects exceed the limit.
-pub(super) const fn unpacked_too_large(limit: u64) -> PackError {
-    PackError::TooLarge {
-        limit,
-        unit: "unpacked bytes",
-        flag: UNPACKED_BYTES_FLAG,
-    }
-}
-
-/// An object of a delta exceeds the limit.
-pub(super) const fn delta_too_large(limit: u64) -> PackError {
-    PackError::TooLarge {
-        limit,
-        unit: "bytes of one deltified object",
-        flag: DELTA_BYTES_FLAG,
-    }
-}
-
-/// The objects of a delta chain exceed the limit.
-pub(super) const fn chain_too_large(limit: u64) -> PackError {
-    PackError::TooLarge {
-        limit,
-        unit: "bytes of one delta chain",
-        flag: DELTA_BYTES_FLAG,
-    }
 }

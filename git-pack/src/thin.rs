@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt as _;
 
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
-use git2::ObjectType;
+use git2::{ErrorCode, ObjectType, Odb};
 
-use super::entry::Header;
-use super::error::PackError;
-use super::hash::{FileHash, oid};
-use super::resolve::Resolver;
-use super::table::{Entry, State};
-use super::{Bases, check_stopped};
+use crate::check_cancelled;
+use crate::entry::Header;
+use crate::error::{Limit, PackError};
+use crate::hash::{FileHash, oid};
+use crate::resolve::Resolver;
+use crate::table::{Entry, State};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 256 << 10;
@@ -22,7 +22,7 @@ const CHUNK: usize = 256 << 10;
 const COUNT_AT: u64 = 8;
 
 /// Resolves the deltas whose bases are in the mirror, and appends these bases to the pack.
-pub(super) fn append_bases(resolver: &mut Resolver<'_>, bases: &dyn Bases) -> Result<(), PackError> {
+pub(crate) fn append_bases(resolver: &mut Resolver<'_>, bases: &Odb<'_>) -> Result<(), PackError> {
     let before = resolver.table().len();
     let mut at = 0;
     while let Some((base, child)) = resolver.table().ref_deltas.get(at).copied() {
@@ -30,8 +30,8 @@ pub(super) fn append_bases(resolver: &mut Resolver<'_>, bases: &dyn Bases) -> Re
         if resolver.table().states.get(child as usize) != Some(&State::Pending) {
             continue;
         }
-        check_stopped(resolver.stop)?;
-        let Some((kind, content)) = bases.base(oid(base), resolver.limits.delta_bytes)? else {
+        check_cancelled(resolver.is_cancelled)?;
+        let Some((kind, content)) = read_base(bases, base, resolver.limits.delta_bytes)? else {
             continue;
         };
         resolver.charge(content.len() as u64)?;
@@ -42,6 +42,25 @@ pub(super) fn append_bases(resolver: &mut Resolver<'_>, bases: &dyn Bases) -> Re
         rewrite_trailer(resolver)?;
     }
     Ok(())
+}
+
+/// Reads an object of at most `limit` bytes, if it exists.
+fn read_base(bases: &Odb<'_>, id: [u8; 20], limit: u64) -> Result<Option<(ObjectType, Vec<u8>)>, PackError> {
+    let id = oid(id);
+    let unreadable = |error: git2::Error| PackError::Base {
+        id,
+        why: error.message().to_owned(),
+    };
+    let size = match bases.read_header(id) {
+        Ok((size, _)) => size as u64,
+        Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    };
+    if size > limit {
+        return Err(Limit::DeltaBytes.exceeded(limit));
+    }
+    let object = bases.read(id).map_err(unreadable)?;
+    Ok(Some((object.kind(), object.data().to_vec())))
 }
 
 /// Appends an undeltified object in place of the checksum.
@@ -83,7 +102,7 @@ fn rewrite_trailer(resolver: &mut Resolver<'_>) -> Result<(), PackError> {
     file.write_all_at(&objects.to_be_bytes(), COUNT_AT)?;
     let (mut hash, mut chunk, mut at) = (FileHash::new(), vec![0; CHUNK], 0);
     while at < end {
-        check_stopped(resolver.stop)?;
+        check_cancelled(resolver.is_cancelled)?;
         let length = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
         let Some(part) = chunk.get_mut(..length) else {
             break;

@@ -4,16 +4,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use flate2::{Decompress, FlushDecompress, Status};
-use tokio_util::sync::CancellationToken;
 
-use super::check_stopped;
-use super::error::{FormatError, PackError, unpacked_too_large};
+use crate::check_cancelled;
+use crate::error::{FormatError, Limit, PackError};
 
 /// Bytes that are decompressed at once.
 const CHUNK: usize = 64 << 10;
 
 /// Compressed bytes.
-pub(super) trait Input {
+pub(crate) trait Input {
     /// Returns the available bytes: at least one.
     fn peek(&mut self) -> Result<&[u8], PackError>;
     /// Consumes that many bytes.
@@ -21,10 +20,10 @@ pub(super) trait Input {
 }
 
 /// Decompressor with a reusable buffer.
-pub(super) struct Inflater<'a> {
+pub(crate) struct Inflater<'a> {
     state: Decompress,
     chunk: Vec<u8>,
-    stop: &'a CancellationToken,
+    is_cancelled: &'a dyn Fn() -> bool,
     /// Remaining bytes that may be unpacked.
     budget: u64,
     limit: u64,
@@ -32,30 +31,30 @@ pub(super) struct Inflater<'a> {
 
 impl<'a> Inflater<'a> {
     /// Creates an inflater that may unpack `budget` bytes; `limit` is the configured limit, for errors.
-    pub(super) fn new(budget: u64, limit: u64, stop: &'a CancellationToken) -> Self {
+    pub(crate) fn new(budget: u64, limit: u64, is_cancelled: &'a dyn Fn() -> bool) -> Self {
         Self {
             state: Decompress::new(true),
             chunk: vec![0; CHUNK],
-            stop,
+            is_cancelled,
             budget,
             limit,
         }
     }
 
     /// Returns the remaining budget in bytes.
-    pub(super) const fn budget(&self) -> u64 {
+    pub(crate) const fn budget(&self) -> u64 {
         self.budget
     }
 
     /// Charges bytes that are unpacked elsewhere.
-    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), PackError> {
+    pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), PackError> {
         let remaining = self.budget.checked_sub(bytes);
-        self.budget = remaining.ok_or_else(|| unpacked_too_large(self.limit))?;
+        self.budget = remaining.ok_or_else(|| Limit::UnpackedBytes.exceeded(self.limit))?;
         Ok(())
     }
 
     /// Decompresses one stream, which must have exactly `size` bytes. `at` is the offset of its entry, for errors.
-    pub(super) fn inflate(
+    pub(crate) fn inflate(
         &mut self,
         input: &mut impl Input,
         at: u64,
@@ -66,7 +65,7 @@ impl<'a> Inflater<'a> {
         self.state.reset(true);
         let mut remaining = size;
         loop {
-            check_stopped(self.stop)?;
+            check_cancelled(self.is_cancelled)?;
             let buffer = input.peek()?;
             let (consumed, produced) = (self.state.total_in(), self.state.total_out());
             let status = self
@@ -96,7 +95,7 @@ impl<'a> Inflater<'a> {
 }
 
 /// Compressed bytes of the pack on disk.
-pub(super) struct FileInput<'a> {
+pub(crate) struct FileInput<'a> {
     file: &'a File,
     at: u64,
     end: u64,
@@ -106,7 +105,7 @@ pub(super) struct FileInput<'a> {
 
 impl<'a> FileInput<'a> {
     /// Reads from byte `at` to byte `end`.
-    pub(super) const fn new(file: &'a File, at: u64, end: u64) -> Self {
+    pub(crate) const fn new(file: &'a File, at: u64, end: u64) -> Self {
         Self {
             file,
             at,
@@ -117,7 +116,7 @@ impl<'a> FileInput<'a> {
     }
 
     /// Reads one byte.
-    pub(super) fn byte(&mut self) -> Result<u8, PackError> {
+    pub(crate) fn byte(&mut self) -> Result<u8, PackError> {
         let byte = self.peek()?.first().copied().ok_or(FormatError::Truncated)?;
         self.consume(1)?;
         Ok(byte)

@@ -3,17 +3,15 @@
 use std::path::Path;
 
 use tempfile::NamedTempFile;
-use tokio_util::sync::CancellationToken;
 
-use super::super::remote::{Limits, PACK_OBJECTS_FLAG};
-use super::delta::DeltaSizes;
-use super::entry::{EntryType, Header};
-use super::error::{FormatError, PackError, delta_too_large};
-use super::hash::ObjectHash;
-use super::inflate::Inflater;
-use super::stream::PackStream;
-use super::table::{Entry, State, Table};
-use super::{PackSource, check_stopped};
+use crate::delta::DeltaSizes;
+use crate::entry::{EntryType, Header};
+use crate::error::{FormatError, Limit, PackError};
+use crate::hash::ObjectHash;
+use crate::inflate::Inflater;
+use crate::stream::{Chunks, PackStream};
+use crate::table::{Entry, State, Table};
+use crate::{Limits, check_cancelled};
 
 /// Maximum encoded length of the two sizes at the start of a delta.
 const MAX_SIZES_BYTES: usize = 18;
@@ -22,43 +20,39 @@ const MAX_SIZES_BYTES: usize = 18;
 const HEADER_BYTES: usize = 12;
 
 /// A complete pack with its entries.
-pub(super) struct Scanned {
-    pub(super) file: NamedTempFile,
-    pub(super) table: Table,
+pub(crate) struct Scanned {
+    pub(crate) file: NamedTempFile,
+    pub(crate) table: Table,
     /// The checksum at its end.
-    pub(super) checksum: [u8; 20],
+    pub(crate) checksum: [u8; 20],
     /// Remaining bytes that may be unpacked.
-    pub(super) budget: u64,
+    pub(crate) budget: u64,
 }
 
 /// Reads a pack to its end.
-pub(super) fn scan(
-    source: &mut dyn PackSource,
+pub(crate) fn scan(
+    chunks: &mut Chunks<'_>,
     packs: &Path,
     limits: &Limits,
-    stop: &CancellationToken,
+    is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Scanned, PackError> {
     let file = tempfile::Builder::new().prefix("tmp_pack_").tempfile_in(packs)?;
-    let mut stream = PackStream::new(source, file.as_file(), stop);
+    let mut stream = PackStream::new(chunks, file.as_file(), is_cancelled);
     let mut start = [0; HEADER_BYTES];
     for byte_slot in &mut start {
         *byte_slot = stream.byte()?;
     }
     let objects = object_count(&start)?;
-    if objects > limits.pack_objects {
-        return Err(PackError::TooLarge {
-            limit: limits.pack_objects.into(),
-            unit: "objects",
-            flag: PACK_OBJECTS_FLAG,
-        });
+    if objects > limits.objects {
+        return Err(Limit::Objects.exceeded(limits.objects.into()));
     }
     let mut scanner = Scanner {
-        inflater: Inflater::new(limits.unpacked_bytes, limits.unpacked_bytes, stop),
+        inflater: Inflater::new(limits.unpacked_bytes, limits.unpacked_bytes, is_cancelled),
         table: Table::for_entries(objects as usize),
         delta_bytes: limits.delta_bytes,
     };
     for _ in 0..objects {
-        check_stopped(stop)?;
+        check_cancelled(is_cancelled)?;
         scanner.scan_entry(&mut stream)?;
     }
     let budget = scanner.inflater.budget();
@@ -131,7 +125,9 @@ impl Scanner<'_> {
             Ok(())
         })?;
         match DeltaSizes::read(&start) {
-            Ok(Some((sizes, _))) if sizes.base.max(sizes.result) > limit => Err(delta_too_large(limit)),
+            Ok(Some((sizes, _))) if sizes.base.max(sizes.result) > limit => {
+                Err(Limit::DeltaBytes.exceeded(limit))
+            }
             Ok(Some(_)) => Ok(()),
             Ok(None) | Err(_) => Err(FormatError::Delta(at).into()),
         }

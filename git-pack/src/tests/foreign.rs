@@ -54,9 +54,9 @@ fn blob(number: u8) -> Vec<u8> {
 
 /// Returns the error for a pack; checks that no file remains.
 fn refused(pack: &[u8], limits: &Limits) -> String {
-    let (packs, stop) = (TempDir::new().unwrap(), CancellationToken::new());
-    let (mut source, bases) = (ChunkedPack::new(pack, 65_000), Odb::new().unwrap());
-    let error = index(&mut source, &bases, packs.path(), limits, &stop).unwrap_err();
+    let (packs, bases) = (TempDir::new().unwrap(), Odb::new().unwrap());
+    let mut chunks = chunks(pack, 65_000);
+    let error = index(&mut chunks, &bases, packs.path(), limits, &|| false).unwrap_err();
     assert_eq!(std::fs::read_dir(packs.path()).unwrap().count(), 0);
     error.to_string()
 }
@@ -97,13 +97,10 @@ fn more_entries_than_in_the_header_are_refused() {
         "{error}"
     );
     let limits = Limits {
-        pack_objects: 1000,
+        objects: 1000,
         ..Limits::default()
     };
-    assert_eq!(
-        refused(&pack.finish(), &limits),
-        "more than 1000 objects; raise --git-max-pack-objects"
-    );
+    assert_eq!(refused(&pack.finish(), &limits), "more than 1000 objects");
 }
 
 #[test]
@@ -116,16 +113,13 @@ fn deltas_with_oversized_results_are_refused() {
     assert!(pack.len() < 100_000);
     assert_eq!(
         refused(&pack, &Limits::default()),
-        "more than 67108864 bytes of one deltified object; raise --git-max-delta-bytes"
+        "more than 67108864 bytes of one deltified object"
     );
     let limits = Limits {
         unpacked_bytes: 1 << 20,
         ..Limits::default()
     };
-    assert_eq!(
-        refused(&pack, &limits),
-        "more than 1048576 unpacked bytes; raise --git-max-unpacked-bytes"
-    );
+    assert_eq!(refused(&pack, &limits), "more than 1048576 unpacked bytes");
 }
 
 #[test]
@@ -155,7 +149,7 @@ fn long_and_large_chains_are_refused() {
     };
     assert_eq!(
         refused(&chain(40, 1 << 19), &limits),
-        "more than 16777216 bytes of one delta chain; raise --git-max-delta-bytes"
+        "more than 16777216 bytes of one delta chain"
     );
     let packs = TempDir::new().unwrap();
     // Exceeds the cache budget: evicted objects are rebuilt.
@@ -201,7 +195,7 @@ fn inconsistent_headers_are_refused() {
     assert_eq!(with(3, 3, &deflate(b"four")), size);
     assert_eq!(
         with(3, 1 << 40, &deflate(b"four")),
-        "more than 17179869184 unpacked bytes; raise --git-max-unpacked-bytes"
+        "more than 17179869184 unpacked bytes"
     );
     assert_eq!(
         with(5, 4, &deflate(b"four")),

@@ -3,14 +3,14 @@
 use git2::{ObjectType, Oid};
 use sha1_checked::{Digest as _, Sha1};
 
-use super::error::FormatError;
+use crate::error::FormatError;
 
 /// Incremental hash of an object.
-pub(super) struct ObjectHash(Sha1);
+pub(crate) struct ObjectHash(Sha1);
 
 impl ObjectHash {
     /// Starts the hash of an object of this type and size.
-    pub(super) fn new(kind: ObjectType, size: u64) -> Self {
+    pub(crate) fn new(kind: ObjectType, size: u64) -> Self {
         let mut hash = Sha1::builder().safe_hash(false).build();
         hash.update(kind.str().as_bytes());
         hash.update(format!(" {size}\0").as_bytes());
@@ -18,13 +18,13 @@ impl ObjectHash {
     }
 
     /// Adds content.
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// Returns the object name, unless collision detection reports an attack. `at` is the offset of the entry, for the
     /// error.
-    pub(super) fn finish(self, at: u64) -> Result<[u8; 20], FormatError> {
+    pub(crate) fn finish(self, at: u64) -> Result<[u8; 20], FormatError> {
         let result = self.0.try_finalize();
         if result.has_collision() {
             return Err(FormatError::Collision(at));
@@ -34,23 +34,23 @@ impl ObjectHash {
 }
 
 /// Incremental checksum of a file.
-pub(super) struct FileHash(Sha1);
+pub(crate) struct FileHash(Sha1);
 
 impl FileHash {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Sha1::builder().detect_collision(false).build())
     }
 
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(super) fn finish(self) -> [u8; 20] {
+    pub(crate) fn finish(self) -> [u8; 20] {
         self.0.finalize().into()
     }
 }
 
 /// Converts to libgit2's type.
-pub(super) fn oid(id: [u8; 20]) -> Oid {
+pub(crate) fn oid(id: [u8; 20]) -> Oid {
     Oid::from_bytes(&id).unwrap_or(Oid::ZERO_SHA1)
 }

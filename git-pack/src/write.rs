@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::error::{FormatError, PackError};
-use super::hash::{FileHash, oid};
-use super::scan::Scanned;
-use super::table::Entry;
+use crate::error::{FormatError, PackError};
+use crate::hash::{FileHash, oid};
+use crate::scan::Scanned;
+use crate::table::Entry;
 
 /// Mode of a finished file.
 const PACK_FILE_MODE: u32 = 0o444;
@@ -19,7 +19,7 @@ const PACK_FILE_MODE: u32 = 0o444;
 const LARGE_OFFSET: u64 = 1 << 31;
 
 /// Installs the pack and then its index: a pack without an index is ignored. Returns their path without an extension.
-pub(super) fn persist(scanned: Scanned, packs: &Path) -> Result<PathBuf, PackError> {
+pub(crate) fn persist(scanned: Scanned, packs: &Path) -> Result<PathBuf, PackError> {
     let (file, mut table, checksum) = (scanned.file, scanned.table, scanned.checksum);
     table.entries.sort_unstable_by_key(|entry| entry.id);
     let duplicate = table.entries.windows(2).find_map(|pair| match pair {

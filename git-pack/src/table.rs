@@ -6,7 +6,7 @@ use git2::ObjectType;
 
 /// Resolution state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// An undeltified object; its name is known.
     Whole(ObjectType),
     /// An unresolved delta.
@@ -17,31 +17,31 @@ pub(super) enum State {
 
 /// One entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Object name, once it is known.
-    pub(super) id: [u8; 20],
+    pub(crate) id: [u8; 20],
     /// CRC-32 of the packed bytes.
-    pub(super) crc32: u32,
+    pub(crate) crc32: u32,
     /// Offset in the pack.
-    pub(super) at: u64,
+    pub(crate) at: u64,
 }
 
 /// All entries in pack order.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) entries: Vec<Entry>,
-    pub(super) states: Vec<State>,
+pub(crate) struct Table {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) states: Vec<State>,
     /// Bases and their deltas, both by entry number.
     offset_deltas: Vec<(u32, u32)>,
     /// Object names of bases, and the entry numbers of their deltas.
-    pub(super) ref_deltas: Vec<([u8; 20], u32)>,
+    pub(crate) ref_deltas: Vec<([u8; 20], u32)>,
     /// Offset of the pack's checksum.
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 impl Table {
     /// Creates a table with capacity; the operating system allocates memory only as entries are added.
-    pub(super) fn for_entries(entries: usize) -> Self {
+    pub(crate) fn for_entries(entries: usize) -> Self {
         Self {
             entries: Vec::with_capacity(entries),
             states: Vec::with_capacity(entries),
@@ -49,32 +49,32 @@ impl Table {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    pub(super) fn push(&mut self, entry: Entry, state: State) {
+    pub(crate) fn push(&mut self, entry: Entry, state: State) {
         self.entries.push(entry);
         self.states.push(state);
     }
 
     /// Returns the entry at this offset.
-    pub(super) fn entry_at(&self, at: u64) -> Option<u32> {
+    pub(crate) fn entry_at(&self, at: u64) -> Option<u32> {
         let found = self.entries.binary_search_by_key(&at, |entry| entry.at).ok()?;
         u32::try_from(found).ok()
     }
 
     /// Records that the next entry is a delta based on the entry `base`.
-    pub(super) fn add_offset_delta(&mut self, base: u32) {
+    pub(crate) fn add_offset_delta(&mut self, base: u32) {
         self.offset_deltas.push((base, self.next()));
     }
 
     /// Records that the next entry is a delta based on the object `base`.
-    pub(super) fn add_ref_delta(&mut self, base: [u8; 20]) {
+    pub(crate) fn add_ref_delta(&mut self, base: [u8; 20]) {
         self.ref_deltas.push((base, self.next()));
     }
 
@@ -83,13 +83,13 @@ impl Table {
     }
 
     /// Sorts the deltas by their bases.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.offset_deltas.sort_unstable();
         self.ref_deltas.sort_unstable();
     }
 
     /// Returns the deltas that are based on an entry.
-    pub(super) fn children(&self, entry: u32) -> Children {
+    pub(crate) fn children(&self, entry: u32) -> Children {
         let name = self.entries.get(entry as usize).map(|entry| entry.id);
         Children {
             offset_deltas: range(&self.offset_deltas, &entry),
@@ -98,12 +98,12 @@ impl Table {
     }
 
     /// Whether there are deltas that refer to this entry by offset, which is known before its name.
-    pub(super) fn has_offset_deltas(&self, entry: u32) -> bool {
+    pub(crate) fn has_offset_deltas(&self, entry: u32) -> bool {
         !range(&self.offset_deltas, &entry).is_empty()
     }
 
     /// Removes the next entry from `children`.
-    pub(super) fn next_child(&self, children: &mut Children) -> Option<u32> {
+    pub(crate) fn next_child(&self, children: &mut Children) -> Option<u32> {
         if let Some(at) = children.offset_deltas.next() {
             return self.offset_deltas.get(at).map(|(_, child)| *child);
         }
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Returns the number of unresolved deltas.
-    pub(super) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.states
             .iter()
             .filter(|state| **state == State::Pending)
@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// Returns the offset of the end of an entry.
-    pub(super) fn end_of(&self, entry: u32) -> u64 {
+    pub(crate) fn end_of(&self, entry: u32) -> u64 {
         self.entries
             .get(entry as usize + 1)
             .map_or(self.end, |next| next.at)
@@ -129,13 +129,13 @@ impl Table {
 
 /// Unprocessed deltas of one entry.
 #[derive(Clone, Debug)]
-pub(super) struct Children {
+pub(crate) struct Children {
     offset_deltas: Range<usize>,
     ref_deltas: Range<usize>,
 }
 
 impl Children {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.offset_deltas.is_empty() && self.ref_deltas.is_empty()
     }
 }

@@ -7,16 +7,15 @@
 use std::fs::File;
 
 use git2::ObjectType;
-use tokio_util::sync::CancellationToken;
 
-use super::super::remote::Limits;
-use super::delta::{Delta, Output};
-use super::entry::Header;
-use super::error::{FormatError, PackError, chain_too_large, delta_too_large};
-use super::hash::ObjectHash;
-use super::inflate::{FileInput, Inflater};
-use super::scan::Scanned;
-use super::table::{Children, State, Table};
+use crate::Limits;
+use crate::delta::{Delta, Output};
+use crate::entry::Header;
+use crate::error::{FormatError, Limit, PackError};
+use crate::hash::ObjectHash;
+use crate::inflate::{FileInput, Inflater};
+use crate::scan::Scanned;
+use crate::table::{Children, State, Table};
 
 /// Maximum length of a delta chain: Git's own limit (`pack.depth`).
 const MAX_CHAIN_DEPTH: usize = 4095;
@@ -38,29 +37,29 @@ struct Frame {
 }
 
 /// Resolves the deltas of one pack.
-pub(super) struct Resolver<'a> {
-    pub(super) scanned: Scanned,
-    pub(super) limits: &'a Limits,
-    pub(super) stop: &'a CancellationToken,
+pub(crate) struct Resolver<'a> {
+    pub(crate) scanned: Scanned,
+    pub(crate) limits: &'a Limits,
+    pub(crate) is_cancelled: &'a dyn Fn() -> bool,
     inflater: Inflater<'a>,
     frames: Vec<Frame>,
     cached_bytes: u64,
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(scanned: Scanned, limits: &'a Limits, stop: &'a CancellationToken) -> Self {
+    pub(crate) fn new(scanned: Scanned, limits: &'a Limits, is_cancelled: &'a dyn Fn() -> bool) -> Self {
         Self {
-            inflater: Inflater::new(scanned.budget, limits.unpacked_bytes, stop),
+            inflater: Inflater::new(scanned.budget, limits.unpacked_bytes, is_cancelled),
             scanned,
             limits,
-            stop,
+            is_cancelled,
             frames: Vec::new(),
             cached_bytes: 0,
         }
     }
 
     /// Resolves all deltas that are based on undeltified objects of the pack.
-    pub(super) fn resolve(&mut self) -> Result<(), PackError> {
+    pub(crate) fn resolve(&mut self) -> Result<(), PackError> {
         for entry in 0..self.table().len() {
             let State::Whole(kind) = self
                 .table()
@@ -80,7 +79,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Resolves all deltas that are based on this undeltified object, whose content may be provided.
-    pub(super) fn resolve_tree(
+    pub(crate) fn resolve_tree(
         &mut self,
         root: u32,
         kind: ObjectType,
@@ -105,7 +104,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Returns the pack if all deltas are resolved.
-    pub(super) fn finish(self) -> Result<Scanned, PackError> {
+    pub(crate) fn finish(self) -> Result<Scanned, PackError> {
         match self.table().pending() {
             0 => Ok(self.scanned),
             some => Err(FormatError::Unresolved(some).into()),
@@ -113,11 +112,11 @@ impl<'a> Resolver<'a> {
     }
 
     /// Charges bytes that were unpacked elsewhere.
-    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), PackError> {
+    pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), PackError> {
         self.inflater.charge(bytes)
     }
 
-    pub(super) const fn table(&self) -> &Table {
+    pub(crate) const fn table(&self) -> &Table {
         &self.scanned.table
     }
 
@@ -140,7 +139,7 @@ impl<'a> Resolver<'a> {
         let limit = CHAIN_FACTOR.saturating_mul(self.limits.delta_bytes);
         let chain = self.frames.last().map_or(0, |frame| frame.chain) + size;
         if chain > limit {
-            return Err(chain_too_large(limit));
+            return Err(Limit::ChainBytes.exceeded(limit));
         }
         let table = &mut self.scanned.table;
         if let (Some(entry), Some(state)) = (
@@ -239,7 +238,7 @@ impl<'a> Resolver<'a> {
         let (at, end) = (self.at(entry)?, self.table().end_of(entry));
         let (mut input, header) = open_entry(self.scanned.file.as_file(), at, end)?;
         if header.size > self.limits.delta_bytes {
-            return Err(delta_too_large(self.limits.delta_bytes));
+            return Err(Limit::DeltaBytes.exceeded(self.limits.delta_bytes));
         }
         let mut content = Vec::with_capacity(usize::try_from(header.size).unwrap_or_default());
         self.inflater.inflate(&mut input, at, header.size, |bytes| {
@@ -279,7 +278,7 @@ impl DeltaResult {
 impl Output for DeltaResult {
     fn begin(&mut self, size: u64) -> Result<(), PackError> {
         if size > self.limit {
-            return Err(delta_too_large(self.limit));
+            return Err(Limit::DeltaBytes.exceeded(self.limit));
         }
         self.size = size;
         self.hash = self.kind.map(|kind| ObjectHash::new(kind, size));
