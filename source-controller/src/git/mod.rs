@@ -10,14 +10,13 @@ mod checkout;
 mod credentials;
 mod error;
 mod fetch;
-mod head;
+mod lookup;
 mod mirror;
 pub mod object;
 pub mod protocol;
 mod reference;
 mod refs;
 mod remote;
-mod resolve;
 pub mod ssh;
 mod threads;
 mod tls;
@@ -32,16 +31,15 @@ pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, ServerMe
 pub use fetch::{fetch, fetch_partial};
 pub use git2::Oid;
 #[cfg(test)]
-pub use head::head;
-pub use head::{Head, TagRef};
+pub use lookup::head;
+pub use lookup::{resolve, verify_access};
 pub use mirror::{DiskBudget, Mirror, Mirrors};
 pub use object::{Commit, Kind};
-pub use reference::{RefFields, Reference};
+pub use reference::{Head, RefFields, Reference, TagRef};
 pub use remote::{
     BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, Limits, Owner, PACK_BYTES_FLAG,
     PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
-pub use resolve::{resolve, verify_access};
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;
 pub(crate) use transport::Pool;

@@ -1,4 +1,4 @@
-//! The reference that an object specifies, and the format of its revision.
+//! The reference that an object specifies, the commit that it named at a lookup, and the format of its revision.
 
 use git2::Oid;
 use sluice_api::revision::Revision;
@@ -6,7 +6,7 @@ use sluice_api::revision::Revision;
 /// Maximum length of a ref name that is sent, in bytes. Git's own limit is that of a path.
 const MAX_NAME_BYTES: usize = 1024;
 /// Namespace of tags.
-const TAGS_PREFIX: &str = "refs/tags/";
+pub(super) const TAGS_PREFIX: &str = "refs/tags/";
 /// Suffix of a tag's name for the peeled object.
 const PEELED_SUFFIX: &str = "^{}";
 
@@ -117,6 +117,43 @@ impl Reference {
             Self::Semver(_) | Self::Commit { .. } => ("HEAD".to_owned(), false),
         };
         Revision::from_commit(&full_name, verbatim, &commit.to_string()).to_string()
+    }
+}
+
+/// The commit that a reference named at the time of the lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The commit; tags are peeled.
+    pub commit: Oid,
+    /// The object that the ref points to: the commit, or an annotated tag.
+    pub object: Oid,
+    /// The reference; for a version constraint, the selected tag.
+    pub reference: Reference,
+}
+
+/// A tag from a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagRef<'a> {
+    /// Its name, without `refs/tags/`.
+    pub name: &'a str,
+    /// The annotated tag object; `None` for a lightweight tag, or if the tag was not looked up.
+    pub object: Option<Oid>,
+}
+
+impl Head {
+    /// Returns the tag by which the commit was found, if any.
+    #[must_use]
+    pub fn tag(&self) -> Option<TagRef<'_>> {
+        Some(TagRef {
+            name: self.reference.tag()?,
+            object: (self.object != self.commit).then_some(self.object),
+        })
+    }
+
+    /// Returns the revision for the artifact: `main@sha1:…`.
+    #[must_use]
+    pub fn revision(&self) -> String {
+        self.reference.revision(self.commit)
     }
 }
 

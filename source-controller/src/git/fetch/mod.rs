@@ -22,10 +22,9 @@ use transfer::{Attempt, Haves, TransferRequest};
 
 use super::checkout::{Checkout, Extent, Selection};
 use super::error::{FetchError, ReadError};
-use super::head::Head;
 use super::mirror::{Mirror, Mirrors, OpenGeneration, Writer};
 use super::protocol::fetch::PackMode;
-use super::reference::Reference;
+use super::reference::{Head, Reference};
 use super::remote::{DELTA_BYTES_FLAG, Remote};
 
 /// Fetches the commit of `head` and returns a checkout of it. The whole operation, including the wait for the mirror,

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::checkout::{Checkout, Extent, Selection};
 use super::super::error::{FetchError, ReadError};
-use super::super::head::Head;
 use super::super::mirror::{Mirrors, OpenGeneration};
 use super::super::protocol::advertisement::Capabilities;
 use super::super::protocol::fetch::PackMode;
+use super::super::reference::Head;
 use super::super::remote::Remote;
 use super::job::Outcome;
 use super::transfer::{Haves, TransferRequest};

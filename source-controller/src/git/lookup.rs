@@ -1,93 +1,71 @@
-//! Looks up the commit that a reference names: one small request on a pooled connection.
+//! Looks up the commit that a reference names: one small request on a pooled connection, except for tags of equal
+//! version, whose commits are compared.
 
-use git2::Oid;
+use std::sync::Arc;
+
 use sluice_runtime::semver::{Constraint, Selection};
+use tokio_util::sync::CancellationToken;
 
 use super::error::FetchError;
+use super::fetch::fetch;
+use super::mirror::Mirror;
 use super::protocol::ls_refs::RemoteRef;
 use super::protocol::parse_object_id;
-use super::reference::Reference;
+use super::reference::{Head, Reference, TAGS_PREFIX};
 use super::refs::{self, Refs};
 use super::remote::Remote;
 
-/// Namespace of tags.
-const TAGS_PREFIX: &str = "refs/tags/";
-
-/// The commit that a reference named at the time of the lookup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The commit; tags are peeled.
-    pub commit: Oid,
-    /// The object that the ref points to: the commit, or an annotated tag.
-    pub object: Oid,
-    /// The reference; for a version constraint, the selected tag.
-    pub reference: Reference,
-}
-
-/// A tag from a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TagRef<'a> {
-    /// Its name, without `refs/tags/`.
-    pub name: &'a str,
-    /// The annotated tag object; `None` for a lightweight tag, or if the tag was not looked up.
-    pub object: Option<Oid>,
-}
-
-impl Head {
-    /// Returns the tag by which the commit was found, if any.
-    #[must_use]
-    pub fn tag(&self) -> Option<TagRef<'_>> {
-        Some(TagRef {
-            name: self.reference.tag()?,
-            object: (self.object != self.commit).then_some(self.object),
-        })
-    }
-
-    /// Returns the revision for the artifact: `main@sha1:…`.
-    #[must_use]
-    pub fn revision(&self) -> String {
-        self.reference.revision(self.commit)
-    }
-
-    fn from_ref(found: &RemoteRef, reference: Reference) -> Self {
-        Self {
-            commit: found.peeled.unwrap_or(found.id),
-            object: found.id,
-            reference,
-        }
-    }
-}
+/// Maximum number of tags of equal version whose commits are compared.
+const MAX_TIED_TAGS: usize = 20;
 
 /// Looks up the reference. With protocol version 2, the size of the response does not depend on the number of refs,
 /// except for a version constraint, which needs all tags. A pinned commit needs no request, unless the object names a
 /// tag for it. Dropping the future cancels the lookup.
 ///
-/// If several tags satisfy a constraint equally well, this returns the last of them by name; [`resolve`] compares their
-/// commits.
-///
-/// [`resolve`]: super::resolve
+/// Among tags that satisfy a constraint equally well (they differ in build metadata or in the notation of the same
+/// numbers), this selects the one with the most recent commit. Only in that case the commits are fetched into the
+/// mirror, once.
 ///
 /// # Errors
 /// The remote is unreachable, breaks the protocol, has no such ref, or is empty.
+pub async fn resolve(
+    mirror: &Arc<Mirror>,
+    remote: &Remote,
+    reference: &Reference,
+    stop: &CancellationToken,
+) -> Result<Head, FetchError> {
+    let Candidates { last, others } = candidates(remote, reference).await?;
+    if others.iter().all(|other| other.commit == last.commit) {
+        return Ok(last);
+    }
+    let newest = newest(mirror, remote, last, others, stop);
+    remote.within_timeout(newest).await
+}
+
+/// Looks up the reference as [`resolve`] does, and returns the last of several candidates.
 #[cfg(test)]
 pub async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
-    candidates(remote, reference).await.map(Candidates::last)
+    Ok(candidates(remote, reference).await?.last)
+}
+
+/// Verifies with one small request that the server accepts the credentials.
+///
+/// # Errors
+/// The remote is unreachable, breaks the protocol, or denies access.
+pub async fn verify_access(remote: &Remote) -> Result<(), FetchError> {
+    let result = remote.within_timeout(refs::find(remote, "HEAD")).await;
+    result.map(drop).inspect_err(|_| {
+        remote.transport.forget(remote);
+    })
 }
 
 /// Heads that satisfy the reference equally well; more than one only for constraints.
 #[derive(Debug)]
-pub(super) struct Candidates {
+struct Candidates {
     /// The last of them by name.
-    pub(super) last: Head,
+    last: Head,
     /// The others.
-    pub(super) others: Vec<Head>,
-}
-
-#[cfg(test)]
-impl Candidates {
-    fn last(self) -> Head {
-        self.last
-    }
+    others: Vec<Head>,
 }
 
 impl From<Head> for Candidates {
@@ -100,7 +78,7 @@ impl From<Head> for Candidates {
 }
 
 /// Looks up the reference within the remote's timeout.
-pub(super) async fn candidates(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
+async fn candidates(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
     let result = remote.within_timeout(resolve_reference(remote, reference)).await;
     result.inspect_err(|_| {
         remote.transport.forget(remote);
@@ -124,10 +102,18 @@ async fn resolve_reference(remote: &Remote, reference: &Reference) -> Result<Can
                 None
             };
             match found {
-                Some(found) => Ok(Head::from_ref(&found, reference.clone()).into()),
+                Some(found) => Ok(to_head(&found, reference.clone()).into()),
                 None => Err(missing_ref_error(remote, reference, name).await?),
             }
         }
+    }
+}
+
+fn to_head(found: &RemoteRef, reference: Reference) -> Head {
+    Head {
+        commit: found.peeled.unwrap_or(found.id),
+        object: found.id,
+        reference,
     }
 }
 
@@ -146,7 +132,7 @@ async fn pinned_head(remote: &Remote, commit: &str, reference: &Reference) -> Re
         return Ok(without_tag);
     };
     let found = refs::find(remote, &format!("{TAGS_PREFIX}{tag}")).await?;
-    let found = found.map(|found| Head::from_ref(&found, reference.clone()));
+    let found = found.map(|found| to_head(&found, reference.clone()));
     Ok(found.filter(|found| found.commit == id).unwrap_or(without_tag))
 }
 
@@ -163,7 +149,7 @@ async fn select_tag(remote: &Remote, text: &str) -> Result<Candidates, FetchErro
             .ok()
             .and_then(|name| name.strip_prefix(TAGS_PREFIX));
         if let Some(name) = name {
-            selection.consider(name, Head::from_ref(&found, Reference::Tag(name.to_owned())));
+            selection.consider(name, to_head(&found, Reference::Tag(name.to_owned())));
         }
     }
     refs.finish().await;
@@ -177,6 +163,35 @@ async fn select_tag(remote: &Remote, text: &str) -> Result<Candidates, FetchErro
             constraint: text.to_owned(),
         }),
     }
+}
+
+/// Selects by commit date, then by name; the last one wins.
+async fn newest(
+    mirror: &Arc<Mirror>,
+    remote: &Remote,
+    last: Head,
+    others: Vec<Head>,
+    stop: &CancellationToken,
+) -> Result<Head, FetchError> {
+    let mut newest = (committed_at(mirror, remote, &last, stop).await?, last);
+    for other in others.into_iter().rev().take(MAX_TIED_TAGS) {
+        let date = committed_at(mirror, remote, &other, stop).await?;
+        if date > newest.0 {
+            newest = (date, other);
+        }
+    }
+    Ok(newest.1)
+}
+
+/// Returns the committer date in seconds since 1970.
+async fn committed_at(
+    mirror: &Arc<Mirror>,
+    remote: &Remote,
+    head: &Head,
+    stop: &CancellationToken,
+) -> Result<i64, FetchError> {
+    let checkout = fetch(mirror, remote, head, stop).await?;
+    Ok(checkout.commit().committed_at().unwrap_or_default())
 }
 
 /// Explains why a ref was not found.
