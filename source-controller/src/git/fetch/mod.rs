@@ -7,7 +7,6 @@
 
 mod job;
 mod partial;
-mod response;
 mod search;
 mod transfer;
 

@@ -1,16 +1,18 @@
-//! One fetch request and its response, from the network to the indexing job.
+//! One fetch request and its response, for all protocol versions, from the network to the indexing job.
 
 use std::sync::Arc;
 
 use git2::Oid;
 use tokio::sync::mpsc;
 
-use super::super::error::FetchError;
+use super::super::error::{FetchError, ProtocolError};
 use super::super::mirror::OpenGeneration;
-use super::super::protocol::fetch::{Event, PackMode};
-use super::super::remote::{PACK_BYTES_FLAG, REFS_BYTES_FLAG};
+use super::super::protocol::advertisement::Capabilities;
+use super::super::protocol::fetch::{self, Event, FetchArguments, INFINITE_DEPTH, PackMode};
+use super::super::protocol::v0;
+use super::super::remote::{PACK_BYTES_FLAG, REFS_BYTES_FLAG, Remote};
+use super::super::transport::Packets;
 use super::job::{Chunk, Job, Outcome, ShallowUpdate};
-use super::response::ResponseReader;
 use super::{Fetch, Guard};
 
 /// Chunks of a pack between network and disk; with packets of 64 KiB at most 1 MiB.
@@ -72,7 +74,7 @@ impl Fetch<'_> {
         opened: OpenGeneration,
         request: &TransferRequest,
     ) -> Attempt {
-        let mut response = match ResponseReader::send(self.remote, &opened, request).await {
+        let mut response = match Response::send(self.remote, &opened, request).await {
             Ok(response) => response,
             Err(error) => return Attempt::without_pack(guard, error),
         };
@@ -87,7 +89,7 @@ impl Fetch<'_> {
             head: self.commit_ref(),
             extent: self.extent,
             limits: self.remote.limits,
-            host: response.host().to_owned(),
+            host: response.packets.host().to_owned(),
             stop: self.stop.clone(),
             shallow_update,
         };
@@ -115,7 +117,7 @@ impl Fetch<'_> {
     /// Reads the response up to the start of the pack.
     async fn first_chunk(
         &self,
-        response: &mut ResponseReader,
+        response: &mut Response,
         shallow_update: &mut ShallowUpdate,
     ) -> Result<Chunk, FetchError> {
         let limit = self.remote.limits.refs_bytes;
@@ -127,7 +129,7 @@ impl Fetch<'_> {
                 Some(Event::End) => return Ok(Chunk::End),
                 None => {}
             }
-            if response.bytes_read() > limit {
+            if response.packets.bytes_read() > limit {
                 return Err(FetchError::TooLarge {
                     limit,
                     unit: "bytes before the pack",
@@ -140,7 +142,7 @@ impl Fetch<'_> {
 
 /// Passes the pack to the job, chunk by chunk. Signals the end only after the response is complete.
 async fn feed(
-    mut response: ResponseReader,
+    mut response: Response,
     first: Chunk,
     sender: mpsc::Sender<Chunk>,
     budget: u64,
@@ -163,7 +165,7 @@ async fn feed(
                 }
             }
             Some(Chunk::End) => {
-                response.finish().await;
+                response.packets.finish().await;
                 // The job may have ended with its own error.
                 let _ = sender.send(Chunk::End).await;
                 return Ok(());
@@ -175,5 +177,69 @@ async fn feed(
             Some(Event::End) => Some(Chunk::End),
             Some(Event::Shallow(_) | Event::Unshallow(_)) | None => None,
         };
+    }
+}
+
+/// A response that is being read.
+struct Response {
+    packets: Packets,
+    parser: Parser,
+}
+
+/// Parser for the version of the response.
+enum Parser {
+    V2(fetch::ResponseParser),
+    V0(v0::ResponseParser),
+}
+
+impl Response {
+    /// Requests the objects of a step; objects of the generation are excluded.
+    async fn send(
+        remote: &Remote,
+        opened: &OpenGeneration,
+        request: &TransferRequest,
+    ) -> Result<Self, FetchError> {
+        let endpoint = remote.transport.endpoint(remote).await?;
+        // Requests without a history send no `shallow` lines.
+        let shallow_commits = opened.record.shallow.iter().filter(|_| request.depth.is_some());
+        let shallow: Vec<_> = shallow_commits.copied().collect();
+        let arguments = FetchArguments {
+            wants: &request.wants,
+            haves: match request.haves {
+                Haves::Tips => &opened.record.tips,
+                Haves::Wants => &request.wants,
+                Haves::None => &[],
+            },
+            shallow: &shallow,
+            depth: request.depth.map(|depth| depth.min(INFINITE_DEPTH)),
+            pack: request.pack,
+        };
+        let (body, parser) = match &endpoint.capabilities {
+            Capabilities::V2(capabilities) => (
+                fetch::request(capabilities, &arguments),
+                Parser::V2(fetch::ResponseParser::default()),
+            ),
+            Capabilities::V0(capabilities) => (
+                v0::request(capabilities, &arguments),
+                Parser::V0(v0::ResponseParser::new(capabilities)),
+            ),
+        };
+        let packets = remote.transport.command(remote, &endpoint, body).await?;
+        Ok(Self { packets, parser })
+    }
+
+    /// Returns the meaning of the next packet, if it is relevant.
+    async fn next(&mut self) -> Result<Option<Event>, FetchError> {
+        let event = match &mut self.parser {
+            Parser::V0(parser) if parser.is_raw() => {
+                // The pack's own checksum proves that it is complete.
+                return Ok(Some(
+                    self.packets.next_bytes().await?.map_or(Event::End, Event::Pack),
+                ));
+            }
+            Parser::V0(parser) => parser.accept(self.packets.next().await?),
+            Parser::V2(parser) => parser.accept(self.packets.next().await?),
+        };
+        event.map_err(|error| ProtocolError::Response(error).for_host(self.packets.host()))
     }
 }
