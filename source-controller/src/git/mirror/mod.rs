@@ -6,7 +6,6 @@
 //! synced to disk. Opening a mirror removes the leftovers of a crash.
 
 mod generation;
-mod record;
 mod usage;
 mod writer;
 

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::{fs, io};
 
-use super::generation::{self, Generation};
-use super::record::Record;
+use super::generation::{self, Generation, Record};
 use super::{Shared, directory_bytes};
 
 /// Commits after which a mirror is replaced. Each adds a pack to search and two lines to a request.

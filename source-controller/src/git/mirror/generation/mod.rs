@@ -1,22 +1,27 @@
-//! One generation of a mirror: a bare repository in its own directory.
+//! One generation of a mirror: a bare repository in its own directory, and the record of its commits.
 //!
 //! A mirror that is too large or corrupt is not repaired but replaced by a new generation in the same directory, so its
 //! readers are not disturbed. The last reader of the old generation deletes it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, io};
 
-use git2::Odb;
+use git2::{Odb, Oid};
 use tokio::runtime::Handle;
 
-use super::record::Record;
+use super::super::protocol::parse_object_id;
 
 const GENERATION_PREFIX: &str = "generation-";
 /// Prefix of a generation that is being deleted.
 const DELETED_PREFIX: &str = "deleted-";
+/// Maximum size of a file of a record; a mirror is replaced long before.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Prefix of each commit's ref, followed by an increasing number.
+const TIP_PREFIX: &str = "refs/tips/";
 
 /// Number of generations deleted by this process, for unique names.
 static DELETED_COUNT: AtomicU64 = AtomicU64::new(0);
@@ -207,6 +212,88 @@ fn remove_leftovers(packs: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The commits of a generation, stored in two files of Git's own formats: `packed-refs` and `shallow`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Record {
+    /// Commits with complete trees, oldest fetch first.
+    pub(in super::super) tips: Vec<Oid>,
+    /// Commits without parents.
+    pub(in super::super) shallow: BTreeSet<Oid>,
+}
+
+impl Record {
+    /// Reads the files in a repository's directory. Invalid lines are ignored: those commits are fetched again.
+    pub(super) fn read(directory: &Path) -> io::Result<Self> {
+        let tips = read_file(&directory.join("packed-refs"))?;
+        let tips = tips.lines().filter_map(|line| {
+            let (id, name) = line.split_once(' ')?;
+            name.starts_with(TIP_PREFIX)
+                .then(|| parse_object_id(id.as_bytes()))?
+        });
+        let shallow = read_file(&directory.join("shallow"))?;
+        let shallow = shallow
+            .lines()
+            .filter_map(|line| parse_object_id(line.as_bytes()));
+        Ok(Self {
+            tips: tips.collect(),
+            shallow: shallow.collect(),
+        })
+    }
+
+    /// Writes both files. `shallow` comes first: a crash in between leaves an unused shallow entry, but never a commit
+    /// that is not shallow.
+    pub(in super::super) fn write(&self, directory: &Path) -> io::Result<()> {
+        let mut shallow = String::new();
+        for id in &self.shallow {
+            let _ = writeln!(shallow, "{id}");
+        }
+        write_file(&directory.join("shallow"), &shallow)?;
+        let mut refs = "# pack-refs with: sorted\n".to_owned();
+        for (number, id) in self.tips.iter().enumerate() {
+            let _ = writeln!(refs, "{id} {TIP_PREFIX}{number:06}");
+        }
+        write_file(&directory.join("packed-refs"), &refs)
+    }
+
+    /// Removes the record of all commits.
+    pub(super) fn delete(directory: &Path) -> io::Result<()> {
+        match fs::remove_file(directory.join("packed-refs")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a fetched commit.
+    pub(in super::super) fn add(&mut self, tip: Oid) {
+        if !self.tips.contains(&tip) {
+            self.tips.push(tip);
+        }
+    }
+
+    /// Updates the shallow commits.
+    pub(in super::super) fn update_shallow(&mut self, shallow: &[Oid], unshallow: &[Oid]) {
+        self.shallow.extend(shallow);
+        for id in unshallow {
+            self.shallow.remove(id);
+        }
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    match fs::metadata(path) {
+        Ok(file) if file.len() > MAX_FILE_BYTES => Ok(String::new()),
+        Ok(_) => Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, text)?;
+    fs::rename(temporary, path)
+}
+
 /// Opens the object database of a repository's directory without the repository: the user's configuration is not read,
 /// and the owner of the directory is irrelevant.
 pub(in super::super) fn open_objects(directory: &Path) -> Result<Odb<'static>, git2::Error> {
@@ -219,64 +306,4 @@ pub(in super::super) fn open_objects(directory: &Path) -> Result<Odb<'static>, g
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::git::protocol::parse_object_id;
-
-    fn with_a_tip(generation: &Generation) -> Record {
-        let mut record = Record::default();
-        record.add(parse_object_id(&[b'a'; 40]).unwrap());
-        record.write(generation.directory()).unwrap();
-        record
-    }
-
-    #[test]
-    fn the_newest_generation_with_a_commit_is_opened_and_others_are_deleted() {
-        let mirror = tempfile::tempdir().unwrap();
-        assert!(open_latest(mirror.path()).unwrap().is_none());
-        let generations: Vec<_> = (0..3)
-            .map(|_| Generation::create(mirror.path()).unwrap())
-            .collect();
-        with_a_tip(&generations[0]);
-        let record = with_a_tip(&generations[1]);
-        let (found, read) = open_latest(mirror.path()).unwrap().unwrap();
-        assert_eq!((found.directory(), read), (generations[1].directory(), record));
-        assert_eq!(fs::read_dir(mirror.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn leftovers_of_an_interrupted_fetch_are_removed() {
-        let mirror = tempfile::tempdir().unwrap();
-        let generation = Generation::create(mirror.path()).unwrap();
-        with_a_tip(&generation);
-        for name in [
-            "pack_git2_a1b2c3",
-            "pack-1.pack",
-            "pack-1.idx",
-            "pack-2.idx",
-            "pack-3.pack",
-            "tmp_idx",
-        ] {
-            fs::write(generation.packs().join(name), "x").unwrap();
-        }
-        let (found, _) = open_latest(mirror.path()).unwrap().unwrap();
-        let mut names: Vec<_> = fs::read_dir(found.packs())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["pack-1.idx", "pack-1.pack"]);
-        assert_eq!(found.pack_sizes().unwrap(), [1]);
-    }
-
-    #[test]
-    fn a_retired_generation_is_deleted_by_its_last_owner() {
-        let mirror = tempfile::tempdir().unwrap();
-        let generation = Generation::create(mirror.path()).unwrap();
-        let directory = generation.directory().to_owned();
-        generation.retire();
-        assert!(directory.exists());
-        drop(generation);
-        assert!(!directory.exists());
-    }
-}
+mod tests;
