@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use sluice_source_controller::git::protocol::packet::decode;
+use sluice_source_controller::git::protocol::pkt_line::decode;
 use sluice_source_controller::git::protocol::v0::{ResponseParser, RefAdvertisement};
 
 fuzz_target!(|data: &[u8]| {

@@ -17,7 +17,7 @@ use super::credentials::CredentialsError;
 use super::protocol::advertisement::AdvertisementError;
 use super::protocol::fetch::ResponseError;
 use super::protocol::ls_refs::LineError;
-use super::protocol::packet::PacketError;
+use super::protocol::pkt_line::PacketError;
 use super::protocol::v0::RefAdvertisementError;
 
 /// Why a commit could not be resolved or fetched. Messages name host, ref and limit, but never a secret.

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::packet::{Packet, PacketError, decode};
+use super::pkt_line::{Packet, PacketError, decode};
 use super::sanitize_text;
 use super::v0::{self, RefAdvertisement, RefAdvertisementError};
 

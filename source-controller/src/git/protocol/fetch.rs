@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use git2::Oid;
 
 use super::advertisement::V2;
-use super::packet::{Packet, Request};
+use super::pkt_line::{Packet, Request};
 use super::{AGENT, parse_object_id, sanitize_text};
 
 /// The depth that means the complete history.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use git2::Oid;
 
 use super::advertisement::V2;
-use super::packet::Request;
+use super::pkt_line::Request;
 use super::{AGENT, parse_object_id, sanitize_text};
 
 /// Requests the refs that begin with one of `prefixes`, with peeled tags. Without prefixes, requests all refs.

@@ -7,7 +7,7 @@
 pub mod advertisement;
 pub mod fetch;
 pub mod ls_refs;
-pub mod packet;
+pub mod pkt_line;
 pub mod v0;
 
 use git2::Oid;

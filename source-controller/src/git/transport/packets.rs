@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 
 use super::super::error::{FetchError, ProtocolError};
-use super::super::protocol::packet::{self, Packet};
+use super::super::protocol::pkt_line::{self, Packet};
 use super::super::remote::REFS_BYTES_FLAG;
 
 /// Bytes after the last packet that are read to reuse the connection; more bytes close it.
@@ -60,7 +60,7 @@ impl Packets {
     /// The connection broke, the response ended early or exceeded the limit, or its bytes are not packets.
     pub(in super::super) async fn next(&mut self) -> Result<Packet, FetchError> {
         loop {
-            match packet::decode(&mut self.buffer) {
+            match pkt_line::decode(&mut self.buffer) {
                 Ok(Some(packet)) => return Ok(packet),
                 Ok(None) => {}
                 Err(error) => return Err(ProtocolError::Packet(error).for_host(&self.host)),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::fetch::{
     Event, FetchArguments, ResponseError, parse_shallow_info, parse_side_band, unexpected,
 };
-use super::super::packet::{Packet, Request};
+use super::super::pkt_line::{Packet, Request};
 use super::super::{AGENT, sanitize_text};
 use super::Capabilities;
 

@@ -1,7 +1,7 @@
 //! The ref advertisement: the list of all refs at the start of a connection.
 
 use super::super::ls_refs::RemoteRef;
-use super::super::packet::Packet;
+use super::super::pkt_line::Packet;
 use super::super::{parse_object_id, sanitize_text};
 use super::Capabilities;
 

@@ -8,7 +8,7 @@ use russh::client::Msg;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 
 use super::super::super::error::ProtocolError;
-use super::super::super::protocol::packet::{self, Packet};
+use super::super::super::protocol::pkt_line::{self, Packet};
 use super::super::super::protocol::sanitize_text;
 use super::pool::Lease;
 
@@ -140,7 +140,7 @@ impl Process {
     ) -> Result<bool, ProcessError> {
         let (mut rest, mut total) = (BytesMut::new(), 0);
         loop {
-            while let Some(packet) = packet::decode(&mut rest).map_err(ProtocolError::from)? {
+            while let Some(packet) = pkt_line::decode(&mut rest).map_err(ProtocolError::from)? {
                 if packet == Packet::Flush {
                     self.buffered = rest;
                     return Ok(true);
