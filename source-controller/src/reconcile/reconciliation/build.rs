@@ -11,8 +11,8 @@ use sluice_runtime::shutdown::Token;
 use tokio::runtime::Handle;
 
 use super::super::error::ReconcileError;
-use super::super::fetch::Origin;
 use super::super::include::{self, Included};
+use super::super::network::Origin;
 use super::super::observe::Observed;
 use super::super::pack::{self, PackError};
 use super::super::slots::Lane;

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use super::compose::Parts;
-use super::fetch::Origin;
+use super::network::Origin;
 use super::resolve::Source;
 use super::slots::{Lane, Slot, Slots};
 use crate::git::{Address, Checkout, FetchError, Kind, Oid, ReadError, Reference, Remote};
