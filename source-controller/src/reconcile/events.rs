@@ -8,7 +8,7 @@ use sluice_runtime::failure::{Class, Failure as _};
 
 use super::error::ReconcileError;
 use super::observe::Observed;
-use super::report::Outcome;
+use super::reconciliation::Outcome;
 use super::resolve::ResolveError;
 use super::verify::SignatureState;
 use crate::git::FetchError;

@@ -2,7 +2,6 @@
 //! ([`GitRepositories`]), and the phases, whose order `reconciliation` defines.
 
 mod compose;
-mod conditions;
 mod content;
 mod dependents;
 mod durations;
@@ -13,7 +12,6 @@ mod network;
 mod observe;
 mod pack;
 mod reconciliation;
-mod report;
 mod resolve;
 mod slots;
 mod submodules;

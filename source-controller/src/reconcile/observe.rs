@@ -1,10 +1,12 @@
-//! Inspects storage at the start of a reconciliation: removes superseded artifacts and verifies the one in the status.
-//! Blocks.
+//! The state at the start of a reconciliation: what the status says, and what storage holds. Removes superseded artifacts
+//! and verifies the one in the status.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sluice_api::source::{Artifact, GitRepositoryStatus};
+use kube::ResourceExt as _;
+use sluice_api::annotation::requested_at;
+use sluice_api::source::{Artifact, GitRepository, GitRepositoryStatus};
 
 use crate::storage::{FileState, ObjectDirectory, Storage, StorageError};
 
@@ -21,8 +23,45 @@ pub(super) struct Observed {
     pub collected: u64,
 }
 
+impl Observed {
+    /// Returns the state that the status records, for when storage is not read.
+    pub(super) fn recorded(object: &GitRepository) -> Self {
+        let status = object.status.as_ref();
+        Self {
+            artifact: status.and_then(|status| status.artifact.clone()),
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns whether a user waits for the result, because of a request or an edit.
+pub(super) fn is_awaited(object: &GitRepository) -> bool {
+    is_requested(object) || is_new_generation(object)
+}
+
+/// Returns whether the object has an unhandled reconcile request in its annotations.
+pub(super) fn is_requested(object: &GitRepository) -> bool {
+    let requested = requested_at(object.annotations());
+    let status = object.status.as_ref();
+    let handled = status.and_then(|status| status.last_handled_reconcile_at.as_deref());
+    requested.is_some() && requested != handled
+}
+
+/// Returns whether no reconciliation of the current generation has ended.
+pub(super) fn is_new_generation(object: &GitRepository) -> bool {
+    object.metadata.generation != observed_generation(object)
+}
+
+/// Returns the generation that the last reconciliation to end has seen.
+pub(super) fn observed_generation(object: &GitRepository) -> Option<i64> {
+    object
+        .status
+        .as_ref()
+        .and_then(|status| status.observed_generation)
+}
+
 /// Collects garbage and verifies the current artifact. The retention time starts when an artifact is superseded. If
-/// collection fails, a later reconciliation retries it.
+/// collection fails, a later reconciliation retries it. Blocks.
 ///
 /// # Errors
 /// The artifact's file cannot be read, or a damaged file cannot be removed.

@@ -1,36 +1,65 @@
-//! The end of a reconciliation: writes the status, records events and schedules the next one; also handles deletion.
+//! The end of a reconciliation: computes the status from the outcome and writes it, records events and schedules the
+//! next one; also handles deletion.
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::ResourceExt as _;
-use sluice_api::annotation::event_annotations;
-use sluice_api::source::{FINALIZER, GitRepository, GitRepositoryStatus};
+use sluice_api::annotation::requested_at;
+use sluice_api::condition::{ConditionStatus, SourceCondition as Kind, ready_condition};
+use sluice_api::source::{Artifact, FINALIZER, GitRepository, GitRepositoryStatus};
 use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
 use sluice_runtime::finalizer;
-use sluice_runtime::schedule::ObjectKey;
-use sluice_runtime::status::{self, Applied, WriteError};
 use sluice_runtime::watch::Requeue;
 
+use super::super::content::ContentConfig;
+use super::super::error::ReconcileError;
 use super::super::events::COLLECTED;
-use super::super::observe::Observed;
-use super::super::report::{self, Outcome};
-use super::super::{UnreportedError, conditions, events};
+use super::super::observe::{Observed, is_new_generation};
+use super::super::verify::SignatureState;
+use super::super::{UnreportedError, events};
 use super::Reconciliation;
+use super::progress::{
+    ConditionSet, UpstreamChange, clear_failed_verification, current_conditions, progress, set_outdated,
+    with_artifact,
+};
 use crate::storage::ObjectDirectory;
 
-impl Reconciliation<'_> {
-    pub(super) async fn announce(&mut self, observed: &Observed, text: &str) -> Result<(), WriteError> {
-        let (change, now) = (&self.change, self.context.clock.now());
-        let written = self
-            .write(|object| report::progress_status(object, observed, text, change, now))
-            .await?;
-        if let Some(latest) = written.object() {
-            self.latest = latest;
-        }
-        Ok(())
-    }
+/// A newly stored artifact.
+#[derive(Debug)]
+pub(in super::super) struct Stored {
+    /// The artifact.
+    pub artifact: Artifact,
+    /// Number of files in the archive.
+    pub files: u64,
+    /// Subject of the commit.
+    pub subject: String,
+    /// The settings of the artifact.
+    pub content: ContentConfig,
+    /// The state of its signatures.
+    pub signatures: SignatureState,
+}
 
+/// The outcome of a reconciliation.
+#[derive(Debug)]
+pub(in super::super) enum Outcome {
+    /// A new artifact was stored.
+    Stored(Box<Stored>),
+    /// The stored artifact is up to date.
+    UpToDate {
+        /// The settings of the artifact.
+        content: ContentConfig,
+        /// The state of its signatures.
+        signatures: SignatureState,
+    },
+    /// A phase failed.
+    Failed(ReconcileError),
+    /// The object is suspended.
+    Suspended,
+}
+
+impl Reconciliation<'_> {
     /// Reports the outcome and schedules the next reconciliation.
     pub(super) async fn finish(
         &self,
@@ -43,7 +72,7 @@ impl Reconciliation<'_> {
         }
         let now = self.context.clock.now();
         let Some(after) = self
-            .write(|object| report::final_status(object, observed, &self.change, &outcome, now))
+            .write(|object| final_status(object, observed, &self.change, &outcome, now))
             .await?
             .object()
         else {
@@ -80,29 +109,6 @@ impl Reconciliation<'_> {
         })
     }
 
-    /// Writes a status computed from this reconciliation's object and the current status.
-    pub(super) async fn write(
-        &self,
-        compute: impl Fn(&GitRepository) -> GitRepositoryStatus,
-    ) -> Result<Applied<GitRepository>, WriteError> {
-        let written = status::apply(&self.api, &self.latest, &conditions::owned(), |current| {
-            compute(&GitRepository {
-                status: current.status.clone(),
-                ..self.object.clone()
-            })
-        })
-        .await;
-        self.record_write(&written);
-        written
-    }
-
-    /// Records the result of a write: the next reconciliation must not use an older version of the object.
-    pub(super) fn record_write(&self, written: &Result<Applied<GitRepository>, WriteError>) {
-        self.context
-            .tracker
-            .record_write(&ObjectKey::of(&self.object), written);
-    }
-
     /// Removes the artifacts and then the finalizer. Needs neither the remote nor a Secret, so that deletion cannot block on
     /// them.
     pub(super) async fn delete(&self) -> Result<Requeue, UnreportedError> {
@@ -111,7 +117,7 @@ impl Reconciliation<'_> {
         }
         // Another finalizer may keep the object for long: its status must not name a removed file.
         let Some(latest) = self
-            .write(|object| report::deletion_status(object, self.context.clock.now()))
+            .write(|object| deletion_status(object, self.context.clock.now()))
             .await?
             .object()
         else {
@@ -146,11 +152,163 @@ impl Reconciliation<'_> {
         self.record_event(Event::warning("GarbageCollectionFailed", text));
         Requeue::Backoff
     }
+}
 
-    /// Records an event, with the object's own event annotations.
-    pub(super) fn record_event(&self, event: Event) {
-        let own = event_annotations(self.object.annotations());
-        let event = own.fold(event, |event, (key, value)| event.with(key, value));
-        self.context.recorder.record(&self.object, event);
+/// Returns the status at the end of a reconciliation.
+fn final_status(
+    object: &GitRepository,
+    observed: &Observed,
+    change: &UpstreamChange,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> GitRepositoryStatus {
+    let mut status = with_artifact(object, observed);
+    let mut conditions = current_conditions(object, observed);
+    let handled = match outcome {
+        Outcome::Stored(stored) => {
+            status.artifact = Some(stored.artifact.clone());
+            stored
+                .content
+                .clone()
+                .record(&mut status, stored.signatures.keys());
+            set_success(&mut conditions, &stored.artifact.revision);
+            set_verified(&mut conditions, &mut status, &stored.signatures);
+            true
+        }
+        Outcome::UpToDate { content, signatures } => {
+            // Record the checksum only if the CRD stores it or the status is written anyway; older CRDs prune the
+            // field.
+            if *signatures != SignatureState::StillValid
+                && (status.content_config_checksum.is_some() || is_new_generation(object))
+            {
+                content.record_checksum(&mut status, signatures.keys());
+            }
+            set_verified(&mut conditions, &mut status, signatures);
+            let revision = observed
+                .artifact
+                .as_ref()
+                .map_or("", |artifact| &artifact.revision);
+            set_success(&mut conditions, revision);
+            true
+        }
+        Outcome::Failed(error) => {
+            set_failure(&mut conditions, object, observed, change, error);
+            error.class() == Class::Terminal
+        }
+        Outcome::Suspended => {
+            conditions.delete(Kind::Stalled);
+            let existing = conditions.get(Kind::Reconciling);
+            if let Some(text) = existing.map(|existing| existing.message.clone()) {
+                conditions.set_true(Kind::Reconciling, "ProgressingWithRetry", &text);
+            }
+            true
+        }
+    };
+    if object.spec.verify.is_none() && !matches!(outcome, Outcome::Suspended) {
+        conditions.delete(Kind::SourceVerified);
+        status.source_verification_mode = None;
+    }
+    set_ready(&mut conditions);
+    status.conditions = conditions.into_conditions(object.metadata.generation, now);
+    if handled && !status.conditions.is_empty() {
+        status.observed_generation = object.metadata.generation;
+    }
+    if let Some(token) = requested_at(object.annotations()) {
+        status.last_handled_reconcile_at = Some(token.to_owned());
+    }
+    status
+}
+
+/// Returns the status of a deleted object: without an artifact, otherwise unchanged.
+fn deletion_status(object: &GitRepository, now: Timestamp) -> GitRepositoryStatus {
+    let status = object.status.clone().unwrap_or_default();
+    let mut conditions = ConditionSet::new(&status.conditions);
+    conditions.delete(Kind::ArtifactInStorage);
+    GitRepositoryStatus {
+        artifact: None,
+        conditions: conditions.into_conditions(object.metadata.generation, now),
+        ..status
+    }
+}
+
+fn set_success(conditions: &mut ConditionSet, revision: &str) {
+    for kind in [
+        Kind::FetchFailed,
+        Kind::IncludeUnavailable,
+        Kind::StorageOperationFailed,
+        Kind::ArtifactOutdated,
+        Kind::Stalled,
+        Kind::Reconciling,
+    ] {
+        conditions.delete(kind);
+    }
+    let text = format!("stored artifact for revision '{revision}'");
+    conditions.set_true(Kind::ArtifactInStorage, "Succeeded", &text);
+}
+
+/// Sets `SourceVerified` for this generation. The caller removes it if no verification is requested.
+fn set_verified(
+    conditions: &mut ConditionSet,
+    status: &mut GitRepositoryStatus,
+    signatures: &SignatureState,
+) {
+    let text = match signatures {
+        SignatureState::NotRequested => return,
+        SignatureState::StillValid => conditions
+            .get(Kind::SourceVerified)
+            .map(|existing| existing.message.clone()),
+        SignatureState::Verified(verified) => {
+            status.source_verification_mode = Some(verified.mode.to_owned());
+            Some(verified.message.clone())
+        }
+    };
+    if let Some(text) = text {
+        conditions.set_true(Kind::SourceVerified, "Succeeded", &text);
+    }
+}
+
+/// Sets the conditions of a failure. Removes the conditions of phases that succeeded; those of later phases stay.
+fn set_failure(
+    conditions: &mut ConditionSet,
+    object: &GitRepository,
+    observed: &Observed,
+    change: &UpstreamChange,
+    error: &ReconcileError,
+) {
+    conditions.delete(Kind::StorageOperationFailed);
+    let is_fetched = change.revision.is_some() || matches!(error, ReconcileError::Verify(_));
+    if is_fetched || matches!(error, ReconcileError::Fetch(_)) {
+        conditions.delete(Kind::IncludeUnavailable);
+    }
+    if is_fetched {
+        conditions.delete(Kind::FetchFailed);
+    }
+    set_outdated(conditions, observed, change);
+    let (reason, message) = (error.reason(), error.message());
+    clear_failed_verification(conditions);
+    match error.condition() {
+        Some(Kind::SourceVerified) => {
+            conditions.set(Kind::SourceVerified, ConditionStatus::False, reason, &message);
+        }
+        Some(kind) => conditions.set_true(kind, reason, &message),
+        None => {}
+    }
+    if error.class() == Class::Terminal {
+        conditions.delete(Kind::Reconciling);
+        conditions.set_true(Kind::Stalled, reason, &message);
+        return;
+    }
+    conditions.delete(Kind::Stalled);
+    // A failure without its own condition is reported in `Reconciling`, and thereby in `Ready`.
+    let text = error
+        .condition()
+        .map_or(message, |_| progress(object, observed, change));
+    conditions.set_true(Kind::Reconciling, "ProgressingWithRetry", &text);
+}
+
+/// Sets `Ready` from the other conditions; keeps it if there are none.
+fn set_ready(conditions: &mut ConditionSet) {
+    if let Some(ready) = ready_condition(conditions.updates()) {
+        conditions.set(Kind::Ready, ready.status, &ready.reason, &ready.message);
     }
 }

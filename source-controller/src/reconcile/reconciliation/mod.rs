@@ -1,19 +1,24 @@
 //! One reconciliation: observe storage, resolve the source, look up includes and head; if anything changed, fetch,
 //! verify, merge, pack and publish; then report. This module defines the order. Each phase has its own file and passes
-//! a value to the next; `build` packs and publishes, `finish` reports.
+//! a value to the next; `progress` announces changes, `build` packs and publishes, `finish` reports.
 //!
 //! The status is written at most twice: once to announce progress, and once at the end. A reconciliation that finds no
 //! change writes nothing.
 
 mod build;
 mod finish;
+mod progress;
 mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use build::Published;
+pub(super) use finish::Outcome;
+use finish::Stored;
 use kube::{Api, ResourceExt as _};
+use progress::UpstreamChange;
+use sluice_api::annotation::event_annotations;
 use sluice_api::source::{Artifact, FINALIZER, GitRepository};
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::event::Event;
@@ -28,7 +33,6 @@ use super::content::{Change, ContentConfig};
 use super::error::ReconcileError;
 use super::include::{self, IncludeError, Included};
 use super::observe::{self, Observed};
-use super::report::{self, Outcome, Stored, UpstreamChange};
 use super::resolve::{self, ResolveError, Source};
 use super::slots::Slot;
 use super::submodules::SubmoduleFetcher;
@@ -128,14 +132,16 @@ impl<'a> Reconciliation<'a> {
         }
         if self.object.spec.suspend {
             tracing::info!("reconciliation is suspended for this object");
-            return self.finish(&self.state_from_status(), Outcome::Suspended).await;
+            return self
+                .finish(&Observed::recorded(&self.object), Outcome::Suspended)
+                .await;
         }
         let (observed, result) = match self.observe().await {
             Ok((directory, observed)) => {
                 let result = Box::pin(self.attempt(&directory, &observed)).await;
                 (observed, result)
             }
-            Err(error) => (self.state_from_status(), Err(EarlyExit::failed(error))),
+            Err(error) => (Observed::recorded(&self.object), Err(EarlyExit::failed(error))),
         };
         let outcome = match result {
             Ok(outcome) => outcome,
@@ -145,26 +151,13 @@ impl<'a> Reconciliation<'a> {
         self.finish(&observed, outcome).await
     }
 
-    /// Returns the state according to the status, for when storage is not read.
-    fn state_from_status(&self) -> Observed {
-        let artifact = self
-            .object
-            .status
-            .as_ref()
-            .and_then(|status| status.artifact.clone());
-        Observed {
-            artifact,
-            ..Observed::default()
-        }
-    }
-
     /// Runs the phases between observation and report.
     async fn attempt(
         &mut self,
         directory: &ObjectDirectory,
         observed: &Observed,
     ) -> Result<Outcome, EarlyExit> {
-        let announcement = report::announcement(&self.object, observed);
+        let announcement = progress::announcement(&self.object, observed);
         let mut is_announced = announcement.is_some();
         if let Some(text) = announcement {
             for warning in self.context.durations.warnings(&self.object.spec) {
@@ -258,11 +251,6 @@ impl<'a> Reconciliation<'a> {
         })))
     }
 
-    async fn announce_change(&mut self, observed: &Observed) -> Result<(), EarlyExit> {
-        let text = report::progress(&self.object, observed, &self.change);
-        Ok(self.announce(observed, &text).await?)
-    }
-
     /// Returns why a new artifact is required: the revision or a setting differs from those of the stored one.
     fn build_reason(
         &self,
@@ -324,8 +312,8 @@ impl<'a> Reconciliation<'a> {
         let spec = self.context.durations.clamp_timeout(&self.object.spec);
         let source = resolve::resolve(&spec, &ObjectKey::of(&self.object), self.context).await?;
         // Without a recorded trigger, assume that the event arrived just now.
-        let is_new = report::is_requested(&self.object) || report::is_new_generation(&self.object);
-        let triggered_at = self.triggered_at.or_else(|| is_new.then(Instant::now));
+        let is_awaited = observe::is_awaited(&self.object);
+        let triggered_at = self.triggered_at.or_else(|| is_awaited.then(Instant::now));
         Ok(Source {
             triggered_at,
             ..source
@@ -379,5 +367,12 @@ impl<'a> Reconciliation<'a> {
     fn included(&self) -> Result<Vec<Included>, IncludeError> {
         let (repositories, wait) = (&*self.context.repositories, self.context.dependency_wait);
         include::resolve(&self.object.spec, &self.namespace, repositories, wait)
+    }
+
+    /// Records an event, with the object's own event annotations.
+    fn record_event(&self, event: Event) {
+        let own = event_annotations(self.object.annotations());
+        let event = own.fold(event, |event, (key, value)| event.with(key, value));
+        self.context.recorder.record(&self.object, event);
     }
 }

@@ -9,6 +9,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
 
+use super::super::observe::Observed;
 use super::super::slots::SlotRequest;
 use super::super::{Context, UnreportedError};
 use super::Reconciliation;
@@ -56,7 +57,7 @@ impl QueueWait {
             .is_some_and(|status| status.artifact.is_some());
         if request.is_urgent || !has_artifact {
             reconciliation
-                .announce(&reconciliation.state_from_status(), &text)
+                .announce(&Observed::recorded(object), &text)
                 .await?;
         } else if context
             .tracker

@@ -5,7 +5,7 @@ use sluice_api::source::{FINALIZER, GitRepository};
 use sluice_runtime::finalizer;
 use sluice_runtime::schedule::ObjectKey;
 
-use super::super::{report, resolve};
+use super::super::{observe, resolve};
 
 /// A limited resource with its own queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ impl SlotRequest {
     pub(in super::super) fn of(object: &GitRepository) -> Self {
         Self {
             lane: Lane::of(object),
-            is_urgent: report::is_requested(object) || report::is_new_generation(object),
+            is_urgent: observe::is_awaited(object),
         }
     }
 }

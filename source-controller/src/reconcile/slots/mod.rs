@@ -21,7 +21,8 @@ use sluice_runtime::sync::lock;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::report::WAITING;
+/// Prefix of the message while an object waits for a slot.
+pub(super) const WAITING: &str = "waiting for a slot at";
 
 /// The slots of all lanes; cheap to clone.
 #[derive(Clone, Debug)]

@@ -1,0 +1,262 @@
+//! The status while a reconciliation runs: the conditions under construction, the upstream changes found so far, and the
+//! messages about them. `write` is the only writer of a status, also of the final one.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use sluice_api::condition::{
+    ConditionStatus, ConditionType as _, ConditionUpdate, SourceCondition as Kind, find, merge_conditions,
+};
+use sluice_api::source::{GitRepository, GitRepositoryStatus};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::status::{self, Applied, WriteError};
+
+use super::super::observe::{Observed, is_new_generation, is_requested, observed_generation};
+use super::super::slots::WAITING;
+use super::Reconciliation;
+
+/// Message for changed includes at an unchanged revision.
+const INCLUDES_CHANGED: &str = "included artifacts differ from last observed includes";
+
+/// The upstream changes found so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UpstreamChange {
+    /// The revision at the remote.
+    pub revision: Option<String>,
+    /// Whether the included artifacts changed.
+    pub includes: bool,
+}
+
+impl UpstreamChange {
+    /// Returns the revision, if it differs from that of the stored artifact.
+    fn new_revision(&self, observed: &Observed) -> Option<&str> {
+        let existing = observed.artifact.as_ref();
+        self.revision
+            .as_deref()
+            .filter(|new| existing.is_none_or(|existing| !existing.has_revision(new)))
+    }
+
+    /// Returns whether a new artifact is required.
+    pub(super) fn requires_build(&self, observed: &Observed) -> bool {
+        self.includes || self.new_revision(observed).is_some()
+    }
+}
+
+impl Reconciliation<'_> {
+    /// Announces the upstream changes found so far.
+    pub(super) async fn announce_change(&mut self, observed: &Observed) -> Result<(), WriteError> {
+        let text = progress(&self.object, observed, &self.change);
+        self.announce(observed, &text).await
+    }
+
+    /// Writes the progress of the reconciliation.
+    pub(super) async fn announce(&mut self, observed: &Observed, text: &str) -> Result<(), WriteError> {
+        let (change, now) = (&self.change, self.context.clock.now());
+        let written = self
+            .write(|object| progress_status(object, observed, text, change, now))
+            .await?;
+        if let Some(latest) = written.object() {
+            self.latest = latest;
+        }
+        Ok(())
+    }
+
+    /// Writes a status computed from this reconciliation's object and the current status.
+    pub(super) async fn write(
+        &self,
+        compute: impl Fn(&GitRepository) -> GitRepositoryStatus,
+    ) -> Result<Applied<GitRepository>, WriteError> {
+        let written = status::apply(&self.api, &self.latest, &owned(), |current| {
+            compute(&GitRepository {
+                status: current.status.clone(),
+                ..self.object.clone()
+            })
+        })
+        .await;
+        self.record_write(&written);
+        written
+    }
+
+    /// Records the result of a write: the next reconciliation must not use an older version of the object.
+    pub(super) fn record_write(&self, written: &Result<Applied<GitRepository>, WriteError>) {
+        self.context
+            .tracker
+            .record_write(&ObjectKey::of(&self.object), written);
+    }
+}
+
+/// Returns the progress message to write at the start of a reconciliation, if any: only for a new generation, a new
+/// request or a missing artifact, and once for each.
+pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Option<String> {
+    let status = object.status.clone().unwrap_or_default();
+    let is_announced = || {
+        find(&status.conditions, Kind::Reconciling).is_some_and(|existing| {
+            existing.observed_generation == object.metadata.generation
+                && !existing.message.starts_with(WAITING)
+        })
+    };
+    if observed.is_missing {
+        return Some(progress(object, observed, &UpstreamChange::default()));
+    }
+    if is_new_generation(object) && !is_announced() {
+        return Some(generation_text(object));
+    }
+    (is_requested(object) && !is_new_generation(object))
+        .then(|| progress(object, observed, &UpstreamChange::default()))
+}
+
+/// Returns the message of `Reconciling` for the current progress.
+pub(super) fn progress(object: &GitRepository, observed: &Observed, change: &UpstreamChange) -> String {
+    if let Some(revision) = change.new_revision(observed) {
+        return format!("building artifact: new upstream revision '{revision}'");
+    }
+    if change.includes {
+        return format!("building artifact: {INCLUDES_CHANGED}");
+    }
+    match &observed.artifact {
+        None if observed.is_missing => "building artifact: disappeared from storage".to_owned(),
+        None => "building artifact".to_owned(),
+        Some(_) if is_new_generation(object) => generation_text(object),
+        Some(_) => "reconciliation in progress".to_owned(),
+    }
+}
+
+/// Returns the status during a reconciliation. `Ready` becomes `Unknown` if a new artifact is required; otherwise it
+/// stays unchanged.
+fn progress_status(
+    object: &GitRepository,
+    observed: &Observed,
+    text: &str,
+    change: &UpstreamChange,
+    now: Timestamp,
+) -> GitRepositoryStatus {
+    let mut status = with_artifact(object, observed);
+    let mut conditions = current_conditions(object, observed);
+    conditions.delete(Kind::Stalled);
+    conditions.set_true(Kind::Reconciling, "Progressing", text);
+    let requires_build = change.requires_build(observed);
+    if requires_build {
+        conditions.delete(Kind::IncludeUnavailable);
+        set_outdated(&mut conditions, observed, change);
+        if change.revision.is_some() {
+            conditions.delete(Kind::FetchFailed);
+            conditions.delete(Kind::StorageOperationFailed);
+        } else if !status.included_artifacts.is_empty() {
+            conditions.set_true(Kind::ArtifactOutdated, "IncludeChange", INCLUDES_CHANGED);
+        }
+        clear_failed_verification(&mut conditions);
+    }
+    let undecided = conditions
+        .get(Kind::Ready)
+        .is_none_or(|ready| ready.status == ConditionStatus::Unknown);
+    if undecided || requires_build || observed.is_missing {
+        conditions.set(Kind::Ready, ConditionStatus::Unknown, "Progressing", text);
+    }
+    status.conditions = conditions.into_conditions(object.metadata.generation, now);
+    status
+}
+
+/// Returns the current status with the artifact that storage holds.
+pub(super) fn with_artifact(object: &GitRepository, observed: &Observed) -> GitRepositoryStatus {
+    GitRepositoryStatus {
+        artifact: observed.artifact.clone(),
+        ..object.status.clone().unwrap_or_default()
+    }
+}
+
+/// Returns the current conditions, without `ArtifactInStorage` if there is no artifact.
+pub(super) fn current_conditions(object: &GitRepository, observed: &Observed) -> ConditionSet {
+    let existing = object
+        .status
+        .as_ref()
+        .map_or(&[][..], |status| &status.conditions);
+    let mut conditions = ConditionSet::new(existing);
+    if observed.artifact.is_none() {
+        conditions.delete(Kind::ArtifactInStorage);
+    }
+    conditions
+}
+
+/// Removes a failed verification: this reconciliation has not reached it yet, or has a new result.
+pub(super) fn clear_failed_verification(conditions: &mut ConditionSet) {
+    let refused = conditions
+        .get(Kind::SourceVerified)
+        .is_some_and(|existing| existing.status == ConditionStatus::False);
+    if refused {
+        conditions.delete(Kind::SourceVerified);
+    }
+}
+
+/// Sets `ArtifactOutdated` if the remote has a newer revision than the stored artifact.
+pub(super) fn set_outdated(conditions: &mut ConditionSet, observed: &Observed, change: &UpstreamChange) {
+    let new = change.new_revision(observed);
+    match new.filter(|_| observed.artifact.is_some()) {
+        Some(new) => {
+            let text = format!("new upstream revision '{new}'");
+            conditions.set_true(Kind::ArtifactOutdated, "NewRevision", &text);
+        }
+        None => conditions.delete(Kind::ArtifactOutdated),
+    }
+}
+
+fn generation_text(object: &GitRepository) -> String {
+    let observed = observed_generation(object).unwrap_or(-1);
+    let generation = object.metadata.generation.unwrap_or_default();
+    format!("processing object: new generation {observed} -> {generation}")
+}
+
+/// Returns the names of all condition types that this controller owns.
+fn owned() -> Vec<&'static str> {
+    Kind::OWNED.iter().map(|kind| kind.as_str()).collect()
+}
+
+/// A set of conditions under construction. Untouched conditions keep their status and observed generation.
+#[derive(Clone, Debug)]
+pub(super) struct ConditionSet {
+    existing: Vec<Condition>,
+    updates: Vec<ConditionUpdate<Kind>>,
+}
+
+impl ConditionSet {
+    /// Creates a set from the conditions in the status.
+    pub(super) fn new(existing: &[Condition]) -> Self {
+        let carried = Kind::OWNED
+            .iter()
+            .filter_map(|kind| ConditionUpdate::retained(*kind, existing));
+        Self {
+            existing: existing.to_vec(),
+            updates: carried.collect(),
+        }
+    }
+
+    /// Returns the current condition of a type.
+    pub(super) fn get(&self, kind: Kind) -> Option<&ConditionUpdate<Kind>> {
+        self.updates.iter().find(|update| update.kind == kind)
+    }
+
+    /// Sets a condition.
+    pub(super) fn set(&mut self, kind: Kind, status: ConditionStatus, reason: &str, message: &str) {
+        self.delete(kind);
+        self.updates
+            .push(ConditionUpdate::new(kind, status, reason, message));
+    }
+
+    /// Sets a condition to `True`.
+    pub(super) fn set_true(&mut self, kind: Kind, reason: &str, message: &str) {
+        self.set(kind, ConditionStatus::True, reason, message);
+    }
+
+    /// Removes a condition.
+    pub(super) fn delete(&mut self, kind: Kind) {
+        self.updates.retain(|update| update.kind != kind);
+    }
+
+    /// Returns the current conditions.
+    pub(super) fn updates(&self) -> &[ConditionUpdate<Kind>] {
+        &self.updates
+    }
+
+    /// Returns the conditions for the status. Sets `generation` on changed verdicts and `now` on status transitions.
+    pub(super) fn into_conditions(self, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+        merge_conditions(&self.existing, &self.updates, generation, now)
+    }
+}
