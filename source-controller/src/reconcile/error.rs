@@ -4,7 +4,6 @@ use sluice_api::condition::SourceCondition as Kind;
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::failure::{Class, Failure, chain};
 
-use super::compose::SparseError;
 use super::include::IncludeError;
 use super::pack::PackError;
 use super::resolve::ResolveError;
@@ -12,6 +11,7 @@ use super::submodules::SubmoduleError;
 use super::verify::VerifyError;
 use crate::git::FetchError;
 use crate::storage::{InvalidPathComponent, StorageError};
+use crate::tree::SparseError;
 
 /// An error that ends a reconciliation without an artifact.
 #[derive(Debug, thiserror::Error)]

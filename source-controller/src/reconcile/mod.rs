@@ -1,7 +1,6 @@
 //! Reconciles `GitRepository` objects: the dependencies of a reconciliation ([`Context`]), its entry point
 //! ([`GitRepositories`]), and the phases, whose order `reconciliation` defines.
 
-mod compose;
 mod content;
 mod dependents;
 mod durations;
@@ -23,7 +22,6 @@ mod warnings;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use compose::{Parts, SparseError};
 pub use dependents::watch;
 pub use durations::DurationBounds;
 pub use error::ReconcileError;
@@ -32,7 +30,7 @@ use kube::{Api, Client};
 pub use network::{Network, Origin};
 pub use pack::PackError;
 use reconciliation::{QueueWait, Reconciliation};
-pub use resolve::{ResolveError, Source};
+pub use resolve::{Parts, ResolveError, Source};
 use slots::{Acquisition, SlotRequest};
 pub use slots::{SlotLimits, Slots};
 use sluice_api::source::GitRepository;

@@ -13,7 +13,6 @@ use sluice_runtime::schedule::ObjectKey;
 use tokio::time::Instant;
 
 use super::Context;
-use super::compose::Parts;
 use crate::git::{
     Address, AddressError, Credentials, CredentialsError, Owner, Proxy, ProxyError, RefFields, Reference,
     Remote, Tls, hash_parts,
@@ -31,6 +30,25 @@ pub struct Source {
     pub triggered_at: Option<Instant>,
     /// The selected parts of the commit.
     pub parts: Parts,
+}
+
+/// The parts of a repository that a spec selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// `spec.sparseCheckout`.
+    pub sparse: Vec<String>,
+    /// `spec.recurseSubmodules`; ignored if sparse paths are set, as in Flux.
+    pub submodules: bool,
+}
+
+impl Parts {
+    /// Reads the selection from a spec.
+    fn from_spec(spec: &GitRepositorySpec) -> Self {
+        Self {
+            sparse: spec.sparse_checkout.clone(),
+            submodules: spec.recurse_submodules && spec.sparse_checkout.is_empty(),
+        }
+    }
 }
 
 /// An error while resolving a spec.

@@ -1,4 +1,4 @@
-//! Errors of reading the composed tree.
+//! Errors of selecting and reading the composed tree.
 
 use std::io;
 
@@ -68,6 +68,36 @@ impl Failure for TreeError {
             Self::TooManyLinks { .. } => "GitOperationFailed",
             Self::Disk { .. } | Self::TooLarge { .. } => "ArchiveOperationFailed",
         }
+    }
+}
+
+/// An error while selecting the sparse paths of a commit.
+#[derive(Debug, thiserror::Error)]
+pub enum SparseError {
+    /// A path does not exist in the commit.
+    #[error(
+        "failed to sparse checkout directories : sparse checkout dir '{path}' does not exist in repository: no such file or directory"
+    )]
+    Missing {
+        /// The path as written in the spec.
+        path: String,
+    },
+    /// The tree cannot be read.
+    #[error("failed to sparse checkout directories : {0}")]
+    Tree(#[from] TreeError),
+}
+
+impl Failure for SparseError {
+    fn class(&self) -> Class {
+        match self {
+            // Another commit may contain the path.
+            Self::Missing { .. } => Class::Transient,
+            Self::Tree(error) => error.class(),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        "GitOperationFailed"
     }
 }
 

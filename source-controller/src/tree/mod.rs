@@ -16,8 +16,8 @@ mod walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use error::TreeError;
 pub(crate) use error::lossy_path;
+pub use error::{SparseError, TreeError};
 use layer::Layer;
 pub use node::{Content, Kind, Node};
 use overlay::MountedOverlay;
@@ -71,6 +71,17 @@ impl Tree {
             sparse: sparse.map(Arc::new),
             overlays: Vec::new(),
         }
+    }
+
+    /// Returns the tree of the sparse paths, or of everything if there are none. Every path must exist.
+    pub(crate) fn select(base: Module, paths: &[String]) -> Result<Self, SparseError> {
+        let tree = Self::new(base, Sparse::new(paths));
+        for path in paths {
+            if !tree.has(path.as_bytes())? {
+                return Err(SparseError::Missing { path: path.clone() });
+            }
+        }
+        Ok(tree)
     }
 
     /// Returns the commit of the lowest layer.

@@ -37,7 +37,7 @@ use super::resolve::{self, ResolveError, Source};
 use super::slots::Slot;
 use super::submodules::SubmoduleFetcher;
 use super::verify::{SignatureState, Verification, VerifyError};
-use super::{Context, UnreportedError, compose, events};
+use super::{Context, UnreportedError, events};
 use crate::git::{Checkout, FetchError, Head};
 use crate::storage::ObjectDirectory;
 use crate::tree::{Module, Tree};
@@ -348,8 +348,7 @@ impl<'a> Reconciliation<'a> {
         deadline: Instant,
     ) -> Result<Tree, ReconcileError> {
         let context = self.context;
-        let parts = source.parts.clone();
-        let base = if parts.submodules {
+        let base = if source.parts.submodules {
             let fetcher = SubmoduleFetcher {
                 origin: &*context.origin,
                 slots: &context.slots,
@@ -361,7 +360,8 @@ impl<'a> Reconciliation<'a> {
         } else {
             Module::from(checkout)
         };
-        Ok(self.run_blocking(move || compose::select(base, &parts)).await??)
+        let paths = source.parts.sparse.clone();
+        Ok(self.run_blocking(move || Tree::select(base, &paths)).await??)
     }
 
     fn included(&self) -> Result<Vec<Included>, IncludeError> {

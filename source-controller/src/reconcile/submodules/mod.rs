@@ -16,9 +16,8 @@ use sluice_runtime::shutdown::Token;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::compose::Parts;
 use super::network::Origin;
-use super::resolve::Source;
+use super::resolve::{Parts, Source};
 use super::slots::{Lane, Slot, Slots};
 use crate::git::{Address, Checkout, FetchError, Kind, Oid, ReadError, Reference, Remote};
 use crate::submodule::{self, Submodule};
