@@ -11,7 +11,6 @@ mod layer;
 mod node;
 mod overlay;
 mod sparse;
-mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +18,10 @@ use std::sync::Arc;
 pub(crate) use error::lossy_path;
 pub use error::{SparseError, TreeError};
 use layer::Layer;
-pub use node::{Content, Kind, Node};
+pub use node::{Content, Kind, Node, Nodes};
 use overlay::MountedOverlay;
 pub use overlay::{Overlay, OverlayError};
 pub use sparse::Sparse;
-pub use walk::Nodes;
 
 use crate::git::{Checkout, Commit, Limits};
 
