@@ -10,7 +10,6 @@
 mod admission;
 mod conditional;
 mod downloads;
-mod file;
 mod response;
 mod stall;
 

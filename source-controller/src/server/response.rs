@@ -1,25 +1,37 @@
-//! Responses of the file server.
+//! Responses of the file server: maps the path of a request to a file and streams it in chunks.
 
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{Stream, stream};
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
 use sluice_runtime::serve::ConnectionSlot;
 
 use super::admission::Admission;
 use super::conditional::{self, FileInfo, Part};
 use super::downloads::{Download, Downloads};
-use super::file;
 use crate::storage::{LocalDirectory, open_below};
+
+/// Size of a chunk in bytes.
+const CHUNK: u64 = 256 * 1024;
+
+/// Suffix of all served files. Locks and unfinished files have other suffixes.
+const ARTIFACT_SUFFIX: &str = ".tar.gz";
+
+/// Number of path components of an artifact: kind, namespace, name, file.
+const COMPONENTS: usize = 4;
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -55,7 +67,7 @@ impl FileService {
                 "421 unknown host name; it can be allowed with --storage-allowed-hosts\n",
             );
         }
-        let path = file::artifact_path(request.uri().path());
+        let path = artifact_path(request.uri().path());
         let Some(path) = path.filter(|_| self.admission.allows_token(request)) else {
             return not_found();
         };
@@ -76,6 +88,15 @@ impl FileService {
             }
         }
     }
+}
+
+/// Returns the path below the root for a request, if it can be an artifact.
+fn artifact_path(path: &str) -> Option<PathBuf> {
+    let path = percent_decode_str(path.strip_prefix('/')?).decode_utf8().ok()?;
+    let ordinary = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', '\0']);
+    let mut parts = path.split('/');
+    let good = parts.clone().count() == COMPONENTS && parts.all(ordinary) && path.ends_with(ARTIFACT_SUFFIX);
+    good.then(|| PathBuf::from(path.into_owned()))
 }
 
 struct Found {
@@ -124,7 +145,7 @@ fn send<B>(request: &Request<B>, found: Found, download: Download) -> Response<B
     };
     let body = match range.clone() {
         Some(range) if request.method() == Method::GET => {
-            StreamBody::new(file::chunks(found.file, range, download)).boxed_unsync()
+            StreamBody::new(chunks(found.file, range, download)).boxed_unsync()
         }
         _ => empty(),
     };
@@ -161,6 +182,37 @@ fn send<B>(request: &Request<B>, found: Found, download: Download) -> Response<B
     response
 }
 
+/// Streams the bytes of `range` in chunks on demand. Holds `download` until the end of the stream.
+fn chunks(
+    file: Arc<File>,
+    range: Range<u64>,
+    download: Download,
+) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
+    stream::try_unfold((file, range, download), |(file, range, download)| async move {
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let reader = Arc::clone(&file);
+        let from = range.start;
+        let length = CHUNK.min(range.end - range.start);
+        let chunk = tokio::task::spawn_blocking(move || read_chunk(&reader, from, length))
+            .await
+            .map_err(io::Error::other)??;
+        Ok(Some((
+            Frame::data(chunk),
+            (file, from + length..range.end, download),
+        )))
+    })
+}
+
+/// Reads one chunk. A truncated file causes an error, never other content.
+fn read_chunk(file: &File, from: u64, length: u64) -> io::Result<Bytes> {
+    let length = usize::try_from(length).map_err(io::Error::other)?;
+    let mut chunk = vec![0; length];
+    file.read_exact_at(&mut chunk, from)?;
+    Ok(chunk.into())
+}
+
 fn not_found() -> Response<Body> {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
@@ -186,4 +238,43 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 
 fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::artifact_path;
+
+    #[test]
+    fn only_artifact_paths_are_accepted() {
+        for (path, found) in [
+            (
+                "/gitrepository/ns/n/ab.tar.gz",
+                Some("gitrepository/ns/n/ab.tar.gz"),
+            ),
+            (
+                "/gitrepository/ns/n/a%62.tar.gz",
+                Some("gitrepository/ns/n/ab.tar.gz"),
+            ),
+            ("/gitrepository/ns/n/ab.tar.gz.lock", None),
+            ("/gitrepository/ns/n/ab.tar.gzXyZ123", None),
+            ("/gitrepository/ns/n/", None),
+            ("/gitrepository/ns/n", None),
+            ("/gitrepository/ns/../ab.tar.gz", None),
+            ("/gitrepository/ns/%2e%2e/ab.tar.gz", None),
+            ("/gitrepository/ns/n%2f..%2f..%2fab.tar.gz", None),
+            ("/gitrepository//n/ab.tar.gz", None),
+            ("/gitrepository/ns/n/.tar.gz", None),
+            ("/a/b/c/d/e.tar.gz", None),
+            ("/%00/b/c/d.tar.gz", None),
+            ("/%ff/b/c/d.tar.gz", None),
+            ("relative", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                artifact_path(path).as_deref(),
+                found.map(std::path::Path::new),
+                "{path}"
+            );
+        }
+    }
 }
