@@ -1,16 +1,13 @@
 //! Status writes: one JSON merge patch with the `resourceVersion` and the difference of before and after.
 //!
 //! Never server-side apply: combined with the merge patches of other controllers it does not clear omitted fields and
-//! deletes foreign conditions. [`difference()`] is pure, [`apply`] is the only writer.
+//! deletes foreign conditions. [`difference`] is pure, [`apply`] is the only writer.
 
-mod difference;
-
-pub use difference::{difference, retain_foreign_conditions};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Maximum number of attempts after conflicts with other writers.
 const MAX_ATTEMPTS: u32 = 5;
@@ -172,6 +169,76 @@ where
         kind: kind(),
         name,
     })
+}
+
+/// Returns the merge patch (RFC 7396) from `before` to `after`, or `None` if they are equal. Removed keys are `null`; lists are replaced
+/// as a whole. `null` members count as absent on both sides.
+#[must_use]
+pub fn difference(before: &Value, after: &Value) -> Option<Value> {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            let patch = object_difference(before, after);
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        // The target becomes an object in any case, so its nulls can be omitted.
+        (_, Value::Object(after)) => Some(Value::Object(object_difference(&Map::new(), after))),
+        _ => (before != after).then(|| after.clone()),
+    }
+}
+
+fn object_difference(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
+    let mut patch = Map::new();
+    for (key, held) in before {
+        if !held.is_null() && after.get(key).is_none_or(Value::is_null) {
+            patch.insert(key.clone(), Value::Null);
+        }
+    }
+    for (key, wanted) in after.iter().filter(|(_, wanted)| !wanted.is_null()) {
+        if let Some(change) = difference(before.get(key).unwrap_or(&Value::Null), wanted) {
+            patch.insert(key.clone(), change);
+        }
+    }
+    patch
+}
+
+/// Restores in `after` the conditions of `before` whose type is not in `owned`: they belong to another controller.
+pub fn retain_foreign_conditions(before: &Value, after: &mut Value, owned: &[&str]) {
+    let foreign: Vec<Value> = conditions(before)
+        .filter(|held| !owned.contains(&type_of(held)))
+        .cloned()
+        .collect();
+    if foreign.is_empty() {
+        return;
+    }
+    if after.is_null() {
+        *after = Value::Object(Map::new());
+    }
+    let Value::Object(after) = after else { return };
+    let list = after
+        .entry("conditions")
+        .or_insert_with(|| Value::Array(Vec::new()));
+    if list.is_null() {
+        *list = Value::Array(Vec::new());
+    }
+    let Value::Array(list) = list else { return };
+    for held in foreign {
+        match list.iter_mut().find(|wanted| type_of(wanted) == type_of(&held)) {
+            Some(wanted) => *wanted = held,
+            None => list.push(held),
+        }
+    }
+}
+
+fn conditions(status: &Value) -> impl Iterator<Item = &Value> {
+    status
+        .get("conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+fn type_of(condition: &Value) -> &str {
+    condition.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

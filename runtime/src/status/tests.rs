@@ -1,4 +1,4 @@
-//! Tests of the writer with a fake API that stores one object and detects conflicts.
+//! Tests of the difference, and of the writer with a fake API that stores one object and detects conflicts.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,6 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
 use kube::Client;
 use kube::client::Body;
+use proptest::prelude::*;
 use tower::BoxError;
 
 use super::*;
@@ -37,7 +38,7 @@ impl World {
 
     fn change(&self, patch: &Value) {
         let mut object = lock(&self.object);
-        json_merge(&mut object, patch);
+        merge(&mut object, patch);
         let version: u64 = object["metadata"]["resourceVersion"]
             .as_str()
             .unwrap()
@@ -92,7 +93,8 @@ impl World {
     }
 }
 
-fn json_merge(target: &mut Value, patch: &Value) {
+/// RFC 7396, section 2.
+fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;
@@ -100,11 +102,12 @@ fn json_merge(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = json!({});
     }
+    let target = target.as_object_mut().unwrap();
     for (key, value) in patch {
         if value.is_null() {
-            target.as_object_mut().unwrap().remove(key);
+            target.remove(key);
         } else {
-            json_merge(&mut target[key], value);
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
         }
     }
 }
@@ -240,4 +243,76 @@ async fn a_finalizer_is_added_once_and_removed_without_touching_others() {
         matches!(refused, Applied::Unchanged(_)),
         "the API forbids new finalizers then"
     );
+}
+
+#[test]
+fn removed_keys_are_null_and_equal_keys_are_absent() {
+    let before = json!({"a": 1, "b": {"x": 1, "y": 2}, "list": [1, 2], "same": "s"});
+    let after = json!({"b": {"x": 1, "y": 3}, "list": [2], "same": "s", "new": {"deep": {"er": null}}});
+    assert_eq!(
+        difference(&before, &after),
+        Some(json!({"a": null, "b": {"y": 3}, "list": [2], "new": {"deep": {}}}))
+    );
+    assert_eq!(difference(&after, &after), None);
+    assert_eq!(difference(&Value::Null, &json!({})), Some(json!({})));
+    assert_eq!(difference(&json!({"a": null}), &json!({})), None);
+}
+
+#[test]
+fn foreign_conditions_are_retained() {
+    let before = json!({"conditions": [
+        {"type": "Ready", "status": "True"}, {"type": "Theirs", "status": "True"}, {"type": "Gone", "status": "True"},
+    ]});
+    let mut after =
+        json!({"conditions": [{"type": "Ready", "status": "False"}, {"type": "Theirs", "status": "False"}]});
+    retain_foreign_conditions(&before, &mut after, &["Ready", "Gone"]);
+    assert_eq!(
+        after,
+        json!({"conditions": [{"type": "Ready", "status": "False"}, {"type": "Theirs", "status": "True"}]})
+    );
+    let mut nothing = Value::Null;
+    retain_foreign_conditions(&before, &mut nothing, &["Ready", "Gone"]);
+    assert_eq!(
+        nothing,
+        json!({"conditions": [{"type": "Theirs", "status": "True"}]})
+    );
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (0..4).prop_map(Value::from)
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::btree_map("[a-d]", inner, 0..4)
+                .prop_map(|m| Value::Object(m.into_iter().collect())),
+        ]
+    })
+}
+
+/// Removes null members of objects; leaves lists unchanged.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(
+            map.iter()
+                .filter(|(_, v)| !v.is_null())
+                .map(|(k, v)| (k.clone(), without_nulls(v)))
+                .collect(),
+        ),
+        other => other.clone(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_patch_transforms_before_to_after(before in json_value(), after in json_value()) {
+        let mut result = before.clone();
+        if let Some(patch) = difference(&before, &after) {
+            merge(&mut result, &patch);
+        }
+        prop_assert_eq!(without_nulls(&result), without_nulls(&after));
+    }
 }
