@@ -1,39 +1,33 @@
-//! Stores artifacts in a local directory with Flux's layout, so that existing volumes can be reused.
+//! Stores artifacts in a local directory with Flux's layout, so that existing volumes can be reused. A file is temporary
+//! until it is durable.
 
-use std::fs::{self, DirBuilder, DirEntry, File, Metadata, Permissions};
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use rustix::fs::OFlags;
 use sluice_api::digest::Digest;
+use tempfile::NamedTempFile;
 
 use super::address::AdvertisedAddress;
 use super::digest_cache::DigestCache;
-use super::draft::LocalDraft;
-use super::path::KIND;
+use super::path::{LOCK_SUFFIX, open_nofollow};
+use super::retention::is_expired;
 use super::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, checkpoint, open_below};
 use crate::archive::{Algorithm, Hasher};
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-const LOCK_SUFFIX: &str = ".lock";
 
 /// A storage directory and its advertised address.
 #[derive(Clone, Debug)]
 pub struct LocalDirectory {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     address: AdvertisedAddress,
-    digests: Arc<DigestCache>,
-}
-
-/// A file that no status refers to.
-struct Superseded {
-    path: PathBuf,
-    metadata: Metadata,
+    pub(super) digests: Arc<DigestCache>,
 }
 
 impl LocalDirectory {
@@ -72,92 +66,8 @@ impl LocalDirectory {
         self.digests.digest(&self.root.join(relative), metadata)
     }
 
-    /// Returns the objects with a directory here, whether they still exist or not. Ignores names that are invalid for
-    /// objects.
-    ///
-    /// # Errors
-    /// A directory cannot be read.
-    pub fn objects(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
-        let mut found = Vec::new();
-        for namespace in directories(&self.root.join(KIND))? {
-            for name in directories(&self.root.join(KIND).join(&namespace))? {
-                found.extend(ObjectDirectory::git_repository(&namespace, &name));
-            }
-        }
-        Ok(found)
-    }
-
     fn absolute(&self, path: &ArtifactPath) -> PathBuf {
         self.root.join(path.relative())
-    }
-
-    /// Returns every file of an object.
-    fn files(&self, directory: &ObjectDirectory) -> Result<Vec<(PathBuf, Metadata)>, StorageError> {
-        let absolute = self.root.join(directory.relative());
-        let mut found = Vec::new();
-        for entry in entries(&absolute)? {
-            let entry = entry?;
-            // The file was removed concurrently.
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_file() {
-                found.push((entry.path(), metadata));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Returns every file except `current` and the locks: superseded artifacts and leftovers of crashes.
-    fn superseded(
-        &self,
-        directory: &ObjectDirectory,
-        current: Option<&ArtifactPath>,
-    ) -> Result<Vec<Superseded>, StorageError> {
-        let collected =
-            |name: &str| !name.ends_with(LOCK_SUFFIX) && current.is_none_or(|current| current.file() != name);
-        let files = self.files(directory)?.into_iter();
-        let superseded = files.filter(|(path, _)| {
-            path.file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(collected)
-        });
-        Ok(superseded
-            .map(|(path, metadata)| Superseded { path, metadata })
-            .collect())
-    }
-
-    /// Removes an artifact and its lock.
-    fn remove_artifact(&self, path: &Path) -> Result<(), StorageError> {
-        fs::remove_file(path).map_err(StorageError::remove(path))?;
-        self.digests.remove(path);
-        checkpoint("removed");
-        let mut lock = path.as_os_str().to_owned();
-        lock.push(LOCK_SUFFIX);
-        // Ignore a missing lock; a leftover lock is an empty file.
-        let _ = fs::remove_file(lock);
-        Ok(())
-    }
-
-    /// Removes stale locks, which a killed writer leaves behind. Locks are only tried, never awaited, so removing an
-    /// unlocked one is safe.
-    fn remove_stale_locks(
-        &self,
-        directory: &ObjectDirectory,
-        retention: Duration,
-        now: Timestamp,
-    ) -> Result<(), StorageError> {
-        for (path, metadata) in self.files(directory)? {
-            let Some(artifact) = path.to_str().and_then(|path| path.strip_suffix(LOCK_SUFFIX)) else {
-                continue;
-            };
-            if Path::new(artifact).exists() || !expired(&metadata, retention, now) {
-                continue;
-            }
-            let free = open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
-            if free {
-                fs::remove_file(&path).map_err(StorageError::remove(&path))?;
-            }
-        }
-        Ok(())
     }
 
     /// Creates the object's directory durably.
@@ -281,7 +191,7 @@ impl Storage for LocalDirectory {
     ) -> Result<u64, StorageError> {
         let mut removed = 0;
         for superseded in self.superseded(directory, current)? {
-            if expired(&superseded.metadata, retention, now) {
+            if is_expired(&superseded.metadata, retention, now) {
                 self.remove_artifact(&superseded.path)?;
                 removed += 1;
             }
@@ -325,35 +235,54 @@ impl Storage for LocalDirectory {
     }
 }
 
-/// Lists a directory; empty if it does not exist.
-fn entries(path: &Path) -> Result<impl Iterator<Item = Result<DirEntry, StorageError>>, StorageError> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        entries => Some(entries.map_err(StorageError::read(path))?),
-    };
-    let entries = entries.into_iter().flatten();
-    Ok(entries.map(|entry| entry.map_err(StorageError::read(path))))
+/// A temporary file beside its target, with the lock of the artifact.
+struct LocalDraft {
+    file: NamedTempFile,
+    /// The final path.
+    target: PathBuf,
+    digests: Arc<DigestCache>,
+    _lock: File,
 }
 
-/// Returns the names of subdirectories, without links; none if the directory does not exist.
-fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
-    let mut names = Vec::new();
-    for entry in entries(path)? {
-        let entry = entry?;
-        if entry.file_type().map_err(StorageError::read(path))?.is_dir() {
-            names.extend(entry.file_name().into_string());
-        }
+impl Write for LocalDraft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        checkpoint("written");
+        Ok(written)
     }
-    Ok(names)
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
-/// Opens the file without following a link that may have replaced it.
-fn open_nofollow(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    File::options()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
+impl Draft for LocalDraft {
+    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError> {
+        let target = self.target.clone();
+        let failed = |what, source| StorageError::Write {
+            what,
+            path: target.clone(),
+            source,
+        };
+        self.file
+            .as_file()
+            .sync_all()
+            .map_err(|source| failed("cannot sync", source))?;
+        checkpoint("synced");
+        let file = self
+            .file
+            .persist(&target)
+            .map_err(|error| failed("cannot rename to", error.error))?;
+        checkpoint("renamed");
+        let directory = target.parent().unwrap_or(&target);
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| failed("cannot sync the directory of", source))?;
+        checkpoint("published");
+        let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
+        self.digests.insert(&target, &metadata, digest.clone());
+        Ok(())
+    }
 }
 
 /// Hashes the file that `metadata` belongs to; fails if it was replaced.
@@ -364,12 +293,4 @@ fn hash(path: &Path, metadata: &Metadata, algorithm: Algorithm) -> io::Result<Di
         return Err(io::Error::other("the file was replaced during the read"));
     }
     Hasher::of(algorithm, file)
-}
-
-fn expired(metadata: &Metadata, retention: Duration, now: Timestamp) -> bool {
-    let since = metadata
-        .modified()
-        .ok()
-        .and_then(|time| SystemTime::from(now).duration_since(time).ok());
-    since.is_some_and(|since| since > retention)
 }

@@ -5,9 +5,9 @@
 
 mod address;
 mod digest_cache;
-mod draft;
 mod local;
 mod path;
+mod retention;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use jiff::Timestamp;
 pub use local::LocalDirectory;
 pub(crate) use path::open_below;
 pub use path::{ArtifactPath, InvalidPathComponent, ObjectDirectory};
+pub use retention::Retention;
 use sluice_api::digest::Digest;
 use sluice_runtime::failure::{Class, Failure};
 #[cfg(test)]
@@ -87,15 +88,6 @@ pub trait Storage: Send + Sync {
 
     /// Returns the URL of an artifact for consumers.
     fn url(&self, path: &ArtifactPath) -> String;
-}
-
-/// Retention of superseded artifacts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// Retention time, counted from supersession.
-    pub ttl: Duration,
-    /// Maximum number of artifacts per object on a full disk, including the current one.
-    pub records: usize,
 }
 
 /// A file under construction. Removed if dropped without [`Draft::publish`].

@@ -1,6 +1,8 @@
-//! Paths of artifacts below the storage root: `gitrepository/<namespace>/<name>/<commit>.tar.gz`.
+//! Paths of artifacts below the storage root: `gitrepository/<namespace>/<name>/<commit>.tar.gz`. Files there are opened
+//! without following links.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -8,6 +10,9 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// First path component of all GitRepository artifacts.
 pub(super) const KIND: &str = "gitrepository";
+
+/// Suffix of the lock beside an artifact.
+pub(super) const LOCK_SUFFIX: &str = ".lock";
 
 /// The directory of an object's artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,6 +155,15 @@ pub(crate) fn open_below(root: &Path, relative: &Path) -> io::Result<File> {
         }
     }
     Err(io::Error::from(io::ErrorKind::NotFound))
+}
+
+/// Opens the file without following a link that may have replaced it.
+pub(super) fn open_nofollow(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
 }
 
 #[cfg(test)]

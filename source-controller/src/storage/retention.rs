@@ -1,0 +1,144 @@
+//! What a local directory holds that no status may name: objects that are gone, superseded artifacts, leftovers of
+//! crashes and stale locks.
+
+use std::fs::{self, DirEntry, Metadata};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+
+use super::path::{KIND, LOCK_SUFFIX, open_nofollow};
+use super::{ArtifactPath, LocalDirectory, ObjectDirectory, StorageError, checkpoint};
+
+/// Retention of superseded artifacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Retention time, counted from supersession.
+    pub ttl: Duration,
+    /// Maximum number of artifacts per object on a full disk, including the current one.
+    pub records: usize,
+}
+
+/// A file that no status refers to.
+pub(super) struct Superseded {
+    pub(super) path: PathBuf,
+    pub(super) metadata: Metadata,
+}
+
+impl LocalDirectory {
+    /// Returns the objects with a directory here, whether they still exist or not. Ignores names that are invalid for
+    /// objects.
+    ///
+    /// # Errors
+    /// A directory cannot be read.
+    pub fn objects(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
+        let mut found = Vec::new();
+        for namespace in directories(&self.root.join(KIND))? {
+            for name in directories(&self.root.join(KIND).join(&namespace))? {
+                found.extend(ObjectDirectory::git_repository(&namespace, &name));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns every file of an object.
+    fn files(&self, directory: &ObjectDirectory) -> Result<Vec<(PathBuf, Metadata)>, StorageError> {
+        let absolute = self.root.join(directory.relative());
+        let mut found = Vec::new();
+        for entry in entries(&absolute)? {
+            let entry = entry?;
+            // The file was removed concurrently.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_file() {
+                found.push((entry.path(), metadata));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns every file except `current` and the locks: superseded artifacts and leftovers of crashes.
+    pub(super) fn superseded(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+    ) -> Result<Vec<Superseded>, StorageError> {
+        let collected =
+            |name: &str| !name.ends_with(LOCK_SUFFIX) && current.is_none_or(|current| current.file() != name);
+        let files = self.files(directory)?.into_iter();
+        let superseded = files.filter(|(path, _)| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(collected)
+        });
+        Ok(superseded
+            .map(|(path, metadata)| Superseded { path, metadata })
+            .collect())
+    }
+
+    /// Removes an artifact and its lock.
+    pub(super) fn remove_artifact(&self, path: &Path) -> Result<(), StorageError> {
+        fs::remove_file(path).map_err(StorageError::remove(path))?;
+        self.digests.remove(path);
+        checkpoint("removed");
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(LOCK_SUFFIX);
+        // Ignore a missing lock; a leftover lock is an empty file.
+        let _ = fs::remove_file(lock);
+        Ok(())
+    }
+
+    /// Removes stale locks, which a killed writer leaves behind. Locks are only tried, never awaited, so removing an
+    /// unlocked one is safe.
+    pub(super) fn remove_stale_locks(
+        &self,
+        directory: &ObjectDirectory,
+        retention: Duration,
+        now: Timestamp,
+    ) -> Result<(), StorageError> {
+        for (path, metadata) in self.files(directory)? {
+            let Some(artifact) = path.to_str().and_then(|path| path.strip_suffix(LOCK_SUFFIX)) else {
+                continue;
+            };
+            if Path::new(artifact).exists() || !is_expired(&metadata, retention, now) {
+                continue;
+            }
+            let free = open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
+            if free {
+                fs::remove_file(&path).map_err(StorageError::remove(&path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a file is older than the retention time.
+pub(super) fn is_expired(metadata: &Metadata, retention: Duration, now: Timestamp) -> bool {
+    let since = metadata
+        .modified()
+        .ok()
+        .and_then(|time| SystemTime::from(now).duration_since(time).ok());
+    since.is_some_and(|since| since > retention)
+}
+
+/// Lists a directory; empty if it does not exist.
+fn entries(path: &Path) -> Result<impl Iterator<Item = Result<DirEntry, StorageError>>, StorageError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        entries => Some(entries.map_err(StorageError::read(path))?),
+    };
+    let entries = entries.into_iter().flatten();
+    Ok(entries.map(|entry| entry.map_err(StorageError::read(path))))
+}
+
+/// Returns the names of subdirectories, without links; none if the directory does not exist.
+fn directories(path: &Path) -> Result<Vec<String>, StorageError> {
+    let mut names = Vec::new();
+    for entry in entries(path)? {
+        let entry = entry?;
+        if entry.file_type().map_err(StorageError::read(path))?.is_dir() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
+}
