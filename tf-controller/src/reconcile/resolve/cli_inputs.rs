@@ -7,8 +7,7 @@ use sluice_api::reference::{self, AccessDenied};
 use sluice_api::terraform::{FileLocation, FileMapping, KeySource, NamespacedReference, Reason, Terraform};
 use sluice_tf_core::bundle::{CliConfig, Content, Location, MappedFile};
 
-use super::Context;
-use super::config_refs::{self, ReadError};
+use super::{Context, ReadError, api_message, is_absent, read_pairs, read_secret};
 use crate::inputs::Pairs;
 
 /// The ending of the only key of the Secret with the CLI configuration.
@@ -59,9 +58,9 @@ pub(super) async fn backend_arguments(
     let namespace = stack.namespace().unwrap_or_default();
     let mut all = BTreeMap::new();
     for from in &stack.spec.backend_configs_from {
-        let pairs = match config_refs::pairs(from.kind, &from.name, &namespace, &context.client).await {
+        let pairs = match read_pairs(from.kind, &from.name, &namespace, &context.client).await {
             Ok(pairs) => pairs,
-            Err(error) if from.optional && config_refs::is_absent(&error) => continue,
+            Err(error) if from.optional && is_absent(&error) => continue,
             Err(error) => return Err(ReadError::new(from.kind, &from.name, FIELD, &error).into()),
         };
         for (key, value) in select_keys(pairs, &from.keys, from.kind == KeySource::Secret) {
@@ -98,12 +97,9 @@ pub(super) async fn cli_config(
     };
     let own = stack.namespace().unwrap_or_default();
     let target = reference::resolve(&own, namespace, name, context.cross_namespace)?;
-    let read = config_refs::secret(&target.name, &target.namespace, &context.client).await;
+    let read = read_secret(&target.name, &target.namespace, &context.client).await;
     let pairs = read.map_err(|error| {
-        CliInputError::CliConfig(format!(
-            "cannot read Secret {target}: {}",
-            config_refs::api_message(&error)
-        ))
+        CliInputError::CliConfig(format!("cannot read Secret {target}: {}", api_message(&error)))
     })?;
     let mut pairs = pairs.into_iter();
     match (pairs.next(), pairs.next()) {
@@ -128,7 +124,7 @@ pub(super) async fn files(stack: &Terraform, context: &Context) -> Result<Vec<Ma
     for mapping in &stack.spec.file_mappings {
         let name = mapping.secret_ref.name.as_str();
         if !read.contains_key(name) {
-            let pairs = config_refs::secret(name, &namespace, &context.client).await;
+            let pairs = read_secret(name, &namespace, &context.client).await;
             let pairs =
                 pairs.map_err(|error| ReadError::new(KeySource::Secret, name, "fileMappings", &error))?;
             read.insert(name, pairs);

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
 
-use super::Context;
-use super::config_refs::{self, ReadError};
+use super::{Context, ReadError, read_pairs};
 use crate::inputs::Pairs;
 
 const ENV: &str = "runnerPodTemplate.spec.env";
@@ -145,7 +144,7 @@ async fn read(
     context: &Context,
 ) -> Result<Option<Pairs>, EnvironmentError> {
     let namespace = stack.namespace().unwrap_or_default();
-    match config_refs::pairs(kind, object, &namespace, &context.client).await {
+    match read_pairs(kind, object, &namespace, &context.client).await {
         Ok(pairs) => Ok(Some(pairs)),
         Err(kube::Error::Api(status)) if status.is_not_found() && optional == Some(true) => Ok(None),
         Err(error) => Err(ReadError::new(kind, object, field, &error).into()),

@@ -11,7 +11,7 @@ use sluice_api::terraform::{Terraform, label_value};
 use sluice_tf_core::bundle::{Bundle, PlanKey};
 
 use super::bundle::identity;
-use super::{Context, ResolveError, config_refs};
+use super::{Context, ResolveError, api_message, read_secret};
 use crate::inputs::{file_keys, plan_keys};
 
 const KEY: &str = "key";
@@ -29,7 +29,7 @@ pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<V
     let api: Api<Secret> = context.api_of(stack);
     let failed = |error: kube::Error| ResolveError::Key {
         name: name.clone(),
-        text: config_refs::api_message(&error),
+        text: api_message(&error),
     };
     let uid = stack.uid().unwrap_or_default();
     let secret = match api.get_opt(&name).await.map_err(failed)? {
@@ -106,8 +106,8 @@ pub(super) async fn seal_keys(stack: &Terraform, context: &Context) -> Result<Se
         name: secret.to_string(),
         text,
     };
-    let read = config_refs::secret(&secret.name, &secret.namespace, &context.client).await;
-    let entries = read.map_err(|error| failed(config_refs::api_message(&error)))?;
+    let read = read_secret(&secret.name, &secret.namespace, &context.client).await;
+    let entries = read.map_err(|error| failed(api_message(&error)))?;
     let stack = identity(stack);
     let keys = plan_keys(&entries, &stack).and_then(|plans| {
         let files = file_keys(&entries, &stack.namespace)?;

@@ -16,7 +16,7 @@ use sluice_tf_core::last_applied::{self, LastAppliedError};
 
 use super::super::history::find_run;
 use super::bundle::{artifact_of, identity};
-use super::{Context, ResolveError, Resolved, config_refs, keys, tool};
+use super::{Context, ResolveError, Resolved, api_message, keys, tool};
 
 /// Returns the digest that this run recorded of its last applied record, if any.
 fn recorded<'r>(runs: &'r [TerraformRun], name: &str) -> Option<&'r str> {
@@ -38,9 +38,7 @@ pub(in crate::reconcile) async fn resolve(
     let api: Api<Secret> = context.api_of(stack);
     let params = ListParams::default().labels(&last_applied::selector(&stack.name_any()));
     let listed = api.list_metadata(&params).await;
-    let listed = listed
-        .map_err(|error| failed(config_refs::api_message(&error)))?
-        .items;
+    let listed = listed.map_err(|error| failed(api_message(&error)))?.items;
     let mut runs = last_applied::runs(&listed, &stack.uid().unwrap_or_default());
     if runs.is_empty() {
         return Ok(None);
@@ -57,7 +55,7 @@ pub(in crate::reconcile) async fn resolve(
     for run in runs {
         let digest = recorded(ended, &run).unwrap_or_default();
         let secrets = read(&api, &listed, &run).await;
-        let secrets = secrets.map_err(|error| failed(config_refs::api_message(&error)))?;
+        let secrets = secrets.map_err(|error| failed(api_message(&error)))?;
         let proved = last_applied::verify(&secrets, &run, digest);
         let found =
             proved.and_then(|()| resolved(&secrets, (&identity, &run), (&keys.plans, digest), artifact));

@@ -1,9 +1,10 @@
 //! Resolves the inputs of a run: the closure of the artifact, the variables and the backend, as one bundle with one digest.
+//!
+//! Its steps read Secrets and ConfigMaps with `read_pairs` and `read_secret`, live.
 
 mod artifacts;
 mod bundle;
 mod cli_inputs;
-mod config_refs;
 mod environment;
 mod keys;
 mod last_applied;
@@ -13,8 +14,8 @@ mod variables;
 use std::collections::BTreeSet;
 
 pub(crate) use artifacts::Artifacts;
-pub(super) use config_refs::api_message;
-use kube::Client;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
 pub(super) use last_applied::resolve as resolve_last_applied;
 use sluice_api::reference::ObjectName;
 use sluice_api::source::Artifact;
@@ -26,7 +27,7 @@ use sluice_tf_core::redaction::Redactor;
 
 use super::Context;
 use crate::inputs::closure::ClosureError;
-use crate::inputs::{self, PairsError};
+use crate::inputs::{self, Pairs, PairsError};
 
 /// The resolved inputs of a stack.
 #[derive(Clone)]
@@ -37,7 +38,7 @@ pub(super) struct Resolved {
     pub(super) bundle: Bundle,
     /// The digest of everything that a plan depends on.
     pub(super) inputs: String,
-    /// The Redactor that were read.
+    /// The Secrets that were read.
     pub(super) secrets: BTreeSet<ObjectKey>,
 }
 
@@ -58,7 +59,7 @@ pub(super) enum ResolveError {
     Scratch(#[from] std::io::Error),
     /// A Secret or ConfigMap of `varsFrom` cannot be read.
     #[error(transparent)]
-    Read(#[from] config_refs::ReadError),
+    Read(#[from] ReadError),
     /// A `varsFrom` entry cannot be used.
     #[error("varsFrom {name}: {source}")]
     Pairs {
@@ -123,19 +124,40 @@ impl ResolveError {
     }
 }
 
-/// Returns the values of these Redactor, which a run must not show. A Secret that is missing or forbidden was not part
-/// of the inputs.
+/// A Secret or ConfigMap that a field of the spec names cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {kind:?} {name} of {field}: {text}")]
+pub(super) struct ReadError {
+    kind: KeySource,
+    name: String,
+    field: &'static str,
+    text: String,
+}
+
+impl ReadError {
+    fn new(kind: KeySource, name: &str, field: &'static str, error: &kube::Error) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            field,
+            text: api_message(error),
+        }
+    }
+}
+
+/// Returns the values of these Secrets, which a run must not show. A Secret that is missing or forbidden was not part of
+/// the inputs.
 pub(super) async fn sensitive_values(
     secrets: &BTreeSet<ObjectKey>,
     client: &Client,
 ) -> Result<Vec<String>, kube::Error> {
     let mut known = Redactor::default();
     for ObjectKey { namespace, name } in secrets {
-        match config_refs::secret(name, namespace, client).await {
+        match read_secret(name, namespace, client).await {
             Ok(pairs) => pairs
                 .iter()
                 .for_each(|(key, value)| add_values(&mut known, key, value)),
-            Err(error) if config_refs::is_absent(&error) => {}
+            Err(error) if is_absent(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -218,11 +240,67 @@ async fn execution_environment(
     })
 }
 
+/// Reads the keys and values of one object.
+async fn read_pairs(
+    kind: KeySource,
+    name: &str,
+    namespace: &str,
+    client: &Client,
+) -> Result<Pairs, kube::Error> {
+    match kind {
+        KeySource::Secret => read_secret(name, namespace, client).await,
+        KeySource::ConfigMap => read_config_map(name, namespace, client).await,
+    }
+}
+
+/// Reads the keys and values of a Secret.
+async fn read_secret(name: &str, namespace: &str, client: &Client) -> Result<Pairs, kube::Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let data = api.get(name).await?.data.unwrap_or_default();
+    Ok(data.into_iter().map(|(key, value)| (key, value.0)).collect())
+}
+
+async fn read_config_map(name: &str, namespace: &str, client: &Client) -> Result<Pairs, kube::Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map = api.get(name).await?;
+    let text = map.data.unwrap_or_default().into_iter();
+    let binary = map.binary_data.unwrap_or_default().into_iter();
+    Ok(text
+        .map(|(key, value)| (key, value.into_bytes()))
+        .chain(binary.map(|(key, value)| (key, value.0)))
+        .collect())
+}
+
+/// Returns whether `optional` covers this error: the object is missing or forbidden. Other errors are not covered:
+/// the stack would run without these inputs now, and with them a moment later.
+fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+}
+
+/// Returns the message of the API without that of the client.
+pub(super) fn api_message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use kube::client::Body;
+    use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn optional_covers_absent_objects_but_not_other_errors() {
+        let api = |code| kube::Error::Api(Status::failure("no", "No").with_code(code).boxed());
+        assert!(is_absent(&api(404)) && is_absent(&api(403)));
+        for code in [401, 429, 500, 503, 504] {
+            assert!(!is_absent(&api(code)), "{code}");
+        }
+        assert!(!is_absent(&kube::Error::LinesCodecMaxLineLengthExceeded));
+    }
 
     /// Returns an API with one Secret, which answers all other requests with this code.
     fn api(code: u16) -> Client {

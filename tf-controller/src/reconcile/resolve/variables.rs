@@ -4,8 +4,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
 use sluice_api::terraform::{KeySource, Terraform, Variable, VariablesSource};
 
-use super::config_refs::{self, ReadError};
-use super::{Context, ResolveError};
+use super::{Context, ReadError, ResolveError, is_absent, read_pairs};
 use crate::inputs::{InputsError, ValuesError, Variables, decode_inputs, render_values, select_variables};
 
 /// Why a variable has no value. Never contains a value.
@@ -86,9 +85,9 @@ async fn variables_from(
     namespace: &str,
     client: &Client,
 ) -> Result<Variables, ResolveError> {
-    let pairs = match config_refs::pairs(from.kind, &from.name, namespace, client).await {
+    let pairs = match read_pairs(from.kind, &from.name, namespace, client).await {
         Ok(pairs) => pairs,
-        Err(error) if from.optional && config_refs::is_absent(&error) => return Ok(Variables::new()),
+        Err(error) if from.optional && is_absent(&error) => return Ok(Variables::new()),
         Err(error) => return Err(ReadError::new(from.kind, &from.name, "varsFrom", &error).into()),
     };
     select_variables(&pairs, &from.vars_keys, from.kind == KeySource::Secret).map_err(|source| {
@@ -107,7 +106,7 @@ async fn inputs(
 ) -> Result<Map<String, Value>, VariableError> {
     let mut all = Map::new();
     for input in &stack.spec.read_inputs_from_secrets {
-        let read = config_refs::pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
+        let read = read_pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
         let pairs = read.map_err(|error| {
             ReadError::new(KeySource::Secret, &input.name, "readInputsFromSecrets", &error)
         })?;
@@ -136,7 +135,7 @@ async fn from(
     };
     let optional = optional.unwrap_or(false);
     let (name, key) = (name.clone(), key.clone());
-    match config_refs::pairs(kind, &name, namespace, &context.client).await {
+    match read_pairs(kind, &name, namespace, &context.client).await {
         Ok(mut pairs) => match pairs.remove(&key) {
             Some(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => Ok(Some(Value::String(text))),
