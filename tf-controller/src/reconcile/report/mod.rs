@@ -2,7 +2,6 @@
 //!
 //! Pure: the same facts give the same status, so a reconciliation without changes writes nothing.
 
-mod completed_apply;
 mod events;
 mod fields;
 mod ready;
