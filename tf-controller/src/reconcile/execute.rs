@@ -13,7 +13,7 @@ use super::dispatch::{self, DispatchError, RunRequest};
 use super::history::find_run;
 use super::observe::Observed;
 use super::resolve::Resolved;
-use super::{Context, ReconcileError, supervise};
+use super::{Context, ReconcileError, active_run};
 use crate::decide::{Dependencies, Facts, Idle, RunAction, Step};
 use crate::schedule::Priority;
 
@@ -115,7 +115,7 @@ async fn follow(
         context.run_slots.occupy(key);
     }
     match active.and_then(|run| find_run(&observed.runs, &run.name)) {
-        Some(run) => supervise::supervise(run, resolved, facts, context).await,
+        Some(run) => active_run::supervise(run, resolved, facts, context).await,
         None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! Reconciles one stack. This file alone knows the order of the steps:
 //!
-//! 1. `active_runs`: while the run is alive and unchanged, nothing else happens; a change of it skips steps 2 and 3.
+//! 1. `active_run::check`: while the run is alive and unchanged, nothing else happens; a change of it skips steps 2 and 3.
 //! 2. `observe::read_live`: the stack, with the finalizer.
 //! 3. `observe`: the runs and the source.
 //! 4. `facts::Outline`: what follows from these objects alone.
@@ -10,11 +10,11 @@
 //! 8. `facts::build_facts`: everything that the decision uses.
 //! 9. `decide`: the next step, which may wait for the dependents.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
-//! 11. `execute`: starts (`dispatch`) or supervises (`supervise`) a run.
+//! 11. `execute`: starts (`dispatch`) or supervises (`active_run::supervise`) a run.
 //! 12. `release`: removes a deleted stack, or `report`: writes status and events, then `cleanup::prune`.
-//! 13. `active_runs`: stores the active run for the next reconciliation.
+//! 13. `ActiveRuns`: stores the active run for the next reconciliation.
 
-mod active_runs;
+mod active_run;
 mod adopt;
 mod cleanup;
 mod dependencies;
@@ -30,14 +30,13 @@ mod release;
 mod report;
 mod resolution;
 mod resolve;
-mod supervise;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-pub(crate) use active_runs::ActiveRuns;
-use active_runs::{ActiveRun, Lookup};
+pub(crate) use active_run::ActiveRuns;
+use active_run::{ActiveRun, Lookup};
 use adopt::adopted_run;
 pub(crate) use cleanup::{DeletedBundles, forget_stack};
 pub(crate) use dependencies::{dependency_order, related_stacks, relevant_version};
@@ -190,7 +189,7 @@ impl Reconciler<Terraform> for TerraformReconciler {
 
 async fn reconcile_stack(stack: &Terraform, context: &Context) -> Result<Requeue, ReconcileError> {
     let api: Api<Terraform> = context.api_of(stack);
-    match active_runs::check(stack, context).await {
+    match active_run::check(stack, context).await {
         Ok(Lookup::Unchanged) => return Ok(Requeue::After(execute::POLL_INTERVAL)),
         Ok(Lookup::Changed(updated)) => {
             let observed = Observed::with_active_run(updated.runs);

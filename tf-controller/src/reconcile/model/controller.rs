@@ -10,7 +10,7 @@ use super::objects::{digest, facts};
 use super::state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState};
 use super::{Flaw, Sluice};
 use crate::decide::{Facts, Idle, MutationPoint, NewRun, Step, decide, disabled_point, holds};
-use crate::reconcile::supervise::{RunState, Supervision, decide_supervision};
+use crate::reconcile::active_run::{RunState, Supervision, decide_supervision};
 
 /// Returns the number in a run's name.
 fn number(name: &str) -> u8 {
