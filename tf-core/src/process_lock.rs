@@ -11,13 +11,18 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, FdFlags};
 use sluice_runtime::sync::lock;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Extension of the second file, in place of that of the first.
 pub const CLI_SUFFIX: &str = "cli";
+/// Interval of attempts to take a lock that another process holds.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Size limit of the list of processes, in bytes.
 const RECORD_LIMIT: u64 = 64 * 1024;
 /// The line of a command that is about to start.
@@ -85,6 +90,21 @@ impl ProcessLock {
             commands,
             is_removed: false,
         }))
+    }
+
+    /// Acquires the lock, and waits while another process holds it. Returns `None` if it still does after `timeout`, or at the stop.
+    ///
+    /// # Errors
+    /// The files cannot be created or locked.
+    pub async fn wait(path: &Path, timeout: Duration, stop: &CancellationToken) -> io::Result<Option<Self>> {
+        let until = Instant::now() + timeout;
+        loop {
+            let lock = Self::acquire(path)?;
+            if lock.is_some() || Instant::now() >= until || stop.is_cancelled() {
+                return Ok(lock);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
     }
 
     /// Removes the files and releases the lock. `path` is that of [`Self::acquire`].
@@ -317,6 +337,17 @@ mod tests {
         drop(next);
         assert!(!is_locked(&path).unwrap());
         drop(provisioner);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_lock_gives_up_in_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, stop) = (dir.path().join("net.lock"), CancellationToken::new());
+        let wait = || ProcessLock::wait(&path, Duration::from_millis(150), &stop);
+        let held = wait().await.unwrap();
+        assert!(held.is_some() && wait().await.unwrap().is_none());
+        drop(held);
+        assert!(wait().await.unwrap().is_some());
     }
 
     #[test]

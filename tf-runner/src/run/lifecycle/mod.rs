@@ -38,7 +38,7 @@ use crate::run::apply;
 use crate::run::cli::state_secrets::redact_state_secrets;
 use crate::run::state::errored_tfstate;
 use crate::run::status::{StatusWriter, WriteIntervals};
-use crate::run::workdir::{self, WorkDirectory, providers};
+use crate::run::workdir::{WorkDirectory, directory_error, providers};
 
 /// Timeout for the process lock of the run: a controller that checks whether the run is alive holds it for a moment.
 const RUN_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -97,8 +97,14 @@ async fn lock_run(
     let Some(path) = &context.settings.lock_file else {
         return Ok(None);
     };
-    let lock = workdir::lock(path, RUN_LOCK_TIMEOUT, stop).await;
-    lock.map(Some).map_err(|error| ClaimError::Taken {
+    let error = match ProcessLock::wait(path, RUN_LOCK_TIMEOUT, stop).await {
+        Ok(Some(lock)) => return Ok(Some(Arc::new(lock))),
+        Ok(None) => RunError::Busy {
+            waited: RUN_LOCK_TIMEOUT,
+        },
+        Err(source) => directory_error("take the lock", source),
+    };
+    Err(ClaimError::Taken {
         run: context.settings.run.clone(),
         phase: "running",
         holder: chain(&error),

@@ -19,13 +19,10 @@ use sluice_tf_core::workdir::{
     DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory,
     entries_with_prefix, remove_tree,
 };
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::error::RunError;
 
-/// Interval of attempts to take a process lock.
-const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Log directories per stack, one for each run.
 const MAX_LOG_DIRECTORIES: usize = 20;
 
@@ -63,7 +60,9 @@ impl WorkDirectory {
         stop: &CancellationToken,
     ) -> Result<Self, RunError> {
         create_private_directory(&paths.parent)?;
-        let lock = lock(&paths.lock, wait, stop).await?;
+        let lock = ProcessLock::wait(&paths.lock, wait, stop).await;
+        let lock = lock.map_err(|source| directory_error("take the lock", source))?;
+        let lock = Arc::new(lock.ok_or(RunError::Busy { waited: wait })?);
         paths.quarantine.retry();
         let logs = paths.logs.join(run);
         create_private_directory(&logs)?;
@@ -144,25 +143,6 @@ fn remove_session_file(paths: &StackPaths) -> Result<(), RunError> {
     }
 }
 
-/// Takes the process lock of a path, and waits for it if another process holds it.
-pub(crate) async fn lock(
-    path: &Path,
-    wait: Duration,
-    stop: &CancellationToken,
-) -> Result<Arc<ProcessLock>, RunError> {
-    let until = Instant::now() + wait;
-    loop {
-        let lock = ProcessLock::acquire(path).map_err(|source| directory_error("take the lock", source))?;
-        if let Some(lock) = lock {
-            return Ok(Arc::new(lock));
-        }
-        if Instant::now() >= until || stop.is_cancelled() {
-            return Err(RunError::Busy { waited: wait });
-        }
-        tokio::time::sleep(LOCK_POLL_INTERVAL).await;
-    }
-}
-
 /// Removes the files that a killed run could not remove, in the background.
 fn remove_trash(paths: &StackPaths) {
     let trash = entries_with_prefix(&paths.parent, &paths.trash_prefix).unwrap_or_default();
@@ -236,17 +216,6 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(150);
-
-    #[tokio::test]
-    async fn who_waits_for_the_lock_of_a_stack_gives_up_in_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, stop) = (dir.path().join("net.lock"), CancellationToken::new());
-        let held = lock(&path, SHORT, &stop).await.unwrap();
-        let second = lock(&path, SHORT, &stop).await;
-        assert!(matches!(second, Err(RunError::Busy { .. })), "{second:?}");
-        drop(held);
-        assert!(lock(&path, SHORT, &stop).await.is_ok());
-    }
 
     #[tokio::test]
     async fn what_a_killed_run_left_aside_goes_with_the_next_and_another_stacks_stays() {
