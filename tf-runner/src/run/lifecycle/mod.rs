@@ -7,7 +7,6 @@ pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod identity;
-pub(crate) mod inputs;
 pub(crate) mod session;
 pub(crate) mod steps;
 
@@ -20,23 +19,18 @@ use context::Context;
 use error::RunError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
-use session::RunSession;
+use session::{RunInputs, RunSession};
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
-use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
-use sluice_tf_core::plan::store::StoredPlan;
 use sluice_tf_core::process_lock::ProcessLock;
-use sluice_tf_core::workdir::StackPaths;
 use steps::{StepsOutcome, Success, run_steps};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::provider_cache::{LockedProvider, ProviderCache};
-use crate::run::apply;
 use crate::run::cli::state_secrets::redact_state_secrets;
-use crate::run::state::errored_tfstate;
 use crate::run::status::{StatusWriter, WriteIntervals};
 use crate::run::workdir::{WorkDirectory, directory_error, providers};
 
@@ -183,51 +177,6 @@ impl UsedDirectory {
     }
 }
 
-/// What a run needs before it prepares its directory.
-struct RunInputs {
-    bundle: Bundle,
-    stored: Option<StoredPlan>,
-    directory: WorkDirectory,
-    limits: Limits,
-}
-
-async fn load_inputs(
-    context: &Context,
-    run: &TerraformRun,
-    status: &StatusWriter,
-    mut limits: Limits,
-    run_lock: Option<Arc<ProcessLock>>,
-) -> Result<RunInputs, RunError> {
-    status.buffer(|status| status.phase = Phase::Preparing);
-    let mut bundle = inputs::load_bundle(context, run).await?;
-    let grace = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
-    limits.grace = limits.grace.max(grace);
-    let stored = inputs::approved_plan(context, run, &bundle).await?;
-    if let Some(stored) = &stored {
-        bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
-        status.secrets().add_stored_plan(&stored.context);
-    }
-    status.secrets().extend(bundle.secrets.clone());
-    let (settings, stack) = (&context.settings, &bundle.stack);
-    let paths = StackPaths::new(settings.work_root.as_deref(), &stack.namespace, &stack.name);
-    let directory = WorkDirectory::open(
-        &paths,
-        &settings.run,
-        run_lock,
-        settings.directory_wait,
-        &limits.stop,
-    )
-    .await?;
-    status.buffer(|status| status.log_path = directory.logs.display().to_string());
-    errored_tfstate::store_leftover(context, status, stack, &directory).await?;
-    Ok(RunInputs {
-        bundle,
-        stored,
-        directory,
-        limits,
-    })
-}
-
 /// Carries out a claimed run.
 async fn carry_out(
     context: &Context,
@@ -236,7 +185,7 @@ async fn carry_out(
     limits: Limits,
     run_lock: Option<Arc<ProcessLock>>,
 ) -> CompletedRun {
-    let loaded = match load_inputs(context, run, status, limits, run_lock).await {
+    let loaded = match RunInputs::load(context, run, status, limits, run_lock).await {
         Ok(loaded) => loaded,
         Err(error) => {
             return CompletedRun {
