@@ -1,10 +1,9 @@
 //! The Terraform or OpenTofu CLI, without Kubernetes.
 //!
 //! `tool` finds the CLI, `installed` lists the installed versions, `version_cache` remembers their versions. `argv` builds the arguments,
-//! `environment` the variables, and `process` runs one command. `preamble`, `lock`, `text` and `output` parse its output.
+//! and `process` runs one command. `preamble`, `lock`, `text` and `output` parse its output.
 
 pub mod argv;
-pub mod environment;
 pub mod installed;
 pub mod lock;
 pub mod output;

@@ -174,7 +174,7 @@ impl<'a> RunSession<'a> {
         let module = prepare::module_directory(&directory.root, &bundle.path)?;
         errored_tfstate::remove_committed(&module)?;
         committed_state::move_out(&module, directory.scratch.path(), &bundle)?;
-        let environment = prepare::command_environment(context, &bundle, &module, &directory.home)?;
+        let environment = run_environment::command_environment(context, &bundle, &module, &directory.home)?;
         status.secrets().add_environment(&environment);
         prepare::write_generated(&module, &directory.home, &bundle)?;
         let search_path = environment.get("PATH").map_or("", String::as_str);

@@ -1,6 +1,5 @@
 //! Prepares a directory for the CLI: fetches, verifies and unpacks the artifact, and writes the generated files.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,7 +9,6 @@ use serde_json::Value;
 use sluice_runtime::artifact::{self, ArtifactRef, Limits};
 use sluice_tf_core::artifact_path;
 use sluice_tf_core::bundle::{Artifact, Bundle};
-use sluice_tf_core::cli::environment;
 use sluice_tf_core::template::{self, Delimiters, Functions, TemplateError};
 use sluice_tf_core::workdir::Home;
 use tokio_util::sync::CancellationToken;
@@ -135,39 +133,6 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
         .open(path);
     let written = open.and_then(|mut file| file.write_all(bytes));
     written.map_err(|source| directory_error(&format!("write {}", path.display()), source))
-}
-
-/// The CLI's environment, with the kubeconfig of its kubernetes backend.
-pub(crate) fn command_environment(
-    context: &Context,
-    bundle: &Bundle,
-    module: &Path,
-    home: &Home,
-) -> Result<BTreeMap<String, String>, RunError> {
-    if let Some(name) = environment::find_rejected(&bundle.environment) {
-        return Err(RunError::Environment {
-            name: name.to_owned(),
-        });
-    }
-    let mut all = environment::compose(context.environment.clone(), &bundle.environment);
-    if context.backend_kubeconfig.is_some() {
-        // The user's own, for providers. The arguments of the backend take precedence.
-        for name in ["KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"] {
-            if let Some(value) = context.environment.get(name) {
-                all.entry(name.to_owned()).or_insert_with(|| value.clone());
-            }
-        }
-    } else if let Some(kubeconfig) = &context.kubeconfig {
-        all.entry("KUBE_CONFIG_PATH".to_owned())
-            .or_insert_with(|| kubeconfig.display().to_string());
-    }
-    all.extend(run_environment::environment(
-        module,
-        home,
-        &bundle.run_environment,
-        &bundle.environment,
-    ));
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Writes the execution environment of the CLI: its configuration and mapped files. Links are not followed. Directories have
-//! the mode 0700, files 0600.
+//! The execution environment of the CLI: its variables, its configuration and mapped files. Files are written without following
+//! links. Directories have the mode 0700, files 0600.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +17,23 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::prepare::write_private;
 
+/// Variables that would change commands or output. tofu-controller rejects them as well.
+const REJECTED: [&str; 12] = [
+    "TF_INPUT",
+    "TF_IN_AUTOMATION",
+    "TF_LOG",
+    "TF_LOG_CORE",
+    "TF_LOG_PATH",
+    "TF_LOG_PROVIDER",
+    "TF_REATTACH_PROVIDERS",
+    "TF_APPEND_USER_AGENT",
+    "TF_WORKSPACE",
+    "TF_DISABLE_PLUGIN_TLS",
+    "TF_SKIP_PROVIDER_VERIFY",
+    "TF_CLI_ARGS",
+];
+/// Ignored if a stack sets it: downloads must be in the module directory, where approvals cover them.
+const DATA_DIRECTORY: &str = "TF_DATA_DIR";
 /// The CLI's variable for the path of its configuration.
 const CLI_CONFIG_VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 
@@ -25,23 +42,80 @@ const KUBECONFIG_ARGUMENT: &str = "config_path";
 /// The start of a kubernetes backend in `backend_override.tf`.
 const KUBERNETES_BACKEND: &str = "backend \"kubernetes\"";
 
-/// Writes the CLI's configuration and the mapped files.
-pub(crate) fn write(module: &Path, home: &Home, environment: &RunEnvironment) -> Result<(), RunError> {
-    if let Some(config) = &environment.cli_config {
-        write_below(module, &config.name, &config.content.0)?;
-    }
-    for file in &environment.files {
-        let base = match file.location {
-            Location::Home => home.create()?,
-            Location::Workspace => module,
-        };
-        write_below(base, &file.path, &file.content.0)?;
-    }
-    Ok(())
+/// Whether an inherited variable is dropped: it moves files that an apply depends on, or selects another API server for the
+/// `kubernetes` backend.
+fn is_dropped(name: &str) -> bool {
+    name == DATA_DIRECTORY || name.starts_with("KUBE_")
 }
 
-/// The variables with their paths. A `HOME` of the stack takes precedence.
-pub(crate) fn environment(
+/// Whether a stack may not set the variable.
+fn is_rejected(name: &str) -> bool {
+    REJECTED.contains(&name) || name.starts_with("TF_VAR_") || name.starts_with("TF_CLI_ARGS_")
+}
+
+/// The first variable of a stack that is rejected.
+fn find_rejected(variables: &BTreeMap<String, String>) -> Option<&String> {
+    variables.keys().find(|name| is_rejected(name))
+}
+
+/// Composes the variables: the permitted inherited ones, those of the stack, and the fixed ones, with increasing precedence.
+fn compose(
+    inherited: impl IntoIterator<Item = (String, String)>,
+    own: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = inherited
+        .into_iter()
+        .filter(|(name, _)| !is_rejected(name) && !is_dropped(name))
+        .collect();
+    let own = own.iter().filter(|(name, _)| *name != DATA_DIRECTORY);
+    all.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+    for (name, value) in [
+        ("TF_IN_AUTOMATION", "1"),
+        ("TF_INPUT", "0"),
+        ("CHECKPOINT_DISABLE", "1"),
+        (
+            "TF_APPEND_USER_AGENT",
+            concat!("sluice/", env!("CARGO_PKG_VERSION")),
+        ),
+    ] {
+        all.insert(name.to_owned(), value.to_owned());
+    }
+    all
+}
+
+/// The CLI's environment, with the kubeconfig of its kubernetes backend.
+pub(crate) fn command_environment(
+    context: &Context,
+    bundle: &Bundle,
+    module: &Path,
+    home: &Home,
+) -> Result<BTreeMap<String, String>, RunError> {
+    if let Some(name) = find_rejected(&bundle.environment) {
+        return Err(RunError::Environment { name: name.clone() });
+    }
+    let mut all = compose(context.environment.clone(), &bundle.environment);
+    if context.backend_kubeconfig.is_some() {
+        // The user's own, for providers. The arguments of the backend take precedence.
+        for name in ["KUBE_CONFIG_PATH", "KUBE_CONFIG_PATHS"] {
+            if let Some(value) = context.environment.get(name) {
+                all.entry(name.to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+    } else if let Some(kubeconfig) = &context.kubeconfig {
+        all.entry("KUBE_CONFIG_PATH".to_owned())
+            .or_insert_with(|| kubeconfig.display().to_string());
+    }
+    all.extend(path_variables(
+        module,
+        home,
+        &bundle.run_environment,
+        &bundle.environment,
+    ));
+    Ok(all)
+}
+
+/// The variables that name the configuration and the mapped files. A `HOME` of the stack takes precedence.
+fn path_variables(
     module: &Path,
     home: &Home,
     environment: &RunEnvironment,
@@ -60,6 +134,21 @@ pub(crate) fn environment(
         all.push(("HOME".to_owned(), home.path.display().to_string()));
     }
     all
+}
+
+/// Writes the CLI's configuration and the mapped files.
+pub(crate) fn write(module: &Path, home: &Home, environment: &RunEnvironment) -> Result<(), RunError> {
+    if let Some(config) = &environment.cli_config {
+        write_below(module, &config.name, &config.content.0)?;
+    }
+    for file in &environment.files {
+        let base = match file.location {
+            Location::Home => home.create()?,
+            Location::Workspace => module,
+        };
+        write_below(base, &file.path, &file.content.0)?;
+    }
+    Ok(())
 }
 
 /// The value of `TF_CLI_ARGS_init`. The arguments contain credentials, and other users of the machine can read a command line
@@ -152,6 +241,52 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn inherited_names_that_change_the_run_are_dropped() {
+        let inherited = map(&[
+            ("PATH", "/bin"),
+            ("AWS_PROFILE", "me"),
+            ("TF_LOG", "trace"),
+            ("TF_VAR_x", "1"),
+            ("TF_CLI_ARGS_plan", "-destroy"),
+            ("TF_DATA_DIR", "/elsewhere"),
+            ("KUBE_HOST", "https://elsewhere"),
+            ("TF_TOKEN_example_com", "t"),
+        ]);
+        let all = compose(
+            inherited,
+            &map(&[("AWS_PROFILE", "stack"), ("TF_DATA_DIR", "/x")]),
+        );
+        let names: Vec<_> = all.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "AWS_PROFILE",
+                "CHECKPOINT_DISABLE",
+                "PATH",
+                "TF_APPEND_USER_AGENT",
+                "TF_INPUT",
+                "TF_IN_AUTOMATION",
+                "TF_TOKEN_example_com"
+            ]
+        );
+        assert_eq!(all["AWS_PROFILE"], "stack");
+    }
+
+    #[test]
+    fn a_stack_may_not_set_them() {
+        let rejected = find_rejected(&map(&[("A", "1"), ("TF_VAR_a", "2")])).cloned();
+        assert_eq!(rejected.as_deref(), Some("TF_VAR_a"));
+        assert_eq!(find_rejected(&map(&[("TF_TOKEN_x", "1")])), None);
+    }
 
     #[test]
     fn files_are_private_and_replace_what_was_there() {
