@@ -1,17 +1,19 @@
 //! The steps of a run inside its prepared directory, in their order.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sluice_api::run::gate::WaitReason;
-use sluice_api::run::{Action, Phase};
+use sluice_api::run::{Action, Phase, Tool};
 use sluice_api::terraform::Reason;
-use sluice_tf_core::cli::argv;
+use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::cli::version_cache::VersionCache;
+use sluice_tf_core::cli::{argv, tool};
 use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
 
 use crate::run::apply::{self, last_applied};
-use crate::run::cli::version;
+use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::lifecycle::{approval, break_glass};
@@ -19,7 +21,12 @@ use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
 use crate::run::state::{self, committed_state, errored_tfstate};
 use crate::run::state_lock::{release, retry_after_unlock};
-use crate::run::workdir::providers;
+use crate::run::workdir::{self, directory_error, providers};
+
+/// The directory of known versions of the CLI below the work root. No stack has this name: theirs contain `_`.
+const KNOWN_VERSIONS_DIRECTORY: &str = ".versions";
+/// Size limit of the output of `version`.
+const VERSION_LIMIT: u64 = 1024 * 1024;
 
 /// Reason and message of a run that succeeded.
 pub(crate) struct Success {
@@ -88,23 +95,23 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     } else {
         argv::init(bundle.options.upgrade_on_init, may_copy)
     };
-    let version_first = version::must_precede_init(bundle, run.spec.action);
+    let version_first = must_precede_init(bundle, run.spec.action);
     if version_first {
-        version::record(session).await?;
+        record_version(session).await?;
     }
     match run.spec.action {
         Action::Unlock => return release::release_lock(session, &init).await.map(Next::End),
         Action::BreakTheGlass => return Ok(Next::BreakGlass(init)),
         Action::Plan | Action::Apply | Action::PlanAndApply => {}
     }
-    let record_version = async {
+    let record = async {
         if version_first {
             return Ok(());
         }
-        version::record(session).await
+        record_version(session).await
     };
     let initialize = providers::init(session, &init, stored.is_some());
-    let (recorded, initialized) = tokio::join!(record_version, initialize);
+    let (recorded, initialized) = tokio::join!(record, initialize);
     recorded?;
     initialized.map_err(RunError::with_field_name)?;
     module_reads::record(cli).await?;
@@ -117,6 +124,57 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     }
     committed_state::adopt(session).await?;
     plan_and_store(session).await
+}
+
+/// Whether the version has to be known before `init`: if one is selected, no other may run. Otherwise a plan or an apply
+/// determines it in parallel with `init`, which is faster.
+const fn must_precede_init(bundle: &Bundle, action: Action) -> bool {
+    bundle.selected_tool.is_some() || matches!(action, Action::Unlock | Action::BreakTheGlass)
+}
+
+/// Records the version of the CLI, and verifies it if `spec.tool` selects one. A version that is not known yet is queried in the module directory, because a version
+/// manager may select the program by the files in it.
+async fn record_version(session: &RunSession<'_>) -> Result<(), RunError> {
+    let RunSession {
+        context, bundle, cli, ..
+    } = session;
+    let root = context.settings.work_root.as_ref();
+    let known = root.map(|root| VersionCache::new(root.join(KNOWN_VERSIONS_DIRECTORY)));
+    let before = known.as_ref().and_then(|known| known.get(&cli.tool.path));
+    let is_known = before.is_some();
+    let version = match before {
+        Some(version) => version,
+        None => query_version(cli).await?,
+    };
+    if let Some(selected) = &bundle.selected_tool {
+        tool::verify_version(&cli.tool, &version, selected)?;
+    }
+    let tool = Tool {
+        name: cli.tool.name.clone(),
+        version: version.clone(),
+    };
+    cli.status.buffer(|status| status.tool = Some(tool));
+    if let Some(known) = known.filter(|_| !is_known) {
+        store_version(known, cli.tool.path.clone(), version);
+    }
+    Ok(())
+}
+
+async fn query_version(cli: &Cli<'_>) -> Result<String, RunError> {
+    let args = ["version".to_owned(), "-json".to_owned()];
+    let answer = cli.capture(Step::Version, &args).await?;
+    let answer = workdir::read_limited(&answer, VERSION_LIMIT)
+        .map_err(|source| directory_error("read the version", source))?;
+    Ok(tool::parse_version(&cli.tool, &answer)?)
+}
+
+/// Stores the version for later runs, in the background.
+fn store_version(known: VersionCache, program: PathBuf, version: String) {
+    drop(tokio::task::spawn_blocking(move || {
+        if let Err(error) = known.insert(&program, &version) {
+            tracing::debug!(%error, "the version of the CLI cannot be stored");
+        }
+    }));
 }
 
 /// After `init`: selects the workspace of the spec, and restores its state if the backend stores it in the module directory.
