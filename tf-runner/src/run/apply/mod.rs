@@ -1,28 +1,61 @@
 //! The apply step: applies exactly the stored plan, in the directory where it was created, with its generated files.
+//!
+//! An apply that could not lock the state because its backend was unreachable is repeated. Otherwise it would use up the approval
+//! without any effect. It is repeated only if it is certain to have done nothing: the CLI reports that it could not acquire the
+//! lock, or not load the state, which it does first; it names a failed connection and no holder; it reported no step; and it left no
+//! state behind.
 
 pub(crate) mod last_applied;
 pub(crate) mod shared_files;
-pub(crate) mod unreachable_backend;
 
-use sluice_api::run::Phase;
+use std::time::Duration;
+
+use kube::Api;
+use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::cli::text::strip_formatting;
+use sluice_tf_core::cli::{argv, lock};
+use sluice_tf_core::errored_state;
 use sluice_tf_core::plan::readable;
 use sluice_tf_core::plan::store::{PlanContext, StoredPlan};
-use unreachable_backend::retry_unreachable_backend;
+use tokio::time::Instant;
 
 use crate::run::cli::Cli;
+use crate::run::cli::raw_output::RawOutput;
+use crate::run::lifecycle::approval;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::plan::{self, generated_files, module_digest, unsaved_plan};
+use crate::run::state_lock::retry_after_unlock;
 use crate::run::workdir::{dependency_lock, directory_error, prepare};
 
 /// The CLI's error for a stale plan.
 const STALE_PLAN: &str = "Saved plan is stale";
 /// Upstream's variable, of the runner or of the stack's runner pod, that logs the plan before its apply.
 const LOG_PLAN_VARIABLE: &str = "LOG_HUMAN_READABLE_PLAN";
+
+const MAX_REPETITIONS: u32 = 5;
+/// Delay before the first repetition. It doubles each time. The backend may be another service than the API that is polled.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// The CLI's errors for a lock that it could not acquire, and for a state that it could not load before.
+const LOCK_ERRORS: [&str; 2] = ["Error acquiring the state lock", "Error: error loading state:"];
+/// Connection errors of Go and of the API server.
+const CONNECTION_ERRORS: [&str; 12] = [
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
+    "no such host",
+    "i/o timeout",
+    "handshake timeout",
+    "context deadline exceeded",
+    "Client.Timeout exceeded",
+    "currently unable to handle the request",
+    "EOF",
+];
 
 /// The bundle of a stored plan, with the current artifact URL, credentials, keys and outputs. None of these is part of a plan.
 pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<Bundle, RunError> {
@@ -154,6 +187,79 @@ fn apply_args(session: &RunSession<'_>) -> Result<Vec<String>, RunError> {
     })
 }
 
+/// Runs the apply, and repeats it while its backend is unreachable and nothing was done.
+async fn retry_unreachable_backend(
+    session: &RunSession<'_>,
+    step: Step,
+    args: &[String],
+) -> Result<CommandExit, RunError> {
+    let mut delay = FIRST_DELAY;
+    for _ in 0..MAX_REPETITIONS {
+        let applied = retry_after_unlock(session, step, args, &[0]).await;
+        let Err(RunError::Command { raw_output, .. }) = &applied else {
+            return applied;
+        };
+        if !did_nothing(&session.cli, raw_output) || !wait_for_api(session, delay).await {
+            return applied;
+        }
+        delay *= 2;
+        // The approval may have been withdrawn meanwhile.
+        recheck(session).await?;
+        tracing::warn!(
+            "the apply could not lock the state and did nothing, because its backend was unreachable: it is repeated"
+        );
+    }
+    retry_after_unlock(session, step, args, &[0]).await
+}
+
+fn did_nothing(cli: &Cli<'_>, raw_output: &RawOutput) -> bool {
+    let has_errored_state = cli.module.join(errored_state::FILE).exists();
+    !cli.is_unsaved.get()
+        && !has_errored_state
+        && raw_output.reports_nothing()
+        && raw_output.errors_match(is_unreachable)
+}
+
+/// Whether an error is about a lock that could not be requested, and not about one that is held (pure).
+fn is_unreachable(text: &str) -> bool {
+    let plain = strip_formatting(text);
+    // The CLI wraps long lines.
+    let words: Vec<_> = plain.split_whitespace().collect();
+    let words = words.join(" ");
+    LOCK_ERRORS.iter().any(|error| words.contains(error))
+        && lock::parse(text).is_none()
+        && !words.contains("Lock Info:")
+        && CONNECTION_ERRORS.iter().any(|error| words.contains(error))
+}
+
+/// Waits until the API answers, and at least for the delay; `false` when the run has to end before.
+async fn wait_for_api(session: &RunSession<'_>, delay: Duration) -> bool {
+    let RunSession { context, cli, .. } = session;
+    let api: Api<TerraformRun> = context.api();
+    let until = Instant::now() + delay;
+    let answers = async {
+        // The run itself, because limited credentials permit nothing else.
+        let answer = context.retry(|| api.get_metadata(&context.settings.run)).await;
+        tokio::time::sleep_until(until).await;
+        answer.is_ok()
+    };
+    tokio::select! {
+        answered = answers => answered,
+        () = cli.limits.stop.cancelled() => false,
+        () = tokio::time::sleep_until(cli.limits.deadline) => false,
+    }
+}
+
+async fn recheck(session: &RunSession<'_>) -> Result<(), RunError> {
+    if session.run.spec.action == Action::Apply {
+        return approval::recheck_approval(session.context, session.run).await;
+    }
+    match approval::wait_reason(session).await? {
+        None => Ok(()),
+        Some(reason) => Err(RunError::Superseded(format!("not applied: {reason}"))),
+    }
+}
+
 /// Logs the plan if [`LOG_PLAN_VARIABLE`] is set. A plan that cannot be shown is applied nevertheless.
 async fn log_plan(cli: &Cli<'_>) {
     let value = cli.environment.get(LOG_PLAN_VARIABLE).map(String::as_str);
@@ -184,31 +290,4 @@ async fn plan_text(cli: &Cli<'_>) -> Result<String, RunError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_is_stale_by_the_title_of_the_first_error() {
-        let stale = "\nError: Saved plan is stale\n\nThe given plan file can no longer be applied.\n";
-        let warned = format!("\nWarning: Deprecated Parameter\n\nUse use_lockfile.\n{stale}");
-        let boxed = "\u{2577}\n\u{2502} Error: Saved plan is stale\n\u{2502} \n\u{2575}\n";
-        for said in [stale, &warned, boxed] {
-            assert!(reports_stale_plan(said), "{said}");
-        }
-        let step = format!("\nError: local-exec provisioner error\n\nOutput: {stale}");
-        for said in [
-            step.as_str(),
-            "",
-            "the words Saved plan is stale",
-            "Error: Other: Saved plan is stale",
-        ] {
-            assert!(!reports_stale_plan(said), "{said}");
-        }
-    }
-
-    #[test]
-    fn upstreams_one_and_true_ask_for_it() {
-        assert!(is_enabled("1") && is_enabled("true") && is_enabled("True"));
-        assert!(!is_enabled("") && !is_enabled("0") && !is_enabled("false"));
-    }
-}
+mod tests;

@@ -1,0 +1,64 @@
+//! What the errors of `apply` say.
+
+use super::*;
+
+/// An error of the kubernetes backend, with the line breaks of the CLI.
+const REFUSED: &str = "exit status 1\n\nError: Error acquiring the state lock\n\nError message: Get\n\
+    \"https://127.0.0.1:36071/apis/coordination.k8s.io/v1/namespaces/team/leases/lock-tfstate-default-net\":\n\
+    dial tcp 127.0.0.1:36071: connect: connection\nrefused\n\nTerraform acquires a state lock to protect the state\n";
+
+#[test]
+fn a_lock_that_could_not_be_asked_for_is_told_from_one_that_is_held() {
+    let earlier = "Error: error loading state: Get \"https://127.0.0.1:41465/api/v1/namespaces/team/secrets\": dial tcp\n\
+        127.0.0.1:41465: connect: connection refused";
+    assert!(is_unreachable(REFUSED) && is_unreachable(earlier));
+    for (what, text) in [
+        (
+            "held",
+            REFUSED.replace("refused", "refused\nLock Info:\n  ID: fd27f73e\n  Who: root@vm"),
+        ),
+        (
+            "held, by nobody who is named",
+            REFUSED.replace("refused", "refused\nLock Info:\n"),
+        ),
+        (
+            "forbidden",
+            REFUSED.replace("connection\nrefused", "leases is forbidden"),
+        ),
+        (
+            "later than the lock",
+            REFUSED.replace(LOCK_ERRORS[0], "Failed to save state"),
+        ),
+        (
+            "a provider's",
+            "Error: creating: dial tcp: connection refused".to_owned(),
+        ),
+    ] {
+        assert!(!is_unreachable(&text), "{what}");
+    }
+}
+
+#[test]
+fn a_plan_is_stale_by_the_title_of_the_first_error() {
+    let stale = "\nError: Saved plan is stale\n\nThe given plan file can no longer be applied.\n";
+    let warned = format!("\nWarning: Deprecated Parameter\n\nUse use_lockfile.\n{stale}");
+    let boxed = "\u{2577}\n\u{2502} Error: Saved plan is stale\n\u{2502} \n\u{2575}\n";
+    for said in [stale, &warned, boxed] {
+        assert!(reports_stale_plan(said), "{said}");
+    }
+    let step = format!("\nError: local-exec provisioner error\n\nOutput: {stale}");
+    for said in [
+        step.as_str(),
+        "",
+        "the words Saved plan is stale",
+        "Error: Other: Saved plan is stale",
+    ] {
+        assert!(!reports_stale_plan(said), "{said}");
+    }
+}
+
+#[test]
+fn upstreams_one_and_true_ask_for_it() {
+    assert!(is_enabled("1") && is_enabled("true") && is_enabled("True"));
+    assert!(!is_enabled("") && !is_enabled("0") && !is_enabled("false"));
+}
