@@ -1,9 +1,8 @@
 //! The Terraform or OpenTofu CLI, without Kubernetes.
 //!
-//! `tool` finds the CLI, `installed` lists the installed versions, `version_cache` remembers their versions. `argv` builds the arguments,
-//! and `process` runs one command. `preamble`, `lock`, `text` and `output` parse its output.
+//! `tool` finds the CLI, `installed` lists the installed versions, `version_cache` remembers their versions, and `process` runs one
+//! command. `preamble`, `lock`, `text` and `output` parse its output.
 
-pub mod argv;
 pub mod installed;
 pub mod lock;
 pub mod output;

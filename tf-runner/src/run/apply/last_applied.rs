@@ -135,7 +135,7 @@ pub(crate) async fn unpack(
     dependency_lock::write(&module, &lock)
 }
 
-/// Reads the Redactor of the record of one run.
+/// Reads the Secrets of the record of one run.
 async fn read_secrets(context: &Context, bundle: &Bundle, run: &str) -> Result<Vec<Secret>, kube::Error> {
     let api = context.api::<Secret>();
     let params = ListParams::default().labels(&last_applied::selector(&bundle.stack.name));

@@ -8,25 +8,25 @@
 pub(crate) mod last_applied;
 pub(crate) mod shared_files;
 
+use std::path::Path;
 use std::time::Duration;
 
 use kube::Api;
 use sluice_api::run::{Action, Phase, TerraformRun};
-use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::bundle::{Bundle, Options};
+use sluice_tf_core::cli::lock;
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::cli::text::strip_formatting;
-use sluice_tf_core::cli::{argv, lock};
 use sluice_tf_core::errored_state;
-use sluice_tf_core::plan::readable;
 use sluice_tf_core::plan::store::{PlanContext, StoredPlan};
 use tokio::time::Instant;
 
-use crate::run::cli::Cli;
 use crate::run::cli::raw_output::RawOutput;
+use crate::run::cli::{Cli, arguments};
 use crate::run::lifecycle::approval;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
-use crate::run::plan::{self, generated_files, module_digest, unsaved_plan};
+use crate::run::plan::{self, generated_files, module_digest};
 use crate::run::state_lock::retry_after_unlock;
 use crate::run::workdir::{dependency_lock, directory_error, prepare};
 
@@ -176,15 +176,57 @@ fn apply_args(session: &RunSession<'_>) -> Result<Vec<String>, RunError> {
     let is_unsaved = cli.is_unsaved.get();
     // terraform refuses variable files beside a plan file
     let variables = if is_unsaved || cli.tool.name == "tofu" {
-        prepare::variable_files(&cli.directory.root, bundle)?
+        prepare::variable_file_arguments(&cli.directory.root, bundle)?
     } else {
         Vec::new()
     };
-    Ok(if is_unsaved {
-        unsaved_plan::apply_args(run.spec.destroy, &variables, bundle)
+    let plan = (!is_unsaved).then(|| cli.plan_file());
+    Ok(if is_unsaved && run.spec.destroy {
+        destroy_arguments(&variables, &bundle.options)
     } else {
-        argv::apply(&cli.plan_file(), &variables, &plan::argv_options(bundle))
+        apply_arguments(plan.as_deref(), &variables, &bundle.options)
     })
+}
+
+/// `apply`, of a stored plan if there is one. The plan file has the targets, but OpenTofu requires the variable files again.
+fn apply_arguments(plan: Option<&Path>, variables: &[String], options: &Options) -> Vec<String> {
+    let mut apply = arguments(&[
+        "apply",
+        "-no-color",
+        "-auto-approve",
+        "-input=false",
+        "-lock=true",
+    ]);
+    let parallelism = if options.parallelism == 0 {
+        10
+    } else {
+        options.parallelism
+    };
+    apply.push(format!("-parallelism={parallelism}"));
+    apply.push("-refresh=true".to_owned());
+    apply.extend_from_slice(variables);
+    match plan {
+        Some(plan) => apply.push(plan.display().to_string()),
+        None => apply.extend(plan::target_arguments(options)),
+    }
+    apply
+}
+
+/// `destroy` without a plan file.
+fn destroy_arguments(variables: &[String], options: &Options) -> Vec<String> {
+    let mut destroy = arguments(&[
+        "destroy",
+        "-no-color",
+        "-auto-approve",
+        "-input=false",
+        "-lock-timeout=0s",
+        "-lock=true",
+        "-parallelism=10",
+        "-refresh=true",
+    ]);
+    destroy.extend_from_slice(variables);
+    destroy.extend(plan::target_arguments(options));
+    destroy
 }
 
 /// Runs the apply, and repeats it while its backend is unreachable and nothing was done.
@@ -284,9 +326,7 @@ async fn plan_text(cli: &Cli<'_>) -> Result<String, RunError> {
     if cli.is_unsaved.get() {
         return Ok("the CLI could not save it; see the output of the plan".to_owned());
     }
-    let file = cli.capture(Step::Show, &argv::show(&cli.plan_file())).await?;
-    let text = plan::read_text(&file, readable::TEXT_LIMIT)?;
-    Ok(cli.status.secrets().redact(&text).into_owned())
+    plan::show(cli).await
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the errors of `apply` say.
+//! The arguments of `apply`, and what its errors say.
 
 use super::*;
 
@@ -36,6 +36,42 @@ fn a_lock_that_could_not_be_asked_for_is_told_from_one_that_is_held() {
     ] {
         assert!(!is_unreachable(&text), "{what}");
     }
+}
+
+#[test]
+fn options_reach_the_apply() {
+    let variables = ["-var-file=/w/x.tfvars".to_owned()];
+    let options = Options {
+        targets: vec!["a.b".into()],
+        ..Options::default()
+    };
+    let line = |arguments: Vec<String>| arguments.join(" ");
+    let plan = Some(Path::new("tfplan"));
+    assert_eq!(
+        line(apply_arguments(plan, &[], &options)),
+        "apply -no-color -auto-approve -input=false -lock=true -parallelism=10 -refresh=true tfplan"
+    );
+    assert_eq!(
+        line(apply_arguments(
+            plan,
+            &variables,
+            &Options {
+                parallelism: 3,
+                ..options.clone()
+            }
+        )),
+        "apply -no-color -auto-approve -input=false -lock=true -parallelism=3 -refresh=true -var-file=/w/x.tfvars tfplan"
+    );
+    assert_eq!(
+        line(apply_arguments(None, &variables, &options)),
+        "apply -no-color -auto-approve -input=false -lock=true -parallelism=10 -refresh=true -var-file=/w/x.tfvars \
+         -target=a.b"
+    );
+    assert_eq!(
+        line(destroy_arguments(&variables, &options)),
+        "destroy -no-color -auto-approve -input=false -lock-timeout=0s -lock=true -parallelism=10 -refresh=true \
+         -var-file=/w/x.tfvars -target=a.b"
+    );
 }
 
 #[test]

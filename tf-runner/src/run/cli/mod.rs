@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use sluice_api::run::LockInfo;
+use sluice_tf_core::cli::preamble;
 use sluice_tf_core::cli::process::{self, CommandExit, Invocation, Limits, StopReason, tail};
 use sluice_tf_core::cli::text::strip_and_mask;
 use sluice_tf_core::cli::tool::Tool;
-use sluice_tf_core::cli::{argv, preamble};
 
 use crate::provider_cache::LockedProvider;
 use crate::run::cli::raw_output::RawOutput;
@@ -21,6 +21,9 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::StatusWriter;
 use crate::run::workdir::{WorkDirectory, directory_error};
+
+/// File name of the plan in the module directory, as in tofu-controller.
+pub(crate) const PLAN_FILE: &str = "tfplan";
 
 /// The CLI in its directory.
 pub(crate) struct Cli<'a> {
@@ -68,7 +71,7 @@ impl<'a> Cli<'a> {
     }
 
     pub(crate) fn plan_file(&self) -> PathBuf {
-        self.module.join(argv::PLAN_FILE)
+        self.module.join(PLAN_FILE)
     }
 
     /// Runs a command that has to succeed.
@@ -271,6 +274,11 @@ impl<'a> Cli<'a> {
         self.output_count.set(self.output_count.get() + 1);
         self.output_count.get()
     }
+}
+
+/// The arguments of a command. They are those of tofu-controller, so that plans are compatible.
+pub(crate) fn arguments(list: &[&str]) -> Vec<String> {
+    list.iter().map(|argument| (*argument).to_owned()).collect()
 }
 
 fn stop_error(limits: &Limits, step: Step) -> Option<RunError> {

@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::preamble::strip_preamble;
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::redaction::Redactor;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::run::cli::Cli;
+use crate::run::cli::{Cli, arguments};
 use crate::run::lifecycle::error::{RunError, Step};
 
 /// Largest state that is read. It is parsed in memory, as the CLI does.
@@ -61,7 +60,8 @@ async fn query_state(cli: &Cli<'_>) -> Option<Value> {
         deadline: Instant::now() + TIMEOUT,
         grace: Duration::ZERO,
     };
-    let answer = cli.query(Step::Show, &argv::show_state(), &limits).await.ok()?;
+    let args = arguments(&["show", "-json", "-no-color"]);
+    let answer = cli.query(Step::Show, &args, &limits).await.ok()?;
     tokio::task::spawn_blocking(move || read(&answer)).await.ok()?
 }
 

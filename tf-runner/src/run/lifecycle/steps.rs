@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use sluice_api::run::gate::WaitReason;
 use sluice_api::run::{Action, Phase, Tool};
 use sluice_api::terraform::Reason;
-use sluice_tf_core::bundle::Bundle;
+use sluice_tf_core::bundle::{Bundle, Options};
 use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::cli::tool;
 use sluice_tf_core::cli::version_cache::VersionCache;
-use sluice_tf_core::cli::{argv, tool};
 use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
 
 use crate::run::apply::{self, last_applied};
-use crate::run::cli::Cli;
+use crate::run::cli::{Cli, PLAN_FILE, arguments};
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::lifecycle::{approval, break_glass};
@@ -90,11 +90,7 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
         apply::restore(cli, stored)?;
     }
     let may_copy = !bundle.run_environment.backend_off;
-    let init = if stored.is_some() {
-        argv::init_readonly(may_copy)
-    } else {
-        argv::init(bundle.options.upgrade_on_init, may_copy)
-    };
+    let init = init_arguments(&bundle.options, may_copy, stored.is_some());
     let version_first = must_precede_init(bundle, run.spec.action);
     if version_first {
         record_version(session).await?;
@@ -124,6 +120,20 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     }
     committed_state::adopt(session).await?;
     plan_and_store(session).await
+}
+
+/// The arguments of `init`. `may_copy`: Sluice configures the backend, so the state may be migrated to it. `is_exact`: before the
+/// apply of a stored plan, providers and the dependency lock file may not change.
+fn init_arguments(options: &Options, may_copy: bool, is_exact: bool) -> Vec<String> {
+    let mut init = arguments(&["init", "-no-color", "-input=false", "-backend=true", "-get=true"]);
+    init.push(format!("-upgrade={}", options.upgrade_on_init && !is_exact));
+    if may_copy {
+        init.push("-force-copy".to_owned());
+    }
+    if is_exact {
+        init.push("-lockfile=readonly".to_owned());
+    }
+    init
 }
 
 /// Whether the version has to be known before `init`: if one is selected, no other may run. Otherwise a plan or an apply
@@ -161,7 +171,7 @@ async fn record_version(session: &RunSession<'_>) -> Result<(), RunError> {
 }
 
 async fn query_version(cli: &Cli<'_>) -> Result<String, RunError> {
-    let args = ["version".to_owned(), "-json".to_owned()];
+    let args = arguments(&["version", "-json"]);
     let answer = cli.capture(Step::Version, &args).await?;
     let answer = workdir::read_limited(&answer, VERSION_LIMIT)
         .map_err(|source| directory_error("read the version", source))?;
@@ -189,12 +199,14 @@ pub(crate) async fn select_workspace(session: &RunSession<'_>) -> Result<(), Run
         return Err(RunError::WorkspaceName { name: name.clone() });
     }
     // It fails if the workspace exists; the selection then succeeds.
-    let created = retry_after_unlock(session, Step::Workspace, &argv::workspace_new(name), &[0]).await;
+    let args = workspace_arguments("new", name);
+    let created = retry_after_unlock(session, Step::Workspace, &args, &[0]).await;
     if let Err(stopped @ RunError::Stopped { .. }) = created {
         return Err(stopped);
     }
     let is_locked = cli.leftover_lock.borrow().foreign().is_some();
-    let selected = cli.run(Step::Workspace, &argv::workspace_select(name)).await;
+    let args = workspace_arguments("select", name);
+    let selected = cli.run(Step::Workspace, &args).await;
     match (created, selected) {
         (_, Ok(_)) => Ok(()),
         // The lock is the cause of the missing workspace.
@@ -203,13 +215,17 @@ pub(crate) async fn select_workspace(session: &RunSession<'_>) -> Result<(), Run
     }
 }
 
+fn workspace_arguments(command: &str, workspace: &str) -> Vec<String> {
+    arguments(&["workspace", command, "-no-color", workspace])
+}
+
 async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
     let RunSession { run, bundle, cli, .. } = session;
     cli.status.write_soon(|status| {
         status.phase = Phase::Planning;
         status.workspace.clone_from(&bundle.workspace);
     });
-    let planned = plan::create(session, run.spec.destroy, Path::new(argv::PLAN_FILE)).await?;
+    let planned = plan::create(session, run.spec.destroy, Path::new(PLAN_FILE)).await?;
     if planned.has_changes {
         let secrets = cli.status.secrets().clone();
         webhook::call_all(session, planned.json(), &secrets).await?;
@@ -316,4 +332,26 @@ async fn follow_up(session: &RunSession<'_>, applied: &CommandExit) -> Result<Su
         success.message = format!("{}. {}", success.message, state::EPHEMERAL_STATE_NOTE);
     }
     Ok(success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_those_of_upstream() {
+        let line = |arguments: Vec<String>| arguments.join(" ");
+        assert_eq!(
+            line(init_arguments(&Options::default(), true, false)),
+            "init -no-color -input=false -backend=true -get=true -upgrade=true -force-copy"
+        );
+        assert_eq!(
+            line(init_arguments(&Options::default(), false, true)),
+            "init -no-color -input=false -backend=true -get=true -upgrade=false -lockfile=readonly"
+        );
+        assert_eq!(
+            line(workspace_arguments("select", "blue")),
+            "workspace select -no-color blue"
+        );
+    }
 }

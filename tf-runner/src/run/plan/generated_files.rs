@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use sluice_tf_core::cli::argv::PLAN_FILE;
 use sluice_tf_core::plan::store::{GeneratedFile, OmittedFile};
 
 use crate::provider_cache::file_digest;
+use crate::run::cli::PLAN_FILE;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::directory_error;
 

@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 
 use sluice_api::run::{PlanEffects, RunStatusLimit};
 use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
-use sluice_tf_core::bundle::{Bundle, ReadablePlan};
+use sluice_tf_core::bundle::{Bundle, Options, ReadablePlan};
 use sluice_tf_core::chunk;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::plan::document::{self, PlanDocument};
 use sluice_tf_core::plan::effect::{self, Effect};
 use sluice_tf_core::plan::ignored_drift::DriftCounts;
@@ -24,12 +23,12 @@ use sluice_tf_core::plan::{ignored_drift, readable, redact, summary, unsaved};
 use sluice_tf_core::redaction::Redactor;
 
 use self::generated_files::{GeneratedFiles, Snapshot};
-use crate::run::cli::Cli;
+use crate::run::cli::{Cli, arguments};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::state;
-use crate::run::state_lock::retry_after_unlock;
+use crate::run::state_lock::{self, retry_after_unlock};
 use crate::run::workdir::{self, dependency_lock, directory_error, prepare};
 
 /// Largest plan JSON that `storeReadablePlan: json` stores. In memory it is several times as large.
@@ -77,15 +76,41 @@ struct PlanOutput {
     stdout: PathBuf,
 }
 
+/// The arguments of `plan`, without a plan file for backends that cannot save plans. The exit code is 0 without changes and 2 with
+/// changes.
+fn plan_arguments(
+    file: Option<&Path>,
+    destroy: bool,
+    variables: &[String],
+    options: &Options,
+) -> Vec<String> {
+    let mut plan = arguments(&["plan", "-no-color", "-input=false", "-detailed-exitcode"]);
+    plan.push(state_lock::timeout_argument(&options.lock_timeout));
+    plan.extend(file.map(|file| format!("-out={}", file.display())));
+    plan.extend_from_slice(variables);
+    plan.push(format!("-lock={}", options.plan_lock));
+    plan.push("-parallelism=10".to_owned());
+    plan.push("-refresh=true".to_owned());
+    if destroy {
+        plan.push("-destroy".to_owned());
+    }
+    plan.extend(target_arguments(options));
+    plan
+}
+
+pub(crate) fn target_arguments(options: &Options) -> impl Iterator<Item = String> {
+    options.targets.iter().map(|target| format!("-target={target}"))
+}
+
 /// Runs `plan` into `file`, or without a file if the CLI cannot save plans.
 async fn run_plan(
     session: &RunSession<'_>,
     destroy: bool,
     file: &Path,
-    variables: &[PathBuf],
+    variables: &[String],
 ) -> Result<PlanOutput, RunError> {
     let RunSession { bundle, cli, .. } = session;
-    let args = argv::plan(file, destroy, variables, &argv_options(bundle));
+    let args = plan_arguments(Some(file), destroy, variables, &bundle.options);
     match retry_after_unlock(session, Step::Plan, &args, &[0, 2]).await {
         Err(error) if unsaved_plan::is_unsupported(&error, bundle) => {
             cli.is_unsaved.set(true);
@@ -111,7 +136,7 @@ pub(crate) async fn create(
     file: &Path,
 ) -> Result<Planned, RunError> {
     let RunSession { bundle, cli, .. } = session;
-    let variables = prepare::variable_files(&cli.directory.root, bundle)?;
+    let variables = prepare::variable_file_arguments(&cli.directory.root, bundle)?;
     let before = generated_files::snapshot(&cli.directory.root)?;
     let output = run_plan(session, destroy, file, &variables).await?;
     let after = generated_files::snapshot(&cli.directory.root)?;
@@ -122,7 +147,8 @@ pub(crate) async fn create(
     if let Some(text) = &output.unsaved_text {
         document = unsaved::document(text)?;
     } else if has_changes || bundle.readable_plan == ReadablePlan::Json {
-        let file = cli.capture_object(Step::Show, &argv::show_json(file)).await?;
+        let args = arguments(&["show", "-json", "-no-color", &file.display().to_string()]);
+        let file = cli.capture_object(Step::Show, &args).await?;
         document = read_document(&file).await?;
         cli.status.secrets().add_plan(&document);
         json = Some(file);
@@ -179,15 +205,6 @@ async fn read_document(json: &Path) -> Result<PlanDocument, RunError> {
     parsed
         .await
         .map_err(|error| directory_error("read the plan's JSON", std::io::Error::other(error)))?
-}
-
-pub(crate) fn argv_options(bundle: &Bundle) -> argv::Options {
-    argv::Options {
-        targets: bundle.options.targets.clone(),
-        lock_timeout: bundle.options.lock_timeout.clone(),
-        plan_lock: bundle.options.plan_lock,
-        parallelism: bundle.options.parallelism,
-    }
 }
 
 /// Stores the plan, deletes older ones, and records its contents. The claim of this run has already invalidated approvals of older
@@ -261,18 +278,22 @@ async fn human_text(session: &RunSession<'_>, planned: &Planned) -> Result<Strin
 /// The CLI's text of the plan, redacted. A stored readable plan is the output of `show`, as in tofu-controller. The text for the
 /// status is taken from the output of `plan`, which is faster.
 async fn human_plan(session: &RunSession<'_>, plan_stdout: &Path) -> Result<String, RunError> {
-    let (cli, limit) = (&session.cli, readable::TEXT_LIMIT);
-    let text = if session.bundle.readable_plan == ReadablePlan::Human {
-        let args = argv::show(&cli.plan_file());
-        read_text(&cli.capture(Step::Show, &args).await?, limit)?
-    } else {
-        unsaved::plan_section(&read_text(plan_stdout, limit)?)
-    };
+    if session.bundle.readable_plan == ReadablePlan::Human {
+        return show(&session.cli).await;
+    }
+    let text = unsaved::plan_section(&read_text(plan_stdout, readable::TEXT_LIMIT)?);
+    Ok(session.cli.status.secrets().redact(&text).into_owned())
+}
+
+/// The output of `show` for the plan file, redacted.
+pub(crate) async fn show(cli: &Cli<'_>) -> Result<String, RunError> {
+    let args = arguments(&["show", "-no-color", &cli.plan_file().display().to_string()]);
+    let text = read_text(&cli.capture(Step::Show, &args).await?, readable::TEXT_LIMIT)?;
     Ok(cli.status.secrets().redact(&text).into_owned())
 }
 
 /// Reads at most `limit` bytes of a text of the CLI. It is cut at the end of a line: half a value would not be recognised.
-pub(crate) fn read_text(file: &Path, limit: usize) -> Result<String, RunError> {
+fn read_text(file: &Path, limit: usize) -> Result<String, RunError> {
     let mut bytes = Vec::new();
     let read_limit = (limit as u64).saturating_add(1);
     let read = File::open(file).and_then(|file| file.take(read_limit).read_to_end(&mut bytes));

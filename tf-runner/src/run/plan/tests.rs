@@ -1,8 +1,35 @@
-//! Reads of plan files: bounded, and redacted.
+//! The arguments of `plan`, and reads of plan files: bounded, and redacted.
 
 use std::io::ErrorKind;
 
 use super::*;
+
+#[test]
+fn options_reach_the_plan() {
+    let plan = Some(Path::new("tfplan"));
+    assert_eq!(
+        plan_arguments(plan, false, &[], &Options::default()).join(" "),
+        "plan -no-color -input=false -detailed-exitcode -lock-timeout=0s -out=tfplan -lock=true -parallelism=10 -refresh=true"
+    );
+    let options = Options {
+        targets: vec!["a.b".into(), "c.d".into()],
+        lock_timeout: "30s".into(),
+        plan_lock: false,
+        parallelism: 3,
+        ..Options::default()
+    };
+    let variables = ["-var-file=/w/x.tfvars".to_owned()];
+    assert_eq!(
+        plan_arguments(plan, true, &variables, &options).join(" "),
+        "plan -no-color -input=false -detailed-exitcode -lock-timeout=30s -out=tfplan -var-file=/w/x.tfvars -lock=false \
+         -parallelism=10 -refresh=true -destroy -target=a.b -target=c.d"
+    );
+    let unsaved = plan_arguments(None, false, &variables, &options).join(" ");
+    assert!(
+        !unsaved.contains("-out") && unsaved.contains("-target=a.b"),
+        "{unsaved}"
+    );
+}
 
 /// A sparse file of this size.
 fn sparse(folder: &Path, size: u64) -> PathBuf {

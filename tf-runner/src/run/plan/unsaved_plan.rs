@@ -3,15 +3,14 @@
 //! Such a plan is repeated before its apply, compared by its text, and then applied without a file. Changes on the service
 //! between the two are not detected.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::plan::unsaved;
 
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
-use crate::run::plan::argv_options;
+use crate::run::plan::plan_arguments;
 use crate::run::workdir;
 use crate::run::workdir::directory_error;
 
@@ -49,7 +48,7 @@ pub(crate) struct UnsavedPlan {
 pub(crate) async fn plan(
     session: &RunSession<'_>,
     destroy: bool,
-    variables: &[PathBuf],
+    variables: &[String],
 ) -> Result<UnsavedPlan, RunError> {
     let RunSession { bundle, cli, .. } = session;
     // A plan file of the artifact must not be mistaken for the plan of this run.
@@ -59,7 +58,7 @@ pub(crate) async fn plan(
         }
         _ => {}
     }
-    let args = argv::plan_unsaved(destroy, variables, &argv_options(bundle));
+    let args = plan_arguments(None, destroy, variables, &bundle.options);
     let ended = cli.capture_expecting(Step::Plan, &args, &[0, 2]).await?;
     Ok(UnsavedPlan {
         has_changes: ended.code == Some(2),
@@ -72,14 +71,4 @@ fn read_whole_text(file: &Path) -> Result<String, RunError> {
     let bytes = workdir::read_limited(file, unsaved::TEXT_LIMIT);
     let bytes = bytes.map_err(|source| directory_error("read the plan's text", source))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The arguments of an apply without a plan file.
-pub(crate) fn apply_args(destroy: bool, variables: &[PathBuf], bundle: &Bundle) -> Vec<String> {
-    let options = argv_options(bundle);
-    if destroy {
-        argv::destroy(variables, &options)
-    } else {
-        argv::apply_unsaved(variables, &options)
-    }
 }

@@ -7,12 +7,12 @@ use std::io::Read;
 use serde::Deserialize;
 use sluice_api::run::RunStatusLimit;
 use sluice_api::terraform::{InventoryEntry, ResourceInventory};
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
 
 use crate::run::cli::Cli;
-use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::lifecycle::error::RunError;
+use crate::run::state;
 use crate::run::workdir::directory_error;
 
 /// Largest state that is read.
@@ -65,7 +65,7 @@ struct Attributes {
 
 /// Reads the state and records its resources.
 pub(crate) async fn record(cli: &Cli<'_>) -> Result<(), RunError> {
-    let answer = cli.capture_object(Step::Inventory, &argv::state_pull()).await?;
+    let answer = state::pull(cli).await?;
     let file = File::open(answer).map_err(|source| directory_error("read the state", source))?;
     let secrets = cli.status.secrets().clone();
     let inventory = tokio::task::spawn_blocking(move || parse(file, &secrets))

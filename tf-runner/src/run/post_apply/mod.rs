@@ -9,9 +9,9 @@ use std::fs::File;
 use std::path::Path;
 
 use sluice_api::run::Phase;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::output::{self, Output};
 
+use crate::run::cli::arguments;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::workdir::directory_error;
@@ -69,7 +69,8 @@ async fn read_and_write_outputs(session: &RunSession<'_>) -> Result<Outputs, Run
     } = session;
     cli.status
         .write_soon(|status| status.phase = Phase::WritingOutputs);
-    let file = cli.capture_object(Step::Output, &argv::output()).await?;
+    let args = arguments(&["output", "-no-color", "-json"]);
+    let file = cli.capture_object(Step::Output, &args).await?;
     let file = File::open(file).map_err(|source| directory_error("read the outputs", source))?;
     let by_name = output::parse(file)?;
     for output in by_name.values().filter(|output| output.sensitive) {

@@ -19,7 +19,7 @@ const DATA_LIMIT: usize = 1024 * 1024;
 /// Longest key of a Secret.
 const KEY_LIMIT: usize = 253;
 
-/// Labels of Redactor that outputs are never written to: states and data of Sluice.
+/// Labels of Secrets that outputs are never written to: states and data of Sluice.
 const RESERVED_LABELS: [&str; 6] = [
     "tfstate",
     PLAN_NAME,
@@ -28,7 +28,7 @@ const RESERVED_LABELS: [&str; 6] = [
     last_applied::shared::FILES_LABEL,
     errored_state::LABEL,
 ];
-/// Prefixes of the names of such Redactor.
+/// Prefixes of the names of such Secrets.
 const RESERVED_PREFIXES: [&str; 5] = ["tfstate-", "tfplan-", "tfapplied-", "tffiles-", "tferrored-"];
 /// Attempts to write after conflicts.
 const MAX_CONFLICTS: u32 = 5;

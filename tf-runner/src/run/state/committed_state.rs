@@ -10,7 +10,6 @@ use std::path::Path;
 
 use serde_json::Value;
 use sluice_tf_core::bundle::Bundle;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::text::strip_formatting;
 
 use crate::run::cli::Cli;
@@ -64,14 +63,13 @@ pub(crate) async fn adopt(session: &RunSession<'_>) -> Result<(), RunError> {
     if is_empty(&committed)? {
         return Ok(());
     }
-    let has_none = bundle.workspace == "default"
-        && has_no_state(&cli.capture_object(Step::Inventory, &argv::state_pull()).await?)?;
+    let has_none = bundle.workspace == "default" && has_no_state(&state::pull(cli).await?)?;
     if !has_none {
         tracing::warn!("terraform.tfstate of the artifact is ignored: the stack has a state in its backend");
         return Ok(());
     }
     tracing::info!("terraform.tfstate of the artifact is adopted as the state of the stack, which had none");
-    let args = argv::state_push_force(&committed, &bundle.options.lock_timeout);
+    let args = state::push_arguments(&committed, true, &bundle.options.lock_timeout);
     retry_after_unlock(session, Step::Push, &args, &[0])
         .await
         .map(drop)

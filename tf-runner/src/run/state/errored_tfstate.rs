@@ -1,4 +1,4 @@
-//! The errored state: one that the CLI could not write to its backend. The run stores it in Redactor that the Terraform object
+//! The errored state: one that the CLI could not write to its backend. The run stores it in Secrets that the Terraform object
 //! owns, and the next run pushes it before it plans.
 
 use std::io::ErrorKind;
@@ -11,7 +11,6 @@ use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{ErroredState, TerraformRun};
 use sluice_api::terraform::{label_value, workspace_label};
 use sluice_tf_core::bundle::Stack;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::errored_state::{
     self, FILE, LABEL, LIMIT, StateLocation, WORKSPACE, encode, is_of_another_location,
 };
@@ -20,6 +19,7 @@ use sluice_tf_core::plan::store::short_label;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
+use crate::run::state;
 use crate::run::state_lock::retry_after_unlock;
 use crate::run::status::StatusWriter;
 use crate::run::workdir;
@@ -201,7 +201,7 @@ async fn push_state(session: &RunSession<'_>, state: &[u8], names: &[String]) ->
     let RunSession { bundle, cli, .. } = session;
     let file = cli.directory.scratch.path().join(FILE);
     write_private(&file, state)?;
-    let args = argv::state_push(&file, &bundle.options.lock_timeout);
+    let args = state::push_arguments(&file, false, &bundle.options.lock_timeout);
     match retry_after_unlock(session, Step::Push, &args, &[0]).await {
         Err(RunError::Command { text, .. }) => {
             let names = names.join(", ");

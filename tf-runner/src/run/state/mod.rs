@@ -7,11 +7,13 @@
 pub(crate) mod committed_state;
 pub(crate) mod errored_tfstate;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::run::workdir;
+use crate::run::cli::{Cli, arguments};
+use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::{state_lock, workdir};
 
 /// The file in which `init` records the backend.
 const BACKEND_FILE: &str = ".terraform/terraform.tfstate";
@@ -19,6 +21,24 @@ const LIMIT: u64 = 16 * 1024 * 1024;
 /// The warning in the status.
 pub(crate) const EPHEMERAL_STATE_NOTE: &str = "Note: the state of this stack lies in its working directory and is lost with it. Give the module \
     a backend, or the stack a backendConfig.";
+
+/// Runs `state pull`, which needs no providers; returns the file with the state as JSON.
+pub(crate) async fn pull(cli: &Cli<'_>) -> Result<PathBuf, RunError> {
+    cli.capture_object(Step::Inventory, &arguments(&["state", "pull"]))
+        .await
+}
+
+/// `state push` of a file. Without `force`, the CLI rejects another lineage and an older serial.
+fn push_arguments(file: &Path, force: bool, lock_timeout: &str) -> Vec<String> {
+    let mut push = arguments(&["state", "push"]);
+    if force {
+        push.push("-force".to_owned());
+    }
+    push.push("-lock=true".to_owned());
+    push.push(state_lock::timeout_argument(lock_timeout));
+    push.push(file.display().to_string());
+    push
+}
 
 /// Whether the backend of an initialized module stores the state outside of the working directory.
 pub(crate) fn outlives_run(module: &Path, workspace: &str) -> bool {

@@ -18,10 +18,10 @@ use kube::api::{Api, ListParams};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{Claim, LockInfo, LockWindow, Phase, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::label_value;
-use sluice_tf_core::cli::argv;
 use sluice_tf_core::cli::lock::parse_created;
 use sluice_tf_core::cli::process::CommandExit;
 
+use crate::run::cli::arguments;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::identity;
@@ -49,12 +49,25 @@ pub(crate) async fn retry_after_unlock(
         run,
         "releasing the state lock that a run of this stack left behind"
     );
-    let released = cli.run(Step::Unlock, &argv::force_unlock(&lock.id)).await;
+    let released = cli.run(Step::Unlock, &force_unlock_arguments(&lock.id)).await;
     if released.is_err() && !release::release_lease(context, &lock.id).await {
         return Err(error);
     }
     forget_lock(session);
     cli.run_expecting(step, args, codes).await
+}
+
+/// `force-unlock` of one lock id.
+fn force_unlock_arguments(id: &str) -> Vec<String> {
+    arguments(&["force-unlock", "-no-color", "-force", id])
+}
+
+/// How long a command waits for the state lock.
+pub(crate) fn timeout_argument(timeout: &str) -> String {
+    format!(
+        "-lock-timeout={}",
+        if timeout.is_empty() { "0s" } else { timeout }
+    )
 }
 
 fn forget_lock(session: &RunSession<'_>) {
@@ -287,6 +300,14 @@ mod tests {
         };
         let lasted = run("me@vm:1", before, Some(after));
         assert!(possible_holders(&garbage, [&lasted].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn a_lock_is_released_with_the_words_of_upstream() {
+        assert_eq!(
+            force_unlock_arguments("id").join(" "),
+            "force-unlock -no-color -force id"
+        );
     }
 
     fn refused(status: Value) -> kube::Error {

@@ -4,12 +4,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use sluice_api::terraform::Reason;
-use sluice_tf_core::cli::argv;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::lifecycle::steps::{Success, select_workspace};
+use crate::run::state_lock::force_unlock_arguments;
 
 /// The label of the objects of the CLI's kubernetes backend.
 const STATE_LABEL: &str = "tfstate=true";
@@ -40,7 +40,7 @@ pub(crate) async fn release_lock(session: &RunSession<'_>, init: &[String]) -> R
 async fn force_unlock(session: &RunSession<'_>, id: &str, init: &[String]) -> Result<(), RunError> {
     session.cli.run(Step::Init, init).await?;
     select_workspace(session).await?;
-    let args = argv::force_unlock(id);
+    let args = force_unlock_arguments(id);
     session.cli.run(Step::Unlock, &args).await.map(drop)
 }
 

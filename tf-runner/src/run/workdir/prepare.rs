@@ -68,17 +68,18 @@ pub(crate) fn module_directory(root: &Path, path: &str) -> Result<PathBuf, RunEr
         })
 }
 
-/// The absolute paths of the variable files. Each has to be a file of the artifact.
-pub(crate) fn variable_files(root: &Path, bundle: &Bundle) -> Result<Vec<PathBuf>, RunError> {
-    let resolve = |path: &String| {
+/// The arguments with the absolute paths of the variable files. Each has to be a file of the artifact.
+pub(crate) fn variable_file_arguments(root: &Path, bundle: &Bundle) -> Result<Vec<String>, RunError> {
+    let argument = |path: &String| {
         let file = root.join(artifact_path::normalize(path));
         if file.is_dir() {
             return Err(RunError::VariableDirectory { path: path.clone() });
         }
         let found = Some(file).filter(|file| file.is_file());
-        found.ok_or_else(|| RunError::VariableFile { path: path.clone() })
+        let file = found.ok_or_else(|| RunError::VariableFile { path: path.clone() })?;
+        Ok(format!("-var-file={}", file.display()))
     };
-    bundle.variable_files.iter().map(resolve).collect()
+    bundle.variable_files.iter().map(argument).collect()
 }
 
 /// Writes the generated files into the module directory, in upstream's order: a mapped file may replace the generated
