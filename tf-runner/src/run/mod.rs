@@ -3,10 +3,11 @@
 //! 1. `lifecycle::claim`: takes the run by compare-and-swap on its status; from then on `status` reports.
 //! 2. `lifecycle::session::RunInputs`: loads the bundle, and for an apply the stored plan.
 //! 3. `workdir`: locks the stack's directory; `state::errored_tfstate` stores a state that an earlier run left in it.
-//! 4. `lifecycle::session::RunSession`: prepares the directory (`workdir::prepare`): artifact or last applied files, generated files, program.
+//! 4. `lifecycle::session::RunSession`: prepares the directory (`workdir::prepare`): artifact or last applied files, generated
+//!    files, program.
 //! 5. `apply::restore`: the files of a stored plan.
-//! 6. `lifecycle::steps::record_version` and `workdir::providers`: the version of the CLI, and `init`. A run of the action `Unlock` ends with
-//!    `state_lock::release`, one of `BreakTheGlass` with `lifecycle::break_glass`.
+//! 6. `lifecycle::steps::record_version` and `workdir::providers`: the version of the CLI, and `init`. A run of the action `Unlock`
+//!    ends with `state_lock::release`, one of `BreakTheGlass` with `lifecycle::break_glass`.
 //! 7. `plan::module_reads`: what the downloaded modules may read of the artifact.
 //! 8. `lifecycle::steps::select_workspace`.
 //! 9. `state::errored_tfstate`: pushes the errored state of an earlier run.

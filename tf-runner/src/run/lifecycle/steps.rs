@@ -142,8 +142,8 @@ const fn must_precede_init(bundle: &Bundle, action: Action) -> bool {
     bundle.selected_tool.is_some() || matches!(action, Action::Unlock | Action::BreakTheGlass)
 }
 
-/// Records the version of the CLI, and verifies it if `spec.tool` selects one. A version that is not known yet is queried in the module directory, because a version
-/// manager may select the program by the files in it.
+/// Records the version of the CLI, and verifies it if `spec.tool` selects one. A version that is not known yet is queried in the
+/// module directory, because a version manager may select the program by the files in it.
 async fn record_version(session: &RunSession<'_>) -> Result<(), RunError> {
     let RunSession {
         context, bundle, cli, ..
