@@ -1,9 +1,10 @@
-//! The cache of a watch. Reads skip objects that do not decode.
+//! The cache of a watch, and what vanishes from it. Reads skip objects that do not decode.
 
 use std::sync::Arc;
 
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
 
 use super::Kind;
 use crate::schedule::ObjectKey;
@@ -47,11 +48,57 @@ impl<K: Kind> ObjectCache<K> {
             .collect()
     }
 
+    /// Returns the keys of all objects, decodable or not.
+    fn all_keys(&self) -> Vec<ObjectKey> {
+        self.0
+            .state()
+            .iter()
+            .map(|object| ObjectKey::of(&**object))
+            .collect()
+    }
+
     /// Waits for the first complete list.
     pub async fn ready(&self) {
         if self.0.wait_until_ready().await.is_err() {
             // The watch ended; it never becomes ready.
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Finds deleted objects in the events of a watch. A deletion during an interruption shows only in the next list, which lacks
+/// the object.
+#[derive(Debug)]
+pub(super) struct DeletionTracker<K: Kind> {
+    objects: ObjectCache<K>,
+    /// The keys before the current list.
+    before: Vec<ObjectKey>,
+}
+
+impl<K: Kind> DeletionTracker<K> {
+    /// Creates the tracker. `objects` must process each event before the tracker observes it.
+    pub(super) const fn new(objects: ObjectCache<K>) -> Self {
+        Self {
+            objects,
+            before: Vec::new(),
+        }
+    }
+
+    /// Returns the keys of the objects that the event shows as deleted.
+    pub(super) fn observe(&mut self, event: &Event<DeserializeGuard<K>>) -> Vec<ObjectKey> {
+        match event {
+            Event::Delete(object) => vec![ObjectKey::of(object)],
+            // The cache keeps the old objects until the list is complete.
+            Event::Init => {
+                self.before = self.objects.all_keys();
+                Vec::new()
+            }
+            Event::InitDone => {
+                let mut deleted = std::mem::take(&mut self.before);
+                deleted.retain(|key| !self.objects.contains(key));
+                deleted
+            }
+            Event::InitApply(_) | Event::Apply(_) => Vec::new(),
         }
     }
 }

@@ -16,6 +16,7 @@ mod versions;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::DeletionTracker;
 pub use cache::ObjectCache;
 use debounce::{DEBOUNCE, debounce};
 use dependents::DependencyRule;
@@ -234,19 +235,20 @@ impl<K: Kind> Watch<K> {
         settings.metrics.set_workers(settings.controller, concurrent);
         let reconciliations = Arc::new(Reconciliations::new(reconciler, settings, objects.clone()));
         let api = reconciliations.settings().scope.api::<K>(client);
-        let (forgetting, context) = (Arc::clone(&reconciliations), Arc::clone(&reconciliations));
-        let (observer, listener) = (Arc::clone(&reconciliations), Arc::clone(&reconciliations));
+        let [forgetting, context, observer, listener] = std::array::from_fn(|_| Arc::clone(&reconciliations));
         let (found, dependents) = mpsc::unbounded();
         let mut tracker = dependencies.map(|dependencies| dependencies.track(objects.clone(), found));
         triggers.push(debounce(dependents, DEBOUNCE).boxed());
+        let mut deletions = DeletionTracker::new(objects.clone());
         let changes = watcher(api, reconciliations.settings().scope.config())
             .default_backoff()
             .reflect(writer)
             .inspect(move |event| {
-                if let Ok(watcher::Event::Delete(object)) = event {
-                    forgetting.forget(&ObjectKey::of(object));
+                let Ok(event) = event else { return };
+                for key in deletions.observe(event) {
+                    forgetting.forget(&key);
                 }
-                if let (Ok(event), Some(tracker)) = (event, &mut tracker) {
+                if let Some(tracker) = &mut tracker {
                     tracker.observe(event);
                 }
             })

@@ -91,6 +91,16 @@ impl FakeApi {
         }
     }
 
+    /// Deletes an object while no watch is open: the open ones end, and must list again.
+    fn delete_unseen(&self, name: &str) {
+        lock(&self.objects).remove(name);
+        let expired = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {},
+            "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"}});
+        for watcher in std::mem::take(&mut *lock(&self.watchers)) {
+            drop(watcher.unbounded_send(expired.clone()));
+        }
+    }
+
     /// Waits until `seen` returns true, after each change.
     async fn until(&self, mut seen: impl FnMut(&Self) -> bool) {
         tokio::time::timeout(LONG, async {
@@ -323,6 +333,21 @@ async fn a_queued_object_is_reconciled_when_it_is_resumed() {
     // The reconciler can drop its data about the object.
     api.put("waits", &json!({"data": "no map", "metadata": {"generation": 2}}));
     api.until(|_| *lock(&run.probe.gone) == [key("waits")]).await;
+    run.end().await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_while_the_watch_is_interrupted_is_forgotten() {
+    let api = Arc::new(FakeApi::default());
+    api.put("stays", &json!({}));
+    api.put("goes", &json!({}));
+    let run = RunningWatch::start(&api);
+    run.until_seen("stays", 1).await;
+    run.until_seen("goes", 1).await;
+    api.until(|api| !lock(&api.watchers).is_empty()).await;
+    api.delete_unseen("goes");
+    api.until(|_| *lock(&run.probe.gone) == [key("goes")]).await;
+    assert_eq!(run.objects.keys(|_| true), [key("stays")]);
     run.end().await;
 }
 
