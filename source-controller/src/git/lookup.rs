@@ -44,7 +44,7 @@ pub async fn resolve(
 
 /// Looks up the reference as [`resolve`] does, and returns the last of several candidates.
 #[cfg(test)]
-pub async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
+pub(crate) async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
     Ok(candidates(remote, reference).await?.last)
 }
 

@@ -31,7 +31,7 @@ pub use error::{AuthMethodError, FetchError, HandshakeError, ReadError, ServerMe
 pub use fetch::{fetch, fetch_partial};
 pub use git2::Oid;
 #[cfg(test)]
-pub use lookup::head;
+pub(crate) use lookup::head;
 pub use lookup::{resolve, verify_access};
 pub use mirror::{DiskBudget, Mirror, Mirrors};
 pub use object::{Commit, Kind};
