@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,160}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,160}") {
             if let Ok(digest) = text.parse::<Digest>() {
                 prop_assert_eq!(digest.to_string(), text);
             }

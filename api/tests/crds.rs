@@ -156,7 +156,7 @@ fn the_types_have_the_same_defaults_as_the_schema() {
 }
 
 #[test]
-fn v1alpha1_lacks_exactly_the_fields_that_came_later() {
+fn v1alpha1_lacks_only_the_fields_added_in_v1alpha2() {
     let paths = |name| {
         every(&version("Terraform", name))
             .into_iter()

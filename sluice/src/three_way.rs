@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_a_secret_is_removed_where_it_is_kept() {
+    fn a_key_removed_from_string_data_is_removed_from_data() {
         let secret = |texts: Value| json!({"apiVersion": "v1", "kind": "Secret", "stringData": texts});
         let current =
             json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "eA==", "b": "eQ==", "c": "eg=="}});
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_annotation_holds_the_manifest_and_not_itself() {
+    fn last_applied_contains_the_manifest_but_not_itself() {
         let manifest = json!({"kind": "X", "metadata": {"name": "a"}});
         let once = annotated(&manifest);
         assert_eq!(last_applied(&once)["metadata"]["name"], "a");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_as_written_down() {
+    fn canonical_json_matches_the_specification() {
         let value =
             json!({ "b": [1, -2, 1.5, true, null], "a": { "é": "\u{1}\n\"\\/\u{7f}é", "Z": {} }, "": [] });
         assert_eq!(

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_pieces_and_their_names_apart() {
+    fn a_digest_depends_on_chunks_and_their_names() {
         let piece = |pairs: &[(&str, &str)]| -> BTreeMap<String, ByteString> {
             let pair =
                 |(name, text): &(&str, &str)| ((*name).to_owned(), ByteString(text.as_bytes().to_vec()));

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cli_of_a_killed_runner_holds_the_lock_and_what_it_leaves_behind_does_not() {
+    fn the_cli_of_a_killed_runner_holds_the_lock_but_its_leftover_processes_do_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
         let lock = ProcessLock::acquire(&path).unwrap().unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_take_a_lock_that_is_removed_meanwhile_one_holds_it() {
+    fn of_concurrent_lockers_of_a_removed_file_one_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
         let holders = std::sync::atomic::AtomicUsize::new(0);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_not_on_record_yet_holds_the_lock() {
+    fn an_unrecorded_command_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
         let lock = ProcessLock::acquire(&path).unwrap().unwrap();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_commands_at_once_each_holds_the_lock() {
+    fn each_of_two_concurrent_commands_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net.lock");
         let lock = ProcessLock::acquire(&path).unwrap().unwrap();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_not_whole_counts_as_a_process() {
+    fn an_incomplete_record_is_treated_as_a_process() {
         let own = Process::find(std::process::id()).unwrap();
         let other = Process {
             start: own.start + 1,

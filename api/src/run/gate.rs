@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guard_rails_hold_what_auto_would_apply() {
+    fn auto_apply_limits_hold_plans() {
         let held = |policy: Value| {
             let stack = terraform(&[("/spec/autoApply", policy)]);
             matches!(

@@ -203,7 +203,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,120}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,120}") {
             let _ = text.parse::<PlanId>();
         }
     }

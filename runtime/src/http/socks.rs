@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_say_why() {
+    async fn refusals_contain_the_reason() {
         let user = Some(("u", "p"));
         for (said, user, why) in [
             (

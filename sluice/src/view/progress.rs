@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_adds_what_objects_do_not_show() {
+    fn only_events_that_add_information_are_printed() {
         let new = json!({"reason": "NewArtifact", "message": "stored artifact for commit 'x'",
             "metadata": {"annotations": {"infra.sluice.dev/files": "3"}}});
         assert_eq!(

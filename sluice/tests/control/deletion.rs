@@ -139,7 +139,7 @@ async fn the_last_successful_apply_and_a_later_failed_one_are_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_impossible_destroy_reports_what_is_missing_and_how_to_proceed() {
+async fn a_blocked_destroy_reports_missing_inputs_and_remedies() {
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({ "destroyResourcesOnDeletion": true }))

@@ -279,7 +279,7 @@ async fn environment_variables_come_from_literals_secrets_and_config_maps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mapped_files_and_the_cli_configuration_are_in_their_places() {
+async fn file_mappings_and_cli_configuration_are_written() {
     let env = TestEnvironment::new().await;
     let command = "cat $HOME/.netrc; stat -c %a $HOME/.netrc; cat keys/id; basename $TF_CLI_CONFIG_FILE; \
         cat $TF_CLI_CONFIG_FILE; stat -c %a $TF_CLI_CONFIG_FILE; true";

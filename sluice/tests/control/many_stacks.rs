@@ -147,7 +147,7 @@ async fn change_source_conditions(env: &TestEnvironment) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_those_of_two_hundred_stacks_run_whose_inputs_changed() {
+async fn of_two_hundred_stacks_only_those_with_changed_inputs_run() {
     let mut env = TestEnvironment::without_controller().await;
     let mut repository = Repository::new();
     let first = repository.publish(&env, "a").await;

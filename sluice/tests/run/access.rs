@@ -95,7 +95,7 @@ async fn a_credential_for_state_and_lock_is_enough_and_is_not_in_the_environment
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_input_is_cut_off_is_not_claimed() {
+async fn a_run_with_truncated_input_is_not_claimed() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", "")]);
     let name = env.prepare(RunSetup::plan()).await;

@@ -53,7 +53,7 @@ fn resources(state: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_backend_of_ours_an_approved_plan_is_still_a_file_and_a_destroy_destroys() {
+async fn a_custom_backend_applies_the_saved_plan_and_destroys() {
     let env = TestEnvironment::new("auto").await;
     let (module, state) = own_backend(&env, MODULE);
     env.commit(&[("main.tf", &module)]);
@@ -99,7 +99,7 @@ async fn without_a_backend_of_ours_an_approved_plan_is_still_a_file_and_a_destro
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_that_cannot_be_saved_is_applied_only_if_it_still_shows_the_same() {
+async fn an_unsaved_plan_is_applied_only_if_its_effect_is_unchanged() {
     let env = TestEnvironment::new("auto").await;
     let cli = without_saved_plans(&env);
     let (module, state) = own_backend(&env, MODULE);
@@ -160,7 +160,7 @@ async fn a_plan_that_cannot_be_saved_is_applied_only_if_it_still_shows_the_same(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_saved_is_applied_and_destroyed_in_auto_all_the_same() {
+async fn unsaved_plans_are_applied_and_destroyed_in_auto() {
     let env = TestEnvironment::new("auto").await;
     let cli = without_saved_plans(&env);
     let (module, state) = own_backend(&env, MODULE);
@@ -194,7 +194,7 @@ async fn what_cannot_be_saved_is_applied_and_destroyed_in_auto_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_does_not_last_is_told_before_and_after() {
+async fn a_state_in_a_temporary_directory_causes_warnings() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let planned = env.run(RunSetup::plan().with(without_backend(&json!({})))).await;
@@ -262,7 +262,7 @@ async fn proxies_of_the_runner_reach_the_cli_and_a_stack_may_set_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_backend_of_ours_a_plan_that_cannot_be_saved_is_a_failure() {
+async fn an_unsaved_plan_fails_with_the_kubernetes_backend() {
     let env = TestEnvironment::new("auto").await;
     let cli = without_saved_plans(&env);
     env.commit(&[("main.tf", MODULE)]);
@@ -271,7 +271,7 @@ async fn with_a_backend_of_ours_a_plan_that_cannot_be_saved_is_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_of_the_backend_reach_init_and_stand_in_no_command_line() {
+async fn backend_arguments_reach_init_but_not_the_command_line() {
     let env = TestEnvironment::new("auto").await;
     let log = env.dir.path().join("words");
     let cli = wrap_cli(&env, &format!("echo \"$@\" >> {}", log.display()));
@@ -298,7 +298,7 @@ async fn arguments_of_the_backend_reach_init_and_stand_in_no_command_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_could_not_be_written_is_pushed_to_its_own_backend_only() {
+async fn an_errored_state_is_pushed_only_to_its_own_backend() {
     let env = TestEnvironment::new("auto").await;
     let marker = env.dir.path().join("marker");
     let go = marker.with_extension("go");

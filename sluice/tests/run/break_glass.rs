@@ -44,7 +44,7 @@ pub(crate) async fn session(env: &TestEnvironment, bundle: Value, script: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_breaks_the_glass_has_the_arguments_of_the_backend() {
+async fn a_break_glass_session_has_the_backend_arguments() {
     let env = TestEnvironment::new("auto").await;
     let state = env.dir.path().join("it's a state.tfstate");
     env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
@@ -58,7 +58,7 @@ async fn whoever_breaks_the_glass_has_the_arguments_of_the_backend() {
 
 /// The directory of a pod is removed with the pod.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_a_session_could_not_write_is_kept_when_it_ends() {
+async fn an_errored_state_of_a_session_is_saved_at_its_end() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[(
         "main.tf",
@@ -88,7 +88,7 @@ async fn a_state_that_a_session_could_not_write_is_kept_when_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_state_that_the_cli_refuses_stays_and_is_named() {
+async fn a_rejected_errored_state_is_retained_and_reported() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
     let applied = env.run(RunSetup::plan_and_apply()).await;

@@ -26,7 +26,7 @@ fn outputs() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_committed_state_becomes_that_of_the_stack_once_and_never_replaces_it() {
+async fn a_committed_state_is_imported_once_and_replaces_no_state() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
     let first = env.run(RunSetup::plan_and_apply()).await;
@@ -71,7 +71,7 @@ async fn a_committed_state_becomes_that_of_the_stack_once_and_never_replaces_it(
 
 /// As OpenTofu does if `TF_CLI_CONFIG_FILE` does not exist. The `kubernetes` backend creates an empty state at `init`, others do not.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_cli_says_in_front_of_no_state_is_no_state() {
+async fn warnings_before_an_empty_state_are_not_a_state() {
     for makes_one in [true, false] {
         let env = TestEnvironment::new("auto").await;
         let cli = wrap_cli(
@@ -109,7 +109,7 @@ async fn what_the_cli_says_in_front_of_no_state_is_no_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notes_of_the_cli_that_were_committed_count_for_nothing() {
+async fn committed_cli_metadata_is_ignored() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let blue = json!({ "workspace": "blue" });
@@ -144,7 +144,7 @@ async fn notes_of_the_cli_that_were_committed_count_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_is_kept_beside_the_module_is_used_as_it_was_committed() {
+async fn a_local_backend_uses_the_committed_state() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
     for bundle in [

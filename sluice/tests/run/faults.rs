@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_sources_name_what_is_wrong() {
+async fn errors_of_bad_sources_name_the_cause() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {")]);
     let run = env.run(RunSetup::plan()).await;
@@ -63,7 +63,7 @@ async fn an_archive_that_leads_outside_is_refused() {
 
 /// A run reports its result even if its directory cannot be emptied, and the next run recovers.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_is_none_any_more_hides_no_error_and_stops_no_run() {
+async fn a_replaced_working_directory_hides_no_error_and_blocks_no_run() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "resource \"terraform_data\" \"x\" {}")]);
     let work = env.work().display().to_string();
@@ -104,7 +104,7 @@ async fn values_of_variables_stay_out_of_errors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_that_fails_half_way_keeps_what_was_done() {
+async fn a_partially_failed_apply_saves_its_state() {
     let env = TestEnvironment::new("auto").await;
     let module = |command: &str| {
         format!(
@@ -187,7 +187,7 @@ async fn outputs_do_not_overwrite_a_foreign_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outputs_are_not_written_over_states_nor_over_what_is_stored() {
+async fn outputs_overwrite_neither_states_nor_stored_data() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
     let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);

@@ -318,7 +318,7 @@ fn stack(run: &TerraformRun) -> Stack {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_what_was_applied_destroys_nothing() {
+async fn a_forged_last_applied_record_destroys_nothing() {
     let key = PlanKey {
         id: "a".to_owned(),
         key: "01".repeat(32),

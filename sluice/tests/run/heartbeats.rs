@@ -40,7 +40,7 @@ async fn declare_lost(env: &TestEnvironment, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_says_that_it_lives_until_it_has_ended() {
+async fn a_run_sends_heartbeats_until_its_end() {
     let env = TestEnvironment::new("auto").await;
     let (marker, setup) = slow(&env);
     let name = env.prepare(setup).await;
@@ -69,7 +69,7 @@ async fn a_run_says_that_it_lives_until_it_has_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_whose_run_was_declared_lost_is_interrupted_and_its_end_not_written_over_that() {
+async fn the_apply_of_a_lost_run_is_interrupted_and_the_run_stays_lost() {
     let env = TestEnvironment::new("auto").await;
     let (marker, setup) = slow(&env);
     let name = env.prepare(setup.clone()).await;

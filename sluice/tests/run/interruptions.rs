@@ -91,7 +91,7 @@ async fn a_provider_that_ignores_interrupts_is_killed_after_the_grace_and_the_ne
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_lock_stands_and_is_told() {
+async fn a_foreign_lock_is_retained_and_reported() {
     let env = TestEnvironment::new("auto").await;
     let (marker, bundle) = slow(&env);
     let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
@@ -121,7 +121,7 @@ async fn a_foreign_lock_stands_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_could_not_be_written_is_kept_and_pushed() {
+async fn an_errored_state_is_saved_and_pushed() {
     let env = TestEnvironment::new("auto").await;
     let (marker, bundle) = slow(&env);
     let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
@@ -205,7 +205,7 @@ async fn a_killed_runner_leaves_its_cli_to_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_a_provisioner_left_behind_holds_no_lock() {
+async fn a_leftover_process_of_a_provisioner_holds_no_lock() {
     let env = TestEnvironment::new("auto").await;
     let marker = env.dir.path().join("marker");
     let over = marker.with_extension("over");

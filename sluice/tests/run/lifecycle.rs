@@ -28,7 +28,7 @@ fn outputs() -> serde_json::Value {
 
 /// The lifecycle of a stack; later steps use the results of earlier ones.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_use_the_program_that_the_suites_chose_whatever_else_is_installed() {
+async fn runs_use_only_the_cli_selected_by_the_suite() {
     let program = cli::terraform().unwrap();
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
@@ -39,7 +39,7 @@ async fn runs_use_the_program_that_the_suites_chose_whatever_else_is_installed()
 
 /// OpenTofu prints the warning before the JSON, Terraform to the standard error.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_of_the_cli_that_is_not_there_spoils_no_answer() {
+async fn a_missing_cli_configuration_does_not_affect_json_output() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let bundle = json!({ "environment": { "TF_CLI_CONFIG_FILE": "/nowhere/cli.tfrc" }, "outputs": outputs(),
@@ -194,7 +194,7 @@ async fn an_effect_has_one_digest_and_another_effect_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readable_plans_come_and_go_with_the_setting() {
+async fn readable_plans_follow_their_setting() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", MODULE)]);
     let mut ids = Vec::new();
@@ -346,7 +346,7 @@ async fn the_names_of_outputs_are_the_same_whether_their_values_are_read_or_not(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approved_plan_is_not_applied_by_a_run_that_destroys_nor_the_reverse() {
+async fn apply_plans_and_destroy_plans_are_not_interchangeable() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", MODULE)]);
     let planned = env.run(RunSetup::plan()).await;

@@ -98,7 +98,7 @@ async fn assert_next_applies(env: &TestEnvironment, setup: RunSetup) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_the_apply_did_not_hear_of_is_its_own() {
+async fn a_lock_whose_response_was_lost_belongs_to_the_apply() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let cli = LostResponseCli::at(&env, "apply");
@@ -121,7 +121,7 @@ fn with_sensitive_holder(env: &TestEnvironment) -> [serde_json::Value; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_its_own_is_known_where_its_holder_is_hidden() {
+async fn a_runs_own_lock_is_recognized_if_its_holder_is_redacted() {
     for number in 0..2 {
         let env = TestEnvironment::new("auto").await;
         env.commit(&[("main.tf", MODULE)]);
@@ -135,7 +135,7 @@ async fn a_lock_of_its_own_is_known_where_its_holder_is_hidden() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_a_dead_run_is_released_where_its_holder_is_hidden() {
+async fn a_dead_runs_lock_is_released_if_its_holder_is_redacted() {
     for number in 0..2 {
         let env = TestEnvironment::new("auto").await;
         env.commit(&[("main.tf", MODULE)]);
@@ -159,7 +159,7 @@ async fn a_lock_of_a_dead_run_is_released_where_its_holder_is_hidden() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_holder_of_a_lock_is_told_without_what_nobody_may_read() {
+async fn the_reported_lock_holder_is_redacted() {
     const CANARY: &str = "canary-of-the-holder";
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
@@ -187,7 +187,7 @@ async fn the_holder_of_a_lock_is_told_without_what_nobody_may_read() {
 
 /// A user on this machine with the same user name as the runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_a_person_took_while_a_run_was_past_its_own_stands() {
+async fn a_users_lock_is_retained_if_the_run_had_released_its_own() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let cli = LostResponseCli::ending(&env, "output", "Error: something else\\n", 1);
@@ -213,7 +213,7 @@ async fn a_lock_that_a_person_took_while_a_run_was_past_its_own_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_somebody_took_meanwhile_stands() {
+async fn a_lock_acquired_by_a_user_in_the_meantime_is_retained() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let cli = LostResponseCli::at(&env, "apply");
@@ -225,7 +225,7 @@ async fn a_lock_that_somebody_took_meanwhile_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_taken_while_the_run_looked_for_its_workspace_stands() {
+async fn a_lock_acquired_during_workspace_selection_is_retained() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let blue = || RunSetup::plan_and_apply().with(json!({ "workspace": "blue" }));
@@ -241,7 +241,7 @@ async fn a_lock_that_was_taken_while_the_run_looked_for_its_workspace_stands() {
 
 /// A crash ends the CLI without an error about the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_a_crash_left_is_released_by_the_next_run() {
+async fn the_lock_of_a_crashed_cli_is_released_by_the_next_run() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let cli = LostResponseCli::ending(&env, "apply", "panic: runtime error\\n", 11);
@@ -253,7 +253,7 @@ async fn a_lock_that_a_crash_left_is_released_by_the_next_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_left_while_a_workspace_was_made_is_released_by_the_next_run() {
+async fn a_lock_left_by_workspace_creation_is_released_by_the_next_run() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let blue = || RunSetup::plan_and_apply().with(json!({ "workspace": "blue" }));
@@ -265,7 +265,7 @@ async fn a_lock_that_was_left_while_a_workspace_was_made_is_released_by_the_next
 
 /// `init` creates the first state under a lock. Its error contains the request of the backend and does not mention the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_left_while_the_state_was_initialised_is_released_by_the_next_run() {
+async fn a_lock_left_by_init_is_released_by_the_next_run() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let no_answer =
@@ -279,7 +279,7 @@ async fn a_lock_that_was_left_while_the_state_was_initialised_is_released_by_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_somebody_that_keeps_a_workspace_from_being_made_is_told() {
+async fn a_foreign_lock_that_blocks_a_new_workspace_is_reported() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     acquire(&env, "blue", "somebody@elsewhere").await;

@@ -67,7 +67,7 @@ fn other_state(env: &TestEnvironment, command: &str) -> String {
 
 /// The values of a command from data sources are neither inputs nor in a change.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_comes_from_data_counts_in_the_id() {
+async fn a_provisioner_command_from_data_changes_the_id() {
     let env = TestEnvironment::new("").await;
     for (for_each, command) in [
         (
@@ -96,7 +96,7 @@ async fn a_command_that_comes_from_data_counts_in_the_id() {
 
 /// Only a data source shows the contents of an archive, and nothing shows a difference in times.
 #[tokio::test(flavor = "multi_thread")]
-async fn data_counts_in_the_id_of_a_plan_that_made_files() {
+async fn data_changes_the_id_of_a_plan_with_generated_files() {
     let env = TestEnvironment::new("").await;
     let cli = env.dir.path().join("cli");
     std::fs::create_dir(&cli).unwrap();
@@ -124,7 +124,7 @@ async fn data_counts_in_the_id_of_a_plan_that_made_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_readable_plan_shows_what_the_id_covers_and_goes_when_it_is_turned_off() {
+async fn the_readable_plan_shows_the_effect_and_is_removed_when_disabled() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", VOLATILE)]);
     let form = |form: &str| json!({ "inputsDigest": "hmac-sha256:11", "readablePlan": form });
@@ -227,7 +227,7 @@ async fn the_readable_json_shows_nothing_sensitive_of_the_state_either_and_no_sh
 
 /// The JSON of the plans of `net` and the plans of a stack `net.json` have the same labels.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stored_plan_of_another_stack_stays_whatever_that_is_called() {
+async fn stored_plans_of_stacks_with_similar_names_are_retained() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", VOLATILE)]);
     let stacks: Api<Terraform> = Api::namespaced(env.client(), NAMESPACE);
@@ -260,7 +260,7 @@ fn bundle_with_keys(keys: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sealed_plan_is_applied_by_a_fresh_process_that_has_only_what_was_stored() {
+async fn a_sealed_plan_is_applied_by_a_new_process_from_stored_data() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", VOLATILE)]);
     let old = json!({ "id": "2026-01", "key": "01".repeat(32) });
@@ -359,7 +359,7 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
 
 /// An approval is valid for one apply.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_whose_step_says_that_a_plan_is_stale_has_begun() {
+async fn an_apply_with_stale_plan_in_a_provisioners_output_has_begun() {
     let env = TestEnvironment::new("").await;
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
         command = \"echo 'Error: Saved plan is stale' >&2; exit 1\"\n  }\n}\n";
@@ -390,7 +390,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plan_stands_in_the_log_of_its_apply_where_that_is_asked_for() {
+async fn the_apply_logs_the_plan_if_configured() {
     const CANARY: &str = "canary-of-the-plan";
     let env = TestEnvironment::new("auto").await;
     env.commit(&[(

@@ -131,7 +131,7 @@ async fn a_cached_provider_that_was_written_into_is_refused_and_downloaded_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_version_is_chosen_and_digests_of_the_module_are_held() {
+async fn a_new_provider_version_is_selected_and_module_digests_are_enforced() {
     let shared = Shared::new().await;
     let (lock, digest) = (shared.mirror.lock_file(), shared.mirror.lock_file());
     let digest = digest.split("h1:").nth(1).unwrap().split('"').next().unwrap();

@@ -94,7 +94,7 @@ async fn stop_during_plan(env: &TestEnvironment, cli: &Path, marker: &Path) -> (
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_plan_is_told_without_what_it_quotes_of_the_state() {
+async fn the_output_of_an_interrupted_plan_contains_no_state_values() {
     let env = applied_environment().await;
     let marker = env.dir.path().join("marker");
     let cli = quoting_cli(&env, &marker, true, ":");
@@ -107,7 +107,7 @@ async fn a_stopped_plan_is_told_without_what_it_quotes_of_the_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_words_of_a_stopped_plan_are_not_told_where_the_state_cannot_be_read() {
+async fn an_interrupted_plan_reports_no_output_if_the_state_is_unreadable() {
     let env = applied_environment().await;
     let marker = env.dir.path().join("marker");
     let cli = quoting_cli(&env, &marker, true, "exit 1");
@@ -172,7 +172,7 @@ fn quoting_at(env: &TestEnvironment, command: &str, cut: usize) -> PathBuf {
 
 /// The sensitive values of the state become known after the text was read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_of_the_state_where_a_message_is_cut_goes_whole() {
+async fn a_state_value_at_the_cut_of_a_message_is_removed_completely() {
     let env = applied_environment_with(&long_value()).await;
     let cli = quoting_at(&env, "plan", 20_000);
     let run = env.run_with_path(RunSetup::plan(), &cli).await;
@@ -188,7 +188,7 @@ async fn a_value_of_the_state_where_a_message_is_cut_goes_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_where_the_trouble_of_a_session_is_cut_goes_whole() {
+async fn a_value_at_the_cut_of_a_session_error_is_removed_completely() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", "")]);
     let cli = quoting_at(&env, "init", 500);
@@ -225,7 +225,7 @@ async fn a_value_where_the_trouble_of_a_session_is_cut_goes_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_tells_no_text_where_its_plan_has_more_values_than_are_remembered() {
+async fn an_apply_with_too_many_sensitive_values_reports_no_output() {
     let env = TestEnvironment::new("").await;
     // 11,000 sensitive values of the plan, more than the limit.
     let values = "flatten([for i in range(11) : [for j in range(1000) : format(\"value-%02d-%03d\", i, j)]])";

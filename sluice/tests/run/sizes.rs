@@ -36,7 +36,7 @@ async fn stored_plan(env: &TestEnvironment) -> (Vec<String>, usize) {
 
 /// The plan file contains the module, so a large comment yields a large plan with a small state and JSON.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_just_below_the_limit_is_applied_and_one_above_it_is_refused_and_takes_nothing_away() {
+async fn plans_below_the_size_limit_are_applied_and_larger_ones_change_nothing() {
     let env = TestEnvironment::new("").await;
     let module = "resource \"terraform_data\" \"it\" { input = \"one\" }\n";
     let (most, more) = (comment(1, 54_000_000), comment(2, 3_500_000));
@@ -96,7 +96,7 @@ async fn a_plan_just_below_the_limit_is_applied_and_one_above_it_is_refused_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_is_too_large_to_be_kept_stays_until_somebody_took_it() {
+async fn an_errored_state_above_the_limit_stays_in_its_directory() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
     let size = 256 * 1024 * 1024 + 1;

@@ -91,7 +91,7 @@ async fn holder(env: &TestEnvironment) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_a_dead_run_is_released_whatever_its_user_is_called() {
+async fn a_dead_runs_lock_is_released_for_any_user_name() {
     // Environment of the runner, environment of the stack, and the user name that the CLI writes.
     type Given<'a> = &'a [(&'a str, &'a str)];
     let cases: [(Given<'_>, Value, &str); 4] = [
@@ -136,7 +136,7 @@ async fn a_lock_of_a_dead_run_is_released_whatever_its_user_is_called() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_that_nobody_may_write_to_stand_in_no_runs_way() {
+async fn read_only_directories_block_no_run() {
     let env = TestEnvironment::new("auto").await;
     let nobody = Nobody::new(&env);
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \

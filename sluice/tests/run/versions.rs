@@ -16,7 +16,7 @@ fn started_steps(run: &TerraformRun) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cli_says_its_version_once() {
+async fn the_version_of_the_cli_is_requested_once() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
     let first = env.run(RunSetup::plan()).await;

@@ -10,7 +10,7 @@ use sluice_source_controller::{Options, run};
 use crate::fixture::{api, get, start};
 
 #[tokio::test]
-async fn a_push_becomes_bytes_behind_a_url() {
+async fn a_push_becomes_a_downloadable_artifact() {
     let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
     let first = repository
         .commit_files(&[("main.tf", "locals {}\n")], "first")

@@ -149,7 +149,7 @@ mod tests {
     use crate::archive::{Algorithm, Hasher};
 
     #[test]
-    fn a_short_name_takes_one_block() {
+    fn a_short_name_needs_one_block() {
         let block = header(b"a/b", Kind::File { executable: false }, 59);
         assert_eq!(block.len(), BLOCK);
         assert_eq!(&block[..4], b"a/b\0");

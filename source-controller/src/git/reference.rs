@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_field_counts() {
+    fn the_most_specific_field_is_used() {
         let all = RefFields {
             branch: Some("b"),
             tag: Some("t"),

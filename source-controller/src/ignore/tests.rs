@@ -120,7 +120,7 @@ fn the_spec_takes_precedence_over_files_and_deeper_files_over_others() {
 }
 
 #[test]
-fn the_spec_includes_what_a_nested_file_excluded() {
+fn the_spec_can_include_files_excluded_by_nested_ignore_files() {
     let files = vec![IgnoreFile {
         directory: b"dir".to_vec(),
         content: b"*\n".to_vec(),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_parts() {
+    fn a_config_name_has_section_subsection_and_key() {
         let name = |content: &[u8]| parse(content).unwrap().pop().unwrap();
         assert_eq!(
             name(b"[Sub \"a.B\"]\nKey").parts(),

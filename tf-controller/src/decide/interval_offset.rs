@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_restart_moves_nothing_that_is_not_due_yet_and_checks_come_once_per_interval(
+        fn a_restart_keeps_future_times_and_one_check_per_interval(
             uid in "[a-f0-9]{8}", last in 0_i64..2_000_000_000, seconds in 60_i64..1_000_000, took in 0_i64..3,
         ) {
             let interval = SignedDuration::from_secs(seconds);

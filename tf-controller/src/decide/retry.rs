@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_try_waits_at_least_a_second() {
+    fn a_retry_waits_at_least_a_second() {
         for strategy in [Strategy::Static, Strategy::Exponential] {
             let policy = |interval, longest| RetryPolicy {
                 interval: SignedDuration::from_secs(interval),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_end_when_as_many_failed_as_are_said_and_the_first_is_always_made() {
+    fn attempts_end_at_the_limit_and_the_first_is_always_made() {
         let exhausted = |retries, attempt| {
             let policy = RetryPolicy {
                 interval: SignedDuration::from_secs(15),

@@ -120,7 +120,7 @@ pub(super) fn table_with(dependents: &[String], rows: Vec<(&str, Facts)>) -> Str
 }
 
 #[test]
-fn runs_that_nothing_but_inputs_cause_keep_a_pause() {
+fn runs_caused_only_by_inputs_are_paused() {
     let after_input_runs = |edit: &dyn Fn(&mut Facts)| {
         let mut facts = with_last(ended(Outcome::Succeeded, 5));
         facts.history.input_runs = Some(InputRunStreak {
@@ -171,7 +171,7 @@ fn unsupported(text: &str) -> UnsupportedField {
 }
 
 #[test]
-fn a_living_stack() {
+fn a_stack_without_deletion() {
     let failed = |ago| with_last(ended(Outcome::Failed, ago));
     insta::assert_snapshot!(table(vec![
         ("new", facts()),
@@ -384,7 +384,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn nothing_is_changed_without_leave(f in any_facts()) {
+    fn nothing_is_applied_without_approval(f in any_facts()) {
         if let Step::Start(run) = decide(&f, &[]) {
             prop_assert!(f.history.active.is_none(), "two runs at once");
             prop_assert!(!f.suspended, "a suspended stack runs nothing");
@@ -407,7 +407,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rest_ends_in_the_future(f in any_facts()) {
+    fn an_idle_time_is_in_the_future(f in any_facts()) {
         if let Step::Idle(Idle::RetryAt(when) | Idle::InSync(when) | Idle::ShowPlan { again: Some(when) }) = decide(&f, &[]) {
             prop_assert!(when > f.now);
         }

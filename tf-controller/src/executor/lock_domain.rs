@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_keeps_its_site_and_another_has_another() {
+    fn each_directory_has_its_own_stable_lock_domain() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = lock_domain(one.path(), false).unwrap();
         assert_eq!(lock_domain(one.path(), false).unwrap(), first);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_identifier_is_replaced() {
+    fn an_invalid_identifier_is_replaced() {
         let root = tempfile::tempdir().unwrap();
         for garbage in ["", "short", &"g".repeat(DIGITS), &"a".repeat(10_000)] {
             fs::write(root.path().join(FILE), garbage).unwrap();

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_nobody_thought_of_counts() {
+    fn an_unknown_field_changes_the_digest() {
         let counted = inputs(&serde_json::from_value(bundle()).unwrap());
         let mut whole = serde_json::to_value(serde_json::from_value::<Bundle>(bundle()).unwrap()).unwrap();
         remove_empty(&mut whole);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_does_not_count() {
+    fn empty_fields_do_not_change_the_digest() {
         let base = of(&bundle());
         let mut other = bundle();
         other["options"]["targets"] = json!([]);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_same_in_each_spelling_and_another_for_each_stack() {
+    fn a_key_is_independent_of_its_encoding_and_different_for_each_stack() {
         let raw = [7; LENGTH];
         let hex = format!("{}\n", hex::encode(raw));
         let base64 = STANDARD.encode(raw);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_of_a_namespace_share_the_keys_of_files_and_nobody_else_does() {
+    fn file_keys_are_shared_only_within_a_namespace() {
         let entries = entries(&[("a", &[7; LENGTH])]);
         let of = |namespace| file_keys(&entries, namespace).unwrap()[0].key.clone();
         assert_eq!(of("team"), of("team"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_by_name_seals() {
+    fn the_last_key_by_name_encrypts() {
         let keys = plan_keys(
             &entries(&[
                 ("2026-01", &[1; 32]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_named_and_not_shown() {
+    fn an_invalid_key_is_reported_by_name_without_its_value() {
         let net = stack("team", "net", "u");
         let error = plan_keys(&entries(&[("a", &[1; 32]), ("b", b"hunter2")]), &net).unwrap_err();
         assert_eq!(error, PlanKeyError::InvalidKey { entry: "b".into() });

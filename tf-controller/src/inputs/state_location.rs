@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn another_place_is_told_and_a_renewed_credential_is_none() {
+    fn another_state_location_is_detected_but_a_renewed_credential_is_not() {
         let of = |spec, arguments: &[(&str, &str)]| location(spec, arguments, CliLocation::Outside);
         let base = of(json!({}), &[]);
         assert_eq!(

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_key_and_not_shown() {
+    fn invalid_values_are_reported_by_key_and_not_quoted() {
         for (value, kind, expected) in [
             ("hunter2", r#""number""#, InputsError::TypeMismatch("k".into())),
             (r#""hunter2""#, r#""bool""#, InputsError::TypeMismatch("k".into())),

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_none_is_named() {
+    fn an_invalid_version_is_named() {
         let of = |tool: &Value| unsupported_field(&spec(&json!({ "tool": tool })));
         assert_eq!(of(&Value::Null), None);
         assert_eq!(of(&json!({ "name": "tofu" })), None);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_account_that_somebody_chose_is_foreign() {
+    fn only_an_explicitly_set_service_account_is_unsupported() {
         assert_eq!(unsupported_account(&spec(&json!({}))), None);
         for default in ["tf-runner", ""] {
             assert_eq!(

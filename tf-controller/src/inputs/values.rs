@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_without_the_value() {
+    fn a_mismatched_value_is_reported_but_not_quoted() {
         let error = of(&json!({ "a": "${{ .net.bad }}" })).unwrap_err();
         assert!(matches!(error, ValuesError::NotJson { .. }));
         assert!(!format!("{error} {error:?}").contains("hunter2"));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_text_is_named_by_its_key() {
+    fn a_value_that_is_not_text_is_reported_by_key() {
         let binary: Pairs = [("k".to_owned(), vec![0xff])].into();
         assert_eq!(
             select_variables(&binary, &["k".to_owned()], true),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_name_wins_and_order_makes_no_difference_otherwise() {
+    fn the_last_of_equal_names_wins_and_other_order_is_irrelevant() {
         let one = variables_file([
             ("b".into(), json!(1)),
             ("a".into(), json!([true])),

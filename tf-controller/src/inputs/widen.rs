@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_leads_up_makes_the_whole_artifact_count_where_paths_are_made_of_values() {
+    fn a_value_that_leads_up_widens_computed_paths_to_the_whole_artifact() {
         let is_widened = |from_variables: bool, more: Value| {
             let mut bundle = json!({ "version": 1, "stack": { "namespace": "team", "name": "net", "uid": "u" },
                 "artifact": { "url": "http://x", "digest": "sha256:1", "revision": "main@sha1:1" }, "path": "infra",

@@ -53,7 +53,7 @@ fn bundle() -> Bundle {
 }
 
 #[test]
-fn what_was_stored_is_read() {
+fn a_stored_bundle_is_read_back() {
     let secret = one(&bundle());
     assert_eq!(secret.metadata.name.as_deref(), Some("net-abcd-1-bundle"));
     assert_eq!(secret.immutable, Some(true));
@@ -85,7 +85,7 @@ fn run(uid: &str) -> TerraformRun {
 }
 
 #[test]
-fn a_bundle_that_is_handed_over_counts_only_for_its_run() {
+fn a_bundle_is_valid_only_for_its_run() {
     let mut run = run("r-1");
     run.spec.bundle_secrets = 0;
     assert_eq!(secret_names(&run).count(), 0);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_init_meets_is_read_too() {
+    fn a_lock_error_of_init_is_parsed() {
         let text = "Error: Error loading state: the state is already locked by another terraform client\nLock Info:\n  \
                     ID:        fd27f73e\n  Path:      \n  Who:       root@vm\n  Info:      \n";
         let info = parse(text).unwrap();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn boxed_text_reads_the_same() {
+    fn boxed_output_is_parsed_like_plain_output() {
         let boxed = LOCK_ERROR
             .lines()
             .map(|line| format!("\u{2502} {line}"))

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_out_of_what_an_apply_says() {
+    fn addresses_are_parsed_from_apply_output() {
         let words = "terraform_data.a (local-exec): Apply complete! Outputs:\n\nApply complete! Resources: 2 added.\n\n\
             Outputs:\n\nzone = <sensitive>\nlist = [\n  \"a = b\",\n]\ntext = <<EOT\nfake = 1\n\nOutputs:\nEOT\n\
             more = <<-EOT_\n    EOT\n    fake = 2\nEOT_\nmap = tomap({\n  \"x\" = 1\n})\n";

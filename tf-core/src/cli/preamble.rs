@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_front_of_an_answer_is_taken_away() {
+    fn the_preamble_before_json_is_removed() {
         let stripped =
             |answer: &str| String::from_utf8(strip(format!("{WARNING}{answer}").as_bytes())).unwrap();
         assert_eq!(stripped("{\"a\":1}"), "{\"a\":1}");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_left_for_its_reader_to_refuse() {
+    fn output_without_json_is_unchanged() {
         for text in ["", "\n", "Terraform v1.11.4\n", WARNING] {
             assert_eq!(strip(text.as_bytes()), text.as_bytes());
         }
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken_and_only_a_front_is_ever_missing(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn only_a_prefix_of_arbitrary_bytes_is_removed(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             let left = strip(&text);
             prop_assert!(text.ends_with(&left));
             prop_assert!(left == text || left.first() == Some(&b'{'), "{left:?}");

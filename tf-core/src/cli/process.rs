@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_and_exit_code_are_kept() {
+    async fn output_and_exit_code_are_returned() {
         let shell = Shell::new();
         let exit = shell
             .run("echo out; echo err >&2; env >&2; exit 2", &limits(LONG, LONG))
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_is_an_interrupt_first() {
+    async fn a_stop_begins_with_an_interrupt() {
         let shell = Shell::new();
         let limits = limits(LONG, LONG);
         let stop = limits.stop.clone();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_ignores_the_interrupt_is_killed_after_the_grace() {
+    async fn a_process_that_ignores_the_interrupt_is_killed_after_the_grace_period() {
         let shell = Shell::new();
         let short = Duration::from_millis(50);
         let exit = shell.run("trap '' INT; sleep 60", &limits(short, short)).await;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_and_boxes_go() {
+    fn colours_and_boxes_are_removed() {
         let text = "\u{1b}[31m\u{2577}\u{1b}[0m\n\u{1b}[31m\u{2502}\u{1b}[0m \u{1b}[0m\u{1b}[1mError: \u{1b}[0mno\n\u{1b}[31m\u{2575}\u{1b}[0m";
         assert_eq!(strip_formatting(text), "Error: no");
         assert_eq!(strip_formatting("\u{1b}["), "");

@@ -103,7 +103,7 @@ mod tests {
     const CLI: &str = "\u{7f}ELF path\tgithub.com/opentofu/opentofu/cmd/tofu\nmod";
 
     #[test]
-    fn a_version_is_known_of_the_cli_itself_while_the_file_is_the_same() {
+    fn the_cached_version_is_valid_while_the_file_is_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let cache = VersionCache::new(dir.path().join("versions"));
         let program = dir.path().join("tofu");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_a_program_that_chooses_the_version_itself() {
+    fn versions_of_version_managers_are_not_cached() {
         let dir = tempfile::tempdir().unwrap();
         let cache = VersionCache::new(dir.path().join("versions"));
         for text in [
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_package_is_found_wherever_it_stands() {
+    fn the_package_name_is_found_at_any_offset() {
         for before in [0, (1 << 20) - 20, (1 << 20) + 1, 3 << 20] {
             let mut bytes = vec![b'x'; before];
             bytes.extend_from_slice(CLI.as_bytes());

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_state_is_read_only_when_it_is_whole() {
+    fn an_incomplete_errored_state_is_not_read() {
         let secrets = stored(b"{\"serial\": 4}");
         let choice = choose(&secrets, now()).unwrap();
         assert_eq!(choice.push.unwrap().0, b"{\"serial\": 4}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_states_the_successor_is_pushed_whatever_their_digests() {
+    fn the_successor_of_two_errored_states_is_pushed() {
         for below in [true, false] {
             let older = stored(&state("l", 4, &["a"], ""));
             let newer = state_with_digest_order(&older, below, |more| state("l", 5, &["a", "b"], more));
@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_whose_objects_are_not_to_be_seen_is_succeeded_by_none() {
+    fn a_state_with_unreadable_objects_has_no_successor() {
         let encrypted = json!({ "serial": 4, "lineage": "l", "encrypted_data": "eA==" }).to_string();
         let all = [stored(encrypted.as_bytes()), stored(&state("l", 5, &["a"], ""))].concat();
         assert!(matches!(choose(&all, now()), Err(ChoiceError::NoSuccessor(_))));
     }
 
     #[test]
-    fn of_states_that_are_no_successors_of_each_other_none_is_pushed() {
+    fn unrelated_errored_states_are_not_pushed() {
         let first = state("l", 4, &["a"], "");
         for (what, other) in [
             ("another lineage", state("m", 5, &["a"], "")),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_state_knows_its_place() {
+    fn an_errored_state_records_its_location() {
         let secrets = stored(b"{}");
         assert!(
             !is_of_another_location(&secrets[0], ["here", ""])

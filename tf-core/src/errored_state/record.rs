@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pushed_before_the_last_plan_is_not_taken_again() {
+    fn a_state_pushed_before_the_last_plan_is_not_pushed_again() {
         let states = || json!([{ "digest": "sha256:1", "workspace": "blue" }]);
         let record = || json!({ "erroredStates": states() });
         let planned = json!({ "hasChanges": true, "workspace": "blue" });
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_in_another_workspace_does_not_hide_a_kept_state() {
+    fn a_plan_in_another_workspace_does_not_hide_an_errored_state() {
         let states = json!([{ "digest": "sha256:1", "workspace": "blue" }]);
         let recorded = json!({ "hasChanges": true, "workspace": "blue", "erroredStates": states });
         let planned = |workspace: &str| json!({ "hasChanges": false, "workspace": workspace });

@@ -69,7 +69,7 @@ fn listed(bytes: &[u8]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_was_kept_is_read_whatever_lies_beside_it() {
+fn records_are_decoded_from_secrets_in_any_order() {
     let small = applied(Some(b"files".to_vec()));
     let large = applied(Some(noise(2 * chunk::CHUNK_SIZE)));
     let mut all = encode(&small, "net-abcd-9", None).unwrap();
@@ -98,7 +98,7 @@ fn what_was_kept_is_read_whatever_lies_beside_it() {
 }
 
 #[test]
-fn what_is_not_whole_is_refused() {
+fn incomplete_records_are_rejected() {
     let secrets = encode(&applied(Some(noise(2 * chunk::CHUNK_SIZE))), "net-abcd-1", None).unwrap();
     let error = |secrets: &[Secret]| decode(secrets, &stack(), "net-abcd-1", &[]).err().unwrap();
     let broken = |source| LastAppliedError::Broken {
@@ -132,7 +132,7 @@ fn key(id: &str, byte: u8) -> PlanKey {
 }
 
 #[test]
-fn what_is_sealed_shows_nothing_and_opens_with_its_key_after_a_rotation() {
+fn sealed_records_are_opaque_and_readable_after_key_rotation() {
     let large = applied(Some([b"hunter2".to_vec(), noise(2 * chunk::CHUNK_SIZE)].concat()));
     let (old, new) = (key("2026-01", 1), key("2026-02", 2));
     let mut all = encode(&large, "net-abcd-1", Some(&old)).unwrap();
@@ -149,7 +149,7 @@ fn what_is_sealed_shows_nothing_and_opens_with_its_key_after_a_rotation() {
 }
 
 #[test]
-fn a_key_that_is_missing_is_named_and_what_is_sealed_opens_nowhere_else() {
+fn a_missing_key_is_named_and_sealed_data_is_bound_to_its_stack() {
     let mut sealed = encode(
         &applied(Some(noise(2 * chunk::CHUNK_SIZE))),
         "net-abcd-1",
@@ -182,7 +182,7 @@ fn a_key_that_is_missing_is_named_and_what_is_sealed_opens_nowhere_else() {
 }
 
 #[test]
-fn whatever_the_workspace_is_called_the_secrets_have_names_that_the_api_takes() {
+fn secret_names_are_valid_for_any_workspace() {
     let mut applied = applied(None);
     for (workspace, stack) in [("Blue_1", "net".to_owned()), ("default", "n".repeat(253))] {
         workspace.clone_into(&mut applied.inputs.bundle.workspace);
@@ -195,7 +195,7 @@ fn whatever_the_workspace_is_called_the_secrets_have_names_that_the_api_takes() 
 }
 
 #[test]
-fn files_that_were_left_out_are_not_taken_for_none() {
+fn omitted_files_differ_from_no_files() {
     let secrets = encode(&applied(None), "net-abcd-1", None).unwrap();
     assert_eq!(decode(&secrets, &stack(), "net-abcd-1", &[]).unwrap().files, None);
     let empty = encode(&applied(Some(Vec::new())), "net-abcd-1", None).unwrap();
@@ -211,7 +211,7 @@ fn files_that_were_left_out_are_not_taken_for_none() {
 }
 
 #[test]
-fn only_what_the_stack_reads_is_kept_and_always_in_the_same_bytes() {
+fn only_inputs_are_stored_and_the_archive_is_reproducible() {
     let all: [(&str, &[u8]); 4] = [
         ("net/main.tf", b"1"),
         ("network/main.tf", b"2"),
@@ -249,7 +249,7 @@ fn only_what_the_stack_reads_is_kept_and_always_in_the_same_bytes() {
 }
 
 #[test]
-fn files_beyond_the_limit_are_none_and_a_broken_archive_is_an_error() {
+fn files_above_the_limit_are_omitted_and_a_broken_archive_is_an_error() {
     let large = noise(100_000);
     let bytes = archive(&[("main.tf", &large)]);
     assert_eq!(files::select(&bytes[..], &[], 50_000).unwrap(), None);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_and_malformed_are_told_apart() {
+    fn too_large_and_malformed_documents_are_distinguished() {
         assert!(matches!(
             parse_within(r#"{"variables": 1}"#.as_bytes(), 5),
             Err(DocumentError::TooLarge)

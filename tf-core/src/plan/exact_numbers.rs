@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_are_what_they_were(texts in proptest::collection::vec("\\PC{0,6}|[\u{f8ff}\\\\\"0-9,]{0,6}", 0..6)) {
+        fn strings_are_unchanged(texts in proptest::collection::vec("\\PC{0,6}|[\u{f8ff}\\\\\"0-9,]{0,6}", 0..6)) {
             let back = read(&json!(texts).to_string());
             let found: Vec<_> = back.as_array().unwrap().iter().map(|value| text(value.as_str().unwrap())).collect();
             prop_assert_eq!(found, texts.iter().map(|text| Text::String(text)).collect::<Vec<_>>());

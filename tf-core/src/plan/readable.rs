@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_ends_at_a_line_and_says_what_is_left_out() {
+    fn an_excerpt_ends_at_a_line_and_counts_the_omitted_rest() {
         let text = (0..100)
             .map(|line| format!("line {line}"))
             .collect::<Vec<_>>()

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_the_clis() {
+    fn counts_equal_those_of_the_cli() {
         let of =
             |address: &str, actions: &[&str]| json!({ "address": address, "change": { "actions": actions } });
         let mut moved = of("m.new", &["no-op"]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_effect_has_a_class_and_what_is_unknown_is_none_of_the_known() {
+    fn every_effect_has_a_class_and_unknown_ones_are_separate() {
         let of = |actions: serde_json::Value, more: serde_json::Value| {
             let mut entry = json!({ "address": "a.b", "type": "a", "change": { "actions": actions } });
             for (name, value) in more.as_object().unwrap() {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_plan_what_destroys_is_listed() {
+    fn a_long_plan_lists_its_destroys() {
         let mut entries: Vec<_> = (0..250)
             .map(|i| json!({ "address": format!("a.r[{i}]"), "change": { "actions": ["create"] } }))
             .collect();

@@ -12,7 +12,7 @@ fn redactor(values: &[&str]) -> Redactor {
 }
 
 #[test]
-fn a_value_goes_whole_and_short_ones_stay() {
+fn values_are_removed_completely_and_short_ones_stay() {
     let secrets = redactor(&["hunter2", "hunter2-and-more", "true", "a\\b\"c-d"]);
     assert_eq!(
         secrets.redact("x hunter2-and-more, hunter2; true"),
@@ -32,7 +32,7 @@ fn a_value_goes_whole_and_short_ones_stay() {
 }
 
 #[test]
-fn a_value_with_spaces_is_found_where_the_cli_breaks_its_lines_and_a_long_one_goes_whole() {
+fn wrapped_values_are_found_and_long_ones_removed_completely() {
     let secrets = redactor(&["my long secret phrase"]);
     for text in [
         "x my long\n  secret phrase y",
@@ -76,7 +76,7 @@ fn a_file_is_cleaned_of_a_value_that_the_cli_broke_into_lines() {
 }
 
 #[test]
-fn a_state_tells_what_is_sensitive_and_names_of_variables_do() {
+fn sensitive_values_are_collected_from_states_and_variable_names() {
     let mut secrets = Redactor::default();
     secrets.add_state(&json!({ "values": {
         "outputs": { "o": { "sensitive": true, "value": "output-value" }, "p": { "sensitive": false, "value": "open-output" } },
@@ -106,7 +106,7 @@ fn a_state_tells_what_is_sensitive_and_names_of_variables_do() {
 }
 
 #[test]
-fn what_a_configuration_gives_to_a_secret_name_is_found_by_itself() {
+fn values_of_secret_names_in_a_configuration_are_found() {
     let secrets = redactor(&[
         "credentials \"host\" {\n  token = \"token-value\"\n  region = \"eu-west-1\"\n}",
         "{\n  \"password\": \"json-value\",\n  \"user\": \"somebody\"\n}",
@@ -128,7 +128,7 @@ fn lines_are_found_by_themselves_and_indented() {
 }
 
 #[test]
-fn a_plan_tells_what_is_sensitive() {
+fn sensitive_values_are_collected_from_a_plan() {
     let plan: PlanDocument = serde_json::from_value(json!({
         "resource_changes": [{ "address": "a.b", "type": "a", "change": { "actions": ["update"],
             "before": { "p": "old-password", "q": "open-value" }, "before_sensitive": { "p": true },
@@ -170,7 +170,7 @@ fn a_file_is_cleaned_in_place_and_left_alone_if_it_is_clean() {
 }
 
 #[test]
-fn where_there_are_more_values_than_can_be_looked_for_nothing_is_shown_and_no_file_stays() {
+fn with_too_many_values_output_is_hidden_and_files_are_removed() {
     let mut secrets = Redactor::default();
     secrets.extend((0..VALUE_LIMIT).map(|number| format!("value-{number:06}")));
     assert_eq!(secrets.redact("a value-000000"), "a (sensitive)");
@@ -203,7 +203,7 @@ fn a_value_is_found_as_the_json_of_the_cli_has_it() {
 
 proptest! {
     #[test]
-    fn nothing_known_is_ever_shown(
+    fn known_secrets_never_appear(
         values in proptest::collection::vec("\\PC{6,20}", 1..5),
         around in "\\PC{0,10}",
     ) {

@@ -130,7 +130,7 @@ fn no_error_holds_a_value() {
 }
 
 #[test]
-fn what_asks_for_too_much_ends_soon() {
+fn excessive_templates_end_at_the_limit() {
     let doubling = |depth: usize, call: &str| {
         let twice = |next: usize| format!("{{{{template `t{next}`}}}}").repeat(2);
         let define = |index: usize, body: &str| format!("{{{{define `t{index}`}}}}{body}{{{{end}}}}");
@@ -180,7 +180,7 @@ fn what_asks_for_too_much_ends_soon() {
 }
 
 #[test]
-fn a_template_without_text_gives_none_and_spaces_stay() {
+fn an_empty_template_renders_nothing_and_spaces_are_preserved() {
     assert_eq!(text("").unwrap(), "");
     assert_eq!(text(" \n").unwrap(), " \n");
     assert_eq!(text(" {{- define `a` }}x{{ end -}} ").unwrap(), "");

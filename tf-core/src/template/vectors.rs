@@ -23,7 +23,7 @@ fn vectors() -> Vec<Vector> {
 }
 
 #[test]
-fn templates_become_what_the_original_makes_of_them_but_for_differences_that_are_told() {
+fn templates_match_the_original_except_documented_differences() {
     let data: serde_json::Value = serde_json::from_str(DATA).unwrap();
     let mut wrong = Vec::new();
     for vector in vectors() {
@@ -49,7 +49,7 @@ fn templates_become_what_the_original_makes_of_them_but_for_differences_that_are
 }
 
 #[test]
-fn every_function_is_compared_with_the_original_and_has_been_given_what_it_refuses() {
+fn every_function_has_vectors_for_results_and_errors() {
     let vectors = vectors();
     let words = |only_failures: bool| -> BTreeSet<&str> {
         let equal = vectors
@@ -67,7 +67,7 @@ fn every_function_is_compared_with_the_original_and_has_been_given_what_it_refus
 }
 
 #[test]
-fn every_difference_is_told_in_the_docs_under_its_name() {
+fn every_difference_is_documented_by_name() {
     let section = DOCS.split("## Differences from sprig").nth(1).unwrap();
     let names: BTreeSet<_> = vectors().into_iter().map(|vector| vector.differs).collect();
     for name in names.iter().filter(|name| !name.is_empty()) {

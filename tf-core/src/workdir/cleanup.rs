@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn all_files_of_a_stack_go_and_those_of_another_stay() {
+    fn all_files_of_one_stack_are_deleted_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
         let [net, other] = create_all_files(dir.path());
         std::fs::write(dir.path().join(".notes_of.mine"), "x").unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_was_neither_written_nor_kept_holds_its_directory() {
+    fn an_unsaved_errored_state_keeps_its_directory() {
         let dir = tempfile::tempdir().unwrap();
         let [net, _] = create_all_files(dir.path());
         let state = net.root.join("infra").join(FILE);

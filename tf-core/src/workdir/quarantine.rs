@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_removed_is_quarantined_and_removed_later() {
+    fn undeletable_directories_are_quarantined_and_removed_later() {
         let dir = tempfile::tempdir().unwrap();
         let quarantine = Quarantine::new(dir.path(), ".team_net_aside-".to_owned());
         let root = dir.path().join("team_net");

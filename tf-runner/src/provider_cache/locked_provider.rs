@@ -125,7 +125,7 @@ provider "sluice.test:8443/sluice/trial" {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_have_no_place() {
+    fn names_with_path_components_are_rejected() {
         for (source, version) in [
             ("../../etc", "1.0.0"),
             ("a/../b", "1.0.0"),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_comes_back_by_its_digest_alone() {
+    fn a_package_is_found_by_its_digest_only() {
         let dir = tempfile::tempdir().unwrap();
         let cache = ProviderCache::new(dir.path().join("cache"), LARGE);
         let (a, from) = provider(dir.path(), "a", "program");

@@ -210,7 +210,7 @@ async fn a_dead_receiver_delays_nothing_and_dropped_events_are_counted() {
 }
 
 #[test]
-fn an_address_is_a_url_or_nothing() {
+fn an_address_is_empty_or_an_http_url() {
     assert_eq!(Receiver::parse("").unwrap(), None);
     let flux = Receiver::parse("http://notification-controller.flux-system.svc.cluster.local./").unwrap();
     assert_eq!(

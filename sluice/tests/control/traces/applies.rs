@@ -44,7 +44,7 @@ async fn a_first_apply_in_auto_without_a_backend_of_the_controllers() {
         .await;
 }
 
-/// The trace of [`an_apply_that_writes_outputs_and_looks_that_find_nothing`].
+/// The trace of [`an_apply_with_outputs_and_drift_checks_without_drift`].
 const OUTPUTS_AND_LOOKS: &str = r"
         Ready Unknown Progressing: Initializing
           + Reconciling True Progressing: Fulfilling prerequisites
@@ -79,7 +79,7 @@ const OUTPUTS_AND_LOOKS: &str = r"
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_that_writes_outputs_and_looks_that_find_nothing() {
+async fn an_apply_with_outputs_and_drift_checks_without_drift() {
     let traced = Traced::new().await;
     let files = |other| [("net/main.tf", MODULE), ("readme", other)];
     traced.env.commit("a", &files("1")).await;

@@ -60,7 +60,7 @@ async fn drift_in_auto() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drift_in_manual_goes_by_itself_or_by_approval() {
+async fn drift_in_manual_disappears_or_is_approved() {
     let traced = create_drift(json!({})).await;
     let env = &traced.env;
     env.edit(STACK, json!({ "approvePlan": "" })).await;

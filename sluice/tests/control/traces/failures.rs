@@ -50,7 +50,7 @@ async fn init_fails_and_then_the_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_fails_and_is_tried_again() {
+async fn a_failed_apply_is_retried() {
     let traced = Traced::new().await;
     let env = &traced.env;
     env.commit("a", &[("main.tf", FAILS_WITHOUT_MARKER)]).await;
@@ -96,7 +96,7 @@ async fn an_apply_fails_and_is_tried_again() {
         .await;
 }
 
-/// The trace of [`tries_end_and_begin_anew_with_an_edit_or_a_revision`].
+/// The trace of [`retries_are_exhausted_and_restart_after_an_edit_or_a_revision`].
 const RETRIES_TRACE: &str = r"
         Ready Unknown Progressing: Initializing
           + Reconciling True Progressing: Fulfilling prerequisites
@@ -152,7 +152,7 @@ const RETRIES_TRACE: &str = r"
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tries_end_and_begin_anew_with_an_edit_or_a_revision() {
+async fn retries_are_exhausted_and_restart_after_an_edit_or_a_revision() {
     let traced = Traced::new().await;
     let env = &traced.env;
     env.commit("a", &[("main.tf", FAILS_WITHOUT_MARKER)]).await;

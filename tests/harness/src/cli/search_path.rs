@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn both_programs_are_hidden_everywhere_and_the_selected_one_comes_first() {
+    fn both_clis_are_hidden_and_the_selected_one_is_first_on_path() {
         let store = tempfile::tempdir().unwrap();
         let chosen = folder(&["tofu", "other"]);
         let full = folder(&["git", "terraform", "tofu"]);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_run_are_listed_and_go_when_nothing_of_it_lives() {
+    fn files_of_a_run_are_deleted_when_its_processes_ended() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str, suffix| path(dir.path(), &run(name), suffix);
         for file in [

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runner_that_dies_at_once_is_started_slowly_and_not_for_ever() {
+    fn a_runner_that_dies_at_once_is_restarted_with_back_off_and_a_limit() {
         let mut now = Instant::now();
         let (mut before, mut started) = (None, 0);
         loop {

@@ -94,7 +94,7 @@ fn a_custom_configuration_is_taken_verbatim_and_wins() {
 }
 
 #[test]
-fn the_cloud_block_names_what_is_given() {
+fn the_cloud_block_contains_only_set_fields() {
     let cloud = json!({ "cloud": { "organization": "org", "workspaces": { "name": "net" },
         "hostname": "tfe.example", "token": "t" } });
     insta::assert_snapshot!(describe(cloud, CliLocation::Pod), @r#"
@@ -134,7 +134,7 @@ fn a_disabled_backend_leaves_the_modules_own() {
 }
 
 #[test]
-fn the_kubernetes_backend_can_be_turned_off_for_all_that_say_nothing() {
+fn the_default_kubernetes_backend_can_be_disabled() {
     let output = generated(json!({}), CliLocation::Pod, DefaultBackend::Local);
     insta::assert_snapshot!(output.file.unwrap(), @r#"
     terraform {

@@ -49,7 +49,7 @@ fn the_module_directory_and_its_local_modules_count_and_nothing_else() {
 }
 
 #[test]
-fn what_may_read_elsewhere_widens_and_says_why() {
+fn reads_outside_the_module_widen_the_closure_with_a_reason() {
     let wide = [
         "locals { a = file(var.name) }",
         "locals { a = file(\"../../x\") }",
@@ -123,7 +123,7 @@ fn what_may_read_elsewhere_widens_and_says_why() {
 }
 
 #[test]
-fn files_that_expressions_name_count_wherever_they_lie() {
+fn files_named_in_expressions_are_inputs_in_any_directory() {
     let text = r#"
         locals {
           text = file("../b/one.txt")
@@ -174,7 +174,7 @@ fn plain_paths_do_not_widen() {
 }
 
 #[test]
-fn a_path_that_goes_by_a_name_is_followed_to_where_it_is_taken_apart() {
+fn a_path_is_followed_through_names_to_its_parsing() {
     let wide = |files: &[(&str, &str)]| closure(files, "a").wide;
     let file = |text: &str| wide(&[("a/main.tf", text)]);
     let cut = "locals { y = replace(local.x, \"a\", \"b\") }";
@@ -234,7 +234,7 @@ fn a_path_that_goes_by_a_name_is_followed_to_where_it_is_taken_apart() {
 }
 
 #[test]
-fn a_pattern_of_files_that_is_computed_holds_only_where_no_value_leads_up() {
+fn a_computed_fileset_pattern_is_narrow_only_if_no_value_leads_up() {
     let module = (
         "a/main.tf",
         "variable \"p\" {}\nlocals { a = fileset(\"x\", var.p) }",
@@ -424,7 +424,7 @@ fn a_path_stays_in_the_artifact() {
 }
 
 #[test]
-fn a_reason_quotes_no_more_than_the_beginning_of_what_it_is_about() {
+fn a_reason_quotes_a_bounded_excerpt() {
     let long = "x/".repeat(100_000);
     for text in [
         format!("module \"m\" {{\n  source = \"./{long}\"\n}}"),

@@ -135,7 +135,7 @@ fn endless(steps: &Steps) -> Option<HashSet<Transition>> {
 }
 
 #[test]
-fn left_to_itself_it_comes_to_rest() {
+fn every_stack_reaches_idle_without_further_input() {
     for (name, model) in checks::small() {
         let started = Instant::now();
         let steps = steps(&model).unwrap();
@@ -150,7 +150,7 @@ fn left_to_itself_it_comes_to_rest() {
 }
 
 #[test]
-fn a_component_counts_unless_a_transition_leaves_it() {
+fn a_component_is_endless_unless_a_transition_leaves_it() {
     let (reconcile, write, deliver) = (
         Transition::Reconcile(0),
         Transition::Write(0),

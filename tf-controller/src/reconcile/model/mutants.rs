@@ -29,7 +29,7 @@ macro_rules! mutants {
         )*
 
         #[test]
-        fn every_point_has_a_mutant() {
+        fn every_mutation_point_has_a_mutant() {
             let tested = [$(MutationPoint::$point),*];
             let missing: Vec<_> = MutationPoint::ALL.iter().filter(|point| !tested.contains(point)).collect();
             assert!(missing.is_empty(), "{missing:?}");
@@ -106,7 +106,7 @@ fn an_approval_that_is_not_checked_again() {
 }
 
 #[test]
-fn liveness_that_is_checked_before_the_run_is_read() {
+fn checking_liveness_before_reading_the_run() {
     let found = flawed(Flaw::LivenessBeforeRead, &model_of("two controllers"));
     assert_eq!(found.as_deref(), Some("a run with a live process has not ended"));
 }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_takes_what_it_says_and_nothing_else() {
+    fn a_constraint_admits_exactly_its_versions() {
         let table: &[(&str, &[&str], &[&str])] = &[
             ("", &["0.1.0", "1.12.6"], &["1.12.0-rc1"]),
             ("*", &["1.12.6"], &["1.12.0-rc1"]),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn invalid_versions_are_rejected() {
         let long = ">= 1.0.0, ".repeat(10);
         for text in [
             "latest",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_newest_by_number_and_not_by_letter() {
+    fn versions_are_compared_numerically() {
         let versions: Vec<Version> = ["1.9.0", "1.10.2", "1.10.10", "1.8.99", "2.0.0-rc1"]
             .iter()
             .map(|text| text.parse().unwrap())

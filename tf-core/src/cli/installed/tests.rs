@@ -31,7 +31,7 @@ fn chosen(tools: &Path, name: &str, constraint: &str) -> Result<String, String> 
 }
 
 #[test]
-fn the_newest_installed_version_that_is_asked_for_is_chosen() {
+fn the_newest_matching_installed_version_is_selected() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path();
     for version in ["1.8.3", "1.9.0", "1.10.1", "1.11.0-rc1"] {
@@ -46,7 +46,7 @@ fn the_newest_installed_version_that_is_asked_for_is_chosen() {
 }
 
 #[test]
-fn what_is_not_installed_is_told_with_what_is() {
+fn an_error_about_a_missing_version_lists_installed_versions() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path();
     let directory = tools.join("tofu").display().to_string();
@@ -82,7 +82,7 @@ fn what_is_not_installed_is_told_with_what_is() {
 }
 
 #[test]
-fn folders_that_are_no_versions_are_passed_over() {
+fn directories_without_a_version_name_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path();
     for folder in ["latest", "v1.9.0", "1.9", "01.9.0", ".1.9.0.part", "1.9.0 "] {

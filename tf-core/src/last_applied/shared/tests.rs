@@ -73,7 +73,7 @@ fn two_stacks_keep_the_same_files_in_the_same_secrets() {
 }
 
 #[test]
-fn the_names_of_sealed_files_tell_nothing_of_them_and_each_key_has_its_own() {
+fn names_of_sealed_files_depend_on_the_key_and_reveal_nothing() {
     let files = b"resource";
     let plain = stored(files, "net", None);
     let mut all: Vec<_> = [key("a", "01"), key("a", "02"), key("b", "01")]
@@ -92,7 +92,7 @@ fn the_names_of_sealed_files_tell_nothing_of_them_and_each_key_has_its_own() {
 }
 
 #[test]
-fn other_files_than_those_that_were_kept_are_refused() {
+fn modified_stored_files_are_rejected() {
     let files = vec![7; chunk::CHUNK_SIZE + 1];
     let one = stored(&files, "net", None);
     let read = |secrets: &[Secret]| decode(secrets, &inputs(&one), &stack("net"), &[]);

@@ -25,7 +25,7 @@ fn without_changes(configuration: &Value) -> bool {
 }
 
 #[test]
-fn what_takes_nothing_but_inputs_draws_upon_nothing() {
+fn expressions_of_inputs_only_have_no_hidden_inputs() {
     let root = |provisioners: &Value| root(&json!({ "provisioners": provisioners }));
     assert!(!without_changes(&Value::Null) && !without_changes(&root(&json!([]))));
     for references in [
@@ -57,7 +57,7 @@ fn what_takes_nothing_but_inputs_draws_upon_nothing() {
 }
 
 #[test]
-fn a_variable_in_the_settings_of_a_module_is_what_the_caller_passes() {
+fn module_variables_refer_to_the_arguments_of_the_call() {
     let settings = |module: &Value, reference: &str| {
         without_changes(&json!({ "provider_config": { "p": { "module_address": module,
             "expressions": { "block": [{ "host": { "references": [reference] } }] } } } }))
@@ -75,7 +75,7 @@ fn a_variable_in_the_settings_of_a_module_is_what_the_caller_passes() {
 }
 
 #[test]
-fn a_value_of_each_is_what_for_each_takes() {
+fn each_value_refers_to_for_each() {
     for (reference, for_each, expected) in [
         ("each.key", "data.a.b", false),
         ("each.value", "data.a.b", true),
@@ -114,7 +114,7 @@ fn change(address: &str, actions: &[&str], after: &Value, unknown: &Value) -> Ve
 }
 
 #[test]
-fn what_goes_is_named_to_a_command_by_values_that_no_change_tells() {
+fn destroy_provisioners_that_refer_to_self_have_hidden_inputs() {
     for (reference, actions, expected) in [
         ("self.input", &["delete"][..], true),
         ("self", &["delete", "create"], true),
@@ -136,7 +136,7 @@ fn what_goes_is_named_to_a_command_by_values_that_no_change_tells() {
 }
 
 #[test]
-fn a_null_that_comes_from_outside_may_be_a_value_that_is_written_only() {
+fn an_external_null_may_be_a_write_only_value() {
     let wo = |reference: &str| json!({ "word_wo": { "references": [reference] } });
     let at = |expressions: &Value, actions: &[&str], after: Value, unknown: Value| {
         let configuration = root(&json!({ "address": "a.b", "expressions": expressions }));
@@ -202,7 +202,7 @@ fn a_null_that_comes_from_outside_may_be_a_value_that_is_written_only() {
 
 /// In a module nearly every argument is a variable, and many of them are null.
 #[test]
-fn a_null_in_a_module_counts_where_its_caller_passes_something_from_outside() {
+fn a_null_in_a_module_is_hidden_if_its_caller_passes_an_external_value() {
     let inner = |passed: &Value| {
         json!({ "expressions": passed, "module": { "resources": [
             { "address": "a.b", "expressions": { "word_wo": { "references": ["var.x.y", "var.x"] } } }] } })

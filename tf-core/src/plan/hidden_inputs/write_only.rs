@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_no_part_of_where_a_resource_is_written() {
+    fn instance_keys_are_not_part_of_a_configuration_address() {
         for (address, expected) in [
             ("t.n", "t.n"),
             ("t.n[0]", "t.n"),

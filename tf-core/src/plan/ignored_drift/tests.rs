@@ -34,7 +34,7 @@ fn is_ignored(resource: Value, entries: Value) -> bool {
 }
 
 #[test]
-fn an_attribute_takes_exactly_the_changes_that_it_names() {
+fn an_attribute_rule_ignores_only_the_named_changes() {
     let tags = || {
         update(
             json!({ "tags": { "owner": "a", "team": "x" }, "size": 1 }),
@@ -168,7 +168,7 @@ fn an_attribute_takes_exactly_the_changes_that_it_names() {
 }
 
 #[test]
-fn an_attribute_ignores_no_replace_delete_or_move() {
+fn an_attribute_rule_ignores_no_replace_delete_or_move() {
     let entry = update(json!({ "x": 1 }), json!({ "x": 2 }));
     let named = || json!([{ "attributes": ["x", "*"] }]);
     let by_addresses = || json!([{ "addresses": ["a.b"] }]);
@@ -221,7 +221,7 @@ fn an_attribute_ignores_no_replace_delete_or_move() {
 }
 
 #[test]
-fn outputs_and_what_is_not_understood_count() {
+fn outputs_are_ignored_by_address_and_unknown_members_never() {
     let plan = |text: Value| super::super::document::parse(text.to_string().as_bytes()).unwrap();
     let everything: Vec<IgnoredDrift> = serde_json::from_value(json!([{ "addresses": ["*"] }])).unwrap();
     let attributes: Vec<IgnoredDrift> = serde_json::from_value(json!([{ "attributes": ["*"] }])).unwrap();

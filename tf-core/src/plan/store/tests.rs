@@ -124,7 +124,7 @@ fn a_large_plan_survives_in_any_order_and_among_others() {
 }
 
 #[test]
-fn a_plan_of_before_the_digests_of_its_files_were_kept_is_read() {
+fn a_stored_plan_without_file_digests_is_read() {
     let mut context = stored(Vec::new()).context;
     context.files_omitted = true;
     context.omitted_files = vec![OmittedFile {
@@ -143,7 +143,7 @@ fn a_plan_of_before_the_digests_of_its_files_were_kept_is_read() {
 }
 
 #[test]
-fn what_is_missing_or_altered_is_noticed() {
+fn missing_or_modified_chunks_are_detected() {
     let mut secrets = encode(&stored(noise(2_500_000)), &name("net-2"), None).unwrap();
     let load = |secrets: &[Secret]| decode(secrets, &name("net-2"), &[]).err().unwrap();
     let incomplete = |found| StoreError::Broken {

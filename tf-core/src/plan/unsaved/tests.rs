@@ -12,7 +12,7 @@ const TEXT: &str = "Running plan in the service. Output will stream here.\n\nhtt
     \u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\u{2500}\n\nNote: You didn't use the -out option\n";
 
 #[test]
-fn what_differs_between_two_showings_of_a_plan_does_not_count() {
+fn volatile_output_does_not_change_the_shown_plan() {
     let again = TEXT.replace("run-1", "run-2").replace("[id=1]", "[id=1, slow]");
     assert_ne!(TEXT, again);
     assert_eq!(plan_section(TEXT), plan_section(&again));
@@ -31,7 +31,7 @@ fn what_differs_between_two_showings_of_a_plan_does_not_count() {
 const DRIFTED: &str = include_str!("drifted.txt");
 
 #[test]
-fn the_rule_between_what_drifted_and_the_plan_ends_nothing() {
+fn a_separator_line_does_not_end_the_plan() {
     let section = plan_section(DRIFTED);
     assert!(
         section.starts_with("Note: Objects have changed outside of"),
@@ -62,7 +62,7 @@ fn the_rule_between_what_drifted_and_the_plan_ends_nothing() {
 }
 
 #[test]
-fn without_a_plan_that_begins_nothing_is_cut_off() {
+fn output_without_a_plan_is_unchanged() {
     let rule = "\u{2500}".repeat(77);
     let text =
         |end: &str| format!("Refreshing\n\nNote: Objects have changed outside of it\n\n{rule}\n\n{end}\n");

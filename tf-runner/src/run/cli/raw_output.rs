@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_apply_that_told_of_a_step_has_begun() {
+    fn an_apply_with_a_reported_step_has_begun() {
         let dir = tempfile::tempdir().unwrap();
         let reports = |text: &str| {
             let file = dir.path().join("out");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_may_be_about_a_lock_and_nothing_is_printed() {
+    fn unreadable_output_may_mention_a_lock_and_is_not_printed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("err");
         let unknown = RawOutput::read(&file, &file);

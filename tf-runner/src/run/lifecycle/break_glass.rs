@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_that_sources_the_door_has_exactly_the_environment() {
+    fn a_shell_that_sources_the_session_file_has_the_exact_environment() {
         let dir = tempfile::tempdir().unwrap();
         let hostile = "it's $HOME `id` \"\\ \n end";
         let environment = [("A_1", hostile), ("bad-name", "x"), ("PATH", "/usr/bin:/bin")]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_wanted_while_field_or_annotation_ask() {
+    fn a_session_is_requested_by_field_or_annotation() {
         let requested = |spec: serde_json::Value, metadata: serde_json::Value| {
             let mut stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "metadata": metadata,
                 "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "x" } } });

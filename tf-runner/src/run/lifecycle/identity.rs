@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_shared_at_one_site_and_by_processes_without_one() {
+    fn locks_are_shared_within_a_lock_domain_and_without_one() {
         let here = |site: &str, pod: Option<PodRef>| Identity {
             lock_domain: site.into(),
             ..Identity::of_this_process(pod, &BTreeMap::new())

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_planning_made_is_found_and_put_back() {
+    fn generated_files_are_collected_and_restored() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("main.tf"), "").unwrap();
         let before = snapshot(dir.path()).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_much_the_digests_are_left() {
+    fn above_the_limit_only_digests_remain() {
         let dir = tempfile::tempdir().unwrap();
         let before = snapshot(dir.path()).unwrap();
         let found = || collect(dir.path(), &before, &snapshot(dir.path()).unwrap()).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn many_files_that_are_left_out_have_one_digest_together() {
+    fn many_omitted_files_share_one_digest() {
         let dir = tempfile::tempdir().unwrap();
         let paths: Vec<_> = (0..MAX_DIGESTS + 2)
             .map(|index| dir.path().join(format!("{index:04}")))

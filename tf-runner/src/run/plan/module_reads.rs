@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_downloaded_module_reads_outside_of_the_stack_is_noted() {
+    fn reads_of_a_downloaded_module_outside_of_the_stack_are_recorded() {
         for text in [
             "locals { a = file(\"${path.root}/../common.yaml\") }",
             "locals { a = file(\"../common.yaml\") }",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_it_or_in_the_stack_needs_no_note() {
+    fn reads_within_the_module_or_the_stack_are_not_recorded() {
         for text in [
             "locals { a = file(\"${path.module}/x.txt\") }",
             "locals { a = file(\"${path.module}/../y.txt\") }",

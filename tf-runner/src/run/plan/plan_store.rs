@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_runs_stored_goes_and_what_a_later_one_stores_stays() {
+    fn data_of_earlier_runs_is_deleted_and_of_later_ones_retained() {
         let third = run(3);
         assert!(
             is_deleted("net-u-2", 1, &third)
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_first_run_that_is_known_all_that_was_there_before_goes() {
+    fn the_oldest_known_run_deletes_all_earlier_data() {
         let first = run(1);
         assert!(is_deleted("net-u-7", 1, &first), "somebody deleted that run");
         assert!(!is_deleted("net-u-1", 3, &first) && !is_deleted("net-u-2", 3, &first));

@@ -66,7 +66,7 @@ fn a_plan_file_above_the_limit_is_refused_by_its_size_and_the_advice_is_given() 
 }
 
 #[test]
-fn the_json_that_is_stored_is_bounded_before_it_is_read_and_shows_no_secret() {
+fn stored_json_is_bounded_and_redacted() {
     let dir = tempfile::tempdir().unwrap();
     let mut secrets = Redactor::default();
     secrets.add_text("hunter2-hunter2");

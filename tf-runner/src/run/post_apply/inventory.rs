@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_where_an_identifier_is_cut_goes_whole() {
+    fn a_value_at_the_cut_of_an_identifier_is_removed_completely() {
         let mut secrets = Redactor::default();
         secrets.add_text("a-value-of-the-state");
         let front = "x".repeat(RunStatusLimit::INVENTORY_TEXT - 4);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_secret_cannot_hold_is_told_with_what_to_do() {
+    fn outputs_that_do_not_fit_a_secret_are_reported_with_advice() {
         let output = |name: &str, text: &str| {
             let value = serde_json::json!({ name: { "type": "string", "value": text } });
             sluice_tf_core::cli::output::parse(value.to_string().as_bytes()).unwrap()
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_annotations_come_beside_those_of_others() {
+    fn foreign_labels_and_annotations_are_retained() {
         let wanted = |value: &str| BTreeMap::from([("a".to_owned(), value.to_owned())]);
         let target = OutputsTarget {
             name: "out".into(),

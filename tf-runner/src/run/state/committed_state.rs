@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_empty_only_where_that_is_certain() {
+    fn a_state_is_empty_only_if_certain() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(STATE);
         assert!(is_empty(&file).unwrap(), "there is none");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_nothing_but_a_warning_is_no_state() {
+    fn a_warning_without_json_is_not_a_state() {
         const WARNING: &str =
             "\nWarning: Unable to open CLI configuration file\n\nThe file \"{x}\" does not exist.\n\n";
         let dir = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_the_time_of_a_failed_command_is_its_own() {
+    fn a_lock_created_during_a_failed_command_is_its_own() {
         let mut left = LeftoverLock::of_holder("me@vm");
         assert_eq!(left.record(Some(time("28.4", "28.5")), None), None);
         assert_eq!(left.take_own(), None);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_met_no_lock_is_on_record_as_one_that_may_have_left_one() {
+    fn only_commands_that_met_no_lock_record_a_window() {
         let mut left = LeftoverLock::of_holder("me@vm");
         assert_eq!(left.possible_windows(), Some(Vec::new()));
         left.record(Some(time("28.4", "28.5")), None);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_lock_is_somebodys() {
+    fn any_other_lock_is_foreign() {
         let somebodys = |earlier: Option<RangeInclusive<Timestamp>>, met: LockInfo| {
             let mut left = LeftoverLock::of_holder("me@vm");
             left.record(earlier, None);

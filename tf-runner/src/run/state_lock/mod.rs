@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_a_person_took_while_a_run_of_ours_went_on_stands() {
+    fn a_users_lock_acquired_during_a_run_is_retained() {
         let lasted = || run("me@vm:1", "2026-11-21T11:37:00Z", Some("2026-11-21T11:38:00Z"));
         let dead = |run: &TerraformRun| !possible_holders(&lock("me@vm"), [run].into_iter()).is_empty();
         assert!(dead(&lasted()));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_of_the_user_that_the_cli_of_the_run_had() {
+    fn a_lock_matches_the_user_of_the_runs_cli() {
         let mut run = run("@vm:1", "2026-11-21T11:37:00Z", None);
         let dead =
             |run: &TerraformRun, who: &str| !possible_holders(&lock(who), [run].into_iter()).is_empty();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_told_its_end_left_a_lock_only_where_its_record_says_so() {
+    fn a_completed_run_leaves_only_recorded_locks() {
         let at = |phase: Phase, record: Option<&[(&str, &str)]>| {
             let mut run = run("me@vm:1", "2026-11-21T11:37:00Z", Some("2026-11-21T11:38:00Z"));
             let status = run.status.as_mut().unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pod_that_is_gone_replaced_or_ended_is_over() {
+    fn only_a_missing_replaced_or_ended_pod_has_ended() {
         let gone = json!({ "status": "Failure", "message": "", "reason": "NotFound", "code": 404,
             "details": { "kind": "pods", "name": "p" } });
         let unknown_kind =

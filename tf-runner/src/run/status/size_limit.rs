@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_for_its_size_is_known_whatever_its_code() {
+    fn a_rejection_for_size_is_recognized_with_any_code() {
         let error = |code, text: &str| kube::Error::Api(Status::failure(text, "x").with_code(code).boxed());
         for (code, text) in [
             (413, "Request entity too large: limit is 3145728"),

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_there_whole_or_is_an_error() {
+    fn the_lock_file_is_complete_or_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), None);
         let long = "# a provider\n".repeat(120_000);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_for_its_question_and_its_stack_only() {
+    fn an_answer_is_valid_only_for_its_question_and_stack() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lock.hcl");
         let prediction = || LockPrediction {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_private_and_replace_what_was_there() {
+    fn files_are_private_and_replace_existing_ones() {
         let dir = tempfile::tempdir().unwrap();
         let mode = |path: &str| {
             let found = std::fs::metadata(dir.path().join(path)).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_climbs_stays_below() {
+    fn a_path_with_dots_stays_below_the_root() {
         let parent = tempfile::tempdir().unwrap();
         let base = parent.path().join("base");
         std::fs::create_dir(&base).unwrap();

@@ -296,7 +296,7 @@ fn whenever_a_plan_would_differ_the_digest_differs() {
 }
 
 #[test]
-fn whenever_the_real_cli_yields_something_else_the_digest_differs() {
+fn different_results_of_the_real_cli_have_different_digests() {
     let cli = sluice_harness::cli::terraform().unwrap();
     let seeds = cli_trees();
     let part_of = |part: u64| {

@@ -57,7 +57,7 @@ fn forty_lowercase_hex_digits() {
 }
 
 #[test]
-fn what_is_no_effect_does_not_count() {
+fn other_members_do_not_change_the_digest() {
     let base = of(&update());
     let same = |pointer: &str, value: Value| {
         let mut plan = update();
@@ -99,7 +99,7 @@ fn what_is_no_effect_does_not_count() {
 }
 
 #[test]
-fn what_is_an_effect_counts() {
+fn effects_change_the_digest() {
     let mut digests = std::collections::BTreeSet::from([of(&update())]);
     let mut differs = |edit: &dyn Fn(&mut Value)| {
         let mut plan = update();
@@ -134,7 +134,7 @@ fn what_is_an_effect_counts() {
 }
 
 #[test]
-fn what_has_no_id_is_told_from_another_by_what_it_holds() {
+fn blocks_without_id_are_identified_by_content() {
     let removal = |actions: Value, before: Value| {
         of(
             &json!({ "resource_changes": [{ "address": "a.b", "mode": "managed", "type": "a", "provider_name": "p",
@@ -161,7 +161,7 @@ fn what_has_no_id_is_told_from_another_by_what_it_holds() {
 }
 
 #[test]
-fn the_origin_counts() {
+fn the_origin_changes_the_effect() {
     let plan = super::super::document::parse(update().to_string().as_bytes()).unwrap();
     let base = inputs();
     let variants = [

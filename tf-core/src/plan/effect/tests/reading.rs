@@ -189,7 +189,7 @@ fn the_text_of_an_update() {
 }
 
 #[test]
-fn no_value_passes_for_a_line() {
+fn a_value_cannot_imitate_a_line() {
     let plan = json!({ "resource_changes": [{ "address": "a.r[\"x\\ny\"]", "mode": "managed", "type": "a",
         "change": { "actions": ["create"], "after": { "a\n# id": "1\n- a.gone: delete\u{202e}", "b": "\u{7f}" } } }] });
     let plan = super::super::super::document::parse(plan.to_string().as_bytes()).unwrap();
@@ -201,7 +201,7 @@ fn no_value_passes_for_a_line() {
 
 proptest! {
     #[test]
-    fn people_read_what_is_digested(
+    fn the_readable_effect_equals_the_digested_effect(
         sides in proptest::collection::vec((value(), value(), value(), marks(), marks(), marks()), 0..4),
         id in value(), import in proptest::option::of(value()), moved: bool, is_removed: bool, name in "[a-z\" \\n]{0,4}",
     ) {

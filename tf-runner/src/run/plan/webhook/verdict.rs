@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_where_a_message_is_cut_goes_whole() {
+    fn a_value_at_the_cut_of_a_message_is_removed_completely() {
         let text = |length| format!("{}quoted-of-the-plan of it", "x".repeat(length));
         assert_eq!(
             verdict("no", &text(3)),

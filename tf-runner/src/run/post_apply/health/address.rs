@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_ports_are_taken_and_all_else_is_told() {
+    fn host_and_port_are_parsed_and_other_text_is_reported() {
         for (address, host, port) in [
             ("127.0.0.1:80", "127.0.0.1", 80),
             ("[::1]:65535", "::1", 65535),

@@ -90,7 +90,7 @@ fn context() -> Context {
 }
 
 #[tokio::test]
-async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
+async fn addresses_are_rendered_from_outputs_without_quoting_secrets() {
     sluice_runtime::http::install_crypto();
     let address = serve();
     let check = |target: &str, kind| HealthCheck {
@@ -136,7 +136,7 @@ async fn addresses_are_templates_over_outputs_and_no_secret_is_told() {
 }
 
 #[test]
-fn a_value_where_an_address_is_cut_goes_whole() {
+fn a_value_at_the_cut_of_an_address_is_removed_completely() {
     let mut secrets = Redactor::default();
     secrets.add_text("a-token-of-the-service");
     let front = "x".repeat(ADDRESS_LIMIT - 4);

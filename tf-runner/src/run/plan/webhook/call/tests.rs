@@ -105,7 +105,7 @@ async fn only_an_object_with_status_200_is_an_answer() {
 }
 
 #[tokio::test]
-async fn name_and_password_of_an_address_go_into_a_header_and_nowhere_else() {
+async fn userinfo_of_an_address_is_sent_only_as_header() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let request = tokio::spawn(async move {
@@ -176,7 +176,7 @@ async fn a_service_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn the_directory_of_a_host_holds_whom_to_trust_and_what_to_show() {
+async fn the_directory_of_a_host_contains_its_ca_and_client_certificate() {
     let authority = Authority::create().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let host = dir.path().join("localhost");
@@ -225,7 +225,7 @@ async fn the_directory_of_a_host_holds_whom_to_trust_and_what_to_show() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_before_anything_is_sent() {
+async fn an_invalid_address_is_rejected_before_any_request() {
     let dir = tempfile::tempdir().unwrap();
     let strict = client(dir.path(), false);
     let refused = |url: &str| strict.endpoint(3, url).err().unwrap().to_string();
