@@ -67,7 +67,7 @@ impl GarbageCollector {
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     %directory,
-                    "artifacts kept: cannot look up their object"
+                    "artifacts retained: cannot look up their object"
                 ),
             }
         }

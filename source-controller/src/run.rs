@@ -306,7 +306,7 @@ fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, Star
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 directory = %temporary.display(),
-                "--storage-path cannot be written: mirrors are kept elsewhere, new artifacts cannot be stored"
+                "--storage-path is not writable: mirrors use a temporary directory, new artifacts cannot be stored"
             );
             Mirrors::with_budget(&temporary, budget).map_err(StartError::Mirrors)
         }

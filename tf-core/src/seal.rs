@@ -40,7 +40,7 @@ pub struct Subject {
 pub enum SealError {
     /// The key is not configured.
     #[error(
-        "is sealed with the key {key:?}, which the Secret of --plan-encryption-secret does not hold: put the key back"
+        "is sealed with the key {key:?}, which the Secret of --plan-encryption-secret does not contain: restore the key"
     )]
     KeyMissing {
         /// Id of the key.
@@ -48,8 +48,7 @@ pub enum SealError {
     },
     /// The key is wrong, or the chunks were altered.
     #[error(
-        "cannot be opened with the key {key:?}: it is another key than the one of that name it was sealed with, or the \
-         Secrets were altered"
+        "cannot be decrypted with the key {key:?}: the key was replaced under this name, or the Secrets were modified"
     )]
     NotOpened {
         /// Id of the key.

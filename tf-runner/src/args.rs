@@ -87,7 +87,7 @@ pub enum StartError {
     #[error("cannot read standard input: {0}")]
     Input(#[source] std::io::Error),
     /// Standard input is not a [`RunInput`].
-    #[error("standard input is not the JSON that --input-stdin asks for")]
+    #[error("standard input is not the JSON that --input-stdin requires")]
     Malformed,
     /// The HTTP client cannot be created.
     #[error(transparent)]

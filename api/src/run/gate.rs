@@ -22,10 +22,10 @@ pub enum WaitReason {
     #[error("the run only plans")]
     PlanOnlyRun,
     /// The Terraform object was deleted, or replaced by another one of the same name.
-    #[error("the Terraform object is gone")]
+    #[error("the Terraform object is deleted")]
     ObjectGone,
     /// The spec changed after the run was started.
-    #[error("the spec was changed to generation {now} since the run was decided for generation {planned}")]
+    #[error("the spec changed from generation {planned} to {now} after the run was created")]
     SpecChanged {
         /// Generation that the run was started for.
         planned: i64,
@@ -36,7 +36,7 @@ pub enum WaitReason {
     #[error("the object is suspended")]
     Suspended,
     /// The Terraform object is being deleted and the run is not its destroy run, or the reverse.
-    #[error("the deletion of the object changed what is to be done")]
+    #[error("the deletion of the object changed the action")]
     Deleting,
     /// The guard rails hold the plan.
     #[error("held: {0}")]

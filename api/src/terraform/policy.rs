@@ -59,8 +59,8 @@ api_enum! {
 /// accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "spec.deletionPolicy is {policy} and spec.destroyResourcesOnDeletion is true: the resources cannot both stay and be \
-     destroyed; remove one of the two",
+    "spec.deletionPolicy is {policy} and spec.destroyResourcesOnDeletion is true: these contradict each other; remove one \
+     of the two",
     policy = .0.as_str()
 )]
 pub struct DeletionPolicyConflict(pub DeletionPolicy);

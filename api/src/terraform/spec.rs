@@ -43,7 +43,7 @@ use crate::serialization::{any_json, api_enum, is_false, yes};
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "message": "deletionPolicy Orphan and Retain keep what destroyResourcesOnDeletion: true destroys; remove one of the two",
+    "message": "deletionPolicy Orphan and Retain contradict destroyResourcesOnDeletion: true; remove one of the two",
     "rule": "!has(self.deletionPolicy) || self.deletionPolicy == 'Destroy' || !has(self.destroyResourcesOnDeletion) || !self.destroyResourcesOnDeletion"
 }]))]
 pub struct TerraformSpec {

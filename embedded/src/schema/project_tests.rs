@@ -131,7 +131,7 @@ fn invalid_fields_are_named() {
 
 #[test]
 fn a_stack_cannot_keep_and_destroy_its_resources() {
-    let rule = "deletionPolicy Orphan and Retain keep what destroyResourcesOnDeletion: true destroys";
+    let rule = "deletionPolicy Orphan and Retain contradict destroyResourcesOnDeletion: true";
     let table = [
         (json!({}), false),
         (json!({ "destroyResourcesOnDeletion": true }), false),

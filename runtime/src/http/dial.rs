@@ -53,7 +53,7 @@ pub enum DialError {
     },
     /// The proxy requires authentication.
     #[error(
-        "the proxy {proxy} requires a username and a password, or refuses those it was given (HTTP status 407)"
+        "the proxy {proxy} requires a username and a password, or rejects the given ones (HTTP status 407)"
     )]
     User {
         /// The proxy.
@@ -255,7 +255,7 @@ where
         // In TLS the client speaks first.
         Ok(parts) if parts.read_buf.is_empty() => Ok(parts.io.into_inner()),
         _ => Err(refused(
-            "it spoke for the server before the server was asked".into(),
+            "it sent data before the connection to the server was requested".into(),
         )),
     }
 }

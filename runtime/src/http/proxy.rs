@@ -45,7 +45,7 @@ pub enum ProxyError {
     #[error("the address has {0} bytes, more than the {MAX_LENGTH} that it may have")]
     TooLong(usize),
     /// The text is not a URL.
-    #[error("the address '{address}' is no URL: {why}")]
+    #[error("the address '{address}' is not a URL: {why}")]
     Invalid {
         /// The text with masked secrets.
         address: MaskedUrl,

@@ -21,7 +21,7 @@ pub enum SocksError {
     #[error("it does not speak SOCKS 5")]
     Foreign,
     /// The proxy accepts none of the offered authentication methods.
-    #[error("it accepts none of the ways to say who is asking (a username and a password are {0})")]
+    #[error("it accepts none of the offered authentication methods (a username and a password are {0})")]
     NoMethod(&'static str),
     /// The proxy rejects username and password.
     #[error("it refuses the username and the password")]
@@ -217,12 +217,12 @@ mod tests {
             (
                 b"\x05\xff",
                 None,
-                "it accepts none of the ways to say who is asking (a username and a password are not given)",
+                "it accepts none of the offered authentication methods (a username and a password are not given)",
             ),
             (
                 b"\x05\xff",
                 user,
-                "it accepts none of the ways to say who is asking (a username and a password are given)",
+                "it accepts none of the offered authentication methods (a username and a password are given)",
             ),
             (
                 b"\x05\x02\x01\x01",

@@ -59,7 +59,7 @@ impl Process {
         self.info.get_or_create(&Version { version: "none" }).set(1);
         metrics.register(
             "go_info",
-            "This is no Go program; dashboards count controllers by this name",
+            "Not a Go program; dashboards count controllers by this metric",
             self.info.clone(),
         );
     }

@@ -101,7 +101,7 @@ pub enum UpError {
     Serve(#[from] ServeError),
     /// The address is not a loopback address.
     #[error(
-        "--listen {0}: must be a loopback address, since anyone who reaches the API can run commands here"
+        "--listen {0}: must be a loopback address, because a client of the API can run commands on this machine"
     )]
     NotLoopback(SocketAddr),
     /// The source controller could not start.

@@ -62,7 +62,7 @@ async fn a_user_works_in_the_directory_while_others_run_and_a_new_plan_follows()
             condition(s, "Ready").contains("break the glass session has ended at")
         })
         .await;
-    assert!(condition(&ended, "Ready").contains("set breakTheGlass: false to go on"));
+    assert!(condition(&ended, "Ready").contains("set breakTheGlass: false to resume"));
     assert_eq!(
         env.runs("net").await.len(),
         2,

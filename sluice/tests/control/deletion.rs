@@ -159,7 +159,7 @@ async fn a_blocked_destroy_reports_missing_inputs_and_remedies() {
     let text = condition(&stuck, "Ready");
     assert!(
         text.contains(
-            "GitRepository.source.toolkit.fluxcd.io \"code\" not found; there is no last applied record"
+            "GitRepository.source.toolkit.fluxcd.io \"code\" not found; no last applied record exists"
         ) && text.contains("deletionPolicy: Retain"),
         "{text}"
     );
@@ -322,7 +322,7 @@ async fn the_definition_refuses_contradicting_fields() {
     assert!(
         error
             .to_string()
-            .contains("deletionPolicy Orphan and Retain keep"),
+            .contains("deletionPolicy Orphan and Retain contradict"),
         "{error}"
     );
 }

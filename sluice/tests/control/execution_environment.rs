@@ -146,7 +146,7 @@ async fn a_workspace_or_suffix_that_the_cli_refuses_is_reported() {
     env.stack("net", json!({ "workspace": "-state=x" })).await;
     env.wait_ready(
         "net",
-        "False SelectWorkspaceFailed \"-state=x\" is no name of a workspace",
+        "False SelectWorkspaceFailed \"-state=x\" is not a valid workspace name",
     )
     .await;
     env.stack("other", json!({ "workspace": "no/workspace" })).await;
@@ -265,7 +265,7 @@ async fn environment_variables_come_from_literals_secrets_and_config_maps() {
         ),
         (
             json!([{ "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }]),
-            "runnerPodTemplate.spec.env: IP takes its value from status.podIP, which only a pod has",
+            "runnerPodTemplate.spec.env: IP takes its value from status.podIP, which is available only in a pod",
         ),
         (
             json!([{ "name": "X", "valueFrom": { "secretKeyRef": { "name": "absent", "key": "x" } } }]),
@@ -339,7 +339,7 @@ async fn an_unusable_configuration_or_mapping_is_reported() {
     for (reference, reason) in [
         (
             json!({ "name": "two" }),
-            "TFExecNewFailed cannot process cli config: Secret team/two has to have exactly one key",
+            "TFExecNewFailed cannot process cli config: Secret team/two must have exactly one key",
         ),
         (
             json!({ "name": "other" }),

@@ -102,7 +102,7 @@ async fn types_and_numbers_hold_a_plan_even_with_force() {
         "Ready",
     );
     assert!(
-        typed.contains("changes of a held type (autoApply.holdResourceTypes): terraform_data"),
+        typed.contains("changes of a type in autoApply.holdResourceTypes: terraform_data"),
         "{typed}"
     );
     let waiting = env

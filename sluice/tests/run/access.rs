@@ -104,7 +104,7 @@ async fn a_run_with_truncated_input_is_not_claimed() {
     let log = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(output.status.code(), Some(3), "{log}");
     assert!(
-        log.contains("standard input is not the JSON that --input-stdin asks for"),
+        log.contains("standard input is not the JSON that --input-stdin requires"),
         "{log}"
     );
     assert!(!log.contains("canary"), "{log}");

@@ -200,7 +200,7 @@ async fn a_state_in_a_temporary_directory_causes_warnings() {
     let planned = env.run(RunSetup::plan().with(without_backend(&json!({})))).await;
     let text = status(&planned).human_plan;
     assert!(
-        text.starts_with("Note: the state of this stack lies in its working directory"),
+        text.starts_with("Note: the state of this stack is in its working directory"),
         "{text}"
     );
     let applied = env

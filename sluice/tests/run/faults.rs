@@ -238,7 +238,7 @@ async fn outputs_overwrite_neither_states_nor_stored_data() {
         assert!(
             status(&run)
                 .message
-                .contains("give writeOutputsToSecret another name")
+                .contains("set another name in writeOutputsToSecret")
         );
         assert_eq!(env.secret(name).await, before, "{name}");
     }

@@ -408,7 +408,7 @@ async fn a_state_that_no_run_recorded_is_never_pushed() {
             change.what
         );
         assert!(
-            message.contains("that no run of this stack has on record"),
+            message.contains("that no run of this stack recorded"),
             "{message}"
         );
         change.reversed().make(env.client()).await;

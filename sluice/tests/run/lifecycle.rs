@@ -285,7 +285,7 @@ async fn files_that_are_made_again_with_another_effect_are_not_applied() {
     let status = applied.status.as_ref().unwrap();
     assert!(!status.attempted_apply, "{status:?}");
     assert!(
-        status.message.contains("planning again gave another effect"),
+        status.message.contains("the new plan has a different effect"),
         "{status:?}"
     );
 }
@@ -311,7 +311,10 @@ async fn files_that_are_made_again_with_other_bytes_are_not_applied() {
     assert!(!result.attempted_apply, "{result:?}");
     assert_eq!(ending(&applied), "Failed TFExecApplyFailed");
     assert!(
-        result.message.contains("planning again made another file") && result.message.contains("made.bin"),
+        result
+            .message
+            .contains("the new plan generated a file that differs")
+            && result.message.contains("made.bin"),
         "{result:?}"
     );
 }

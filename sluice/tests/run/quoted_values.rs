@@ -244,7 +244,7 @@ async fn an_apply_with_too_many_sensitive_values_reports_no_output() {
     let applied = env.run_with_path(RunSetup::apply(&planned), &cli).await;
     let result = status(&applied);
     assert_eq!(ending(&applied), "Failed TFExecApplyFailed", "{}", result.message);
-    assert_eq!(result.message, "(not shown: it may hold a sensitive value)");
+    assert_eq!(result.message, "(not shown: it may contain a sensitive value)");
     let logs = logs_of_last_run(&env, &result.log_path);
     assert!(!logs.contains("value-"), "{logs}");
 }

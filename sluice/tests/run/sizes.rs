@@ -70,7 +70,7 @@ async fn plans_below_the_size_limit_are_applied_and_larger_ones_change_nothing()
     assert!(
         result.message.starts_with("error saving plan secret: the plan has 4")
             && result.message.ends_with(
-                " bytes, more than the 41943040 that are stored: split the stack into smaller ones, or plan it in parts with targets"
+                " bytes, more than the limit of 41943040: split the stack into smaller ones, or plan it in parts with targets"
             ),
         "{}",
         result.message
@@ -105,7 +105,7 @@ async fn an_errored_state_above_the_limit_stays_in_its_directory() {
     let left = env.work().join("errored.tfstate");
     let message = format!(
         "cannot use the working directory: keep the state: errored.tfstate has {size} bytes, more than the 268435456 that are \
-         read; it is the newest state and stays in {}: push it by hand (state push), then remove the file",
+         read; it is the newest state and stays in {}: push it manually (state push), then delete the file",
         env.work().display()
     );
     let failed = env.run_with_path(RunSetup::plan_and_apply(), &cli).await;

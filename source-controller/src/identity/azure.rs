@@ -203,7 +203,8 @@ fn map_unreachable(error: TokenError) -> TokenError {
         TokenError::Connection { .. } | TokenError::NoAnswer { .. } => TokenError::NoIdentity {
             provider: "azure",
             why: format!(
-                "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE are not all set, and the metadata service gives none: {error}"
+                "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE are not all set, and the metadata service \
+                 returns no token: {error}"
             ),
         },
         other => other,

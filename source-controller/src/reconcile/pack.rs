@@ -44,7 +44,7 @@ pub enum PackError {
         flag: &'static str,
     },
     /// A path that consumers refuse to unpack.
-    #[error("path {path} has a control character; rename it or leave it out with an ignore rule")]
+    #[error("path {path} has a control character; rename it or exclude it with an ignore rule")]
     ControlCharacter {
         /// The path, with the character escaped.
         path: String,

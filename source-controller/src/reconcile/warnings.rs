@@ -64,8 +64,8 @@ impl ContentWarnings {
         if self.unreadable.count > 0 {
             let PathCount { count, first } = &self.unreadable;
             let text = format!(
-                "consumers refuse the artifact for names with a backslash, a tab, a line break or a directory that ends in '..': \
-                 {count}, the first is '{first}'; rename them or leave them out with spec.ignore"
+                "consumers reject artifacts with a backslash, a tab or a line break in a name, or a directory that ends in \
+                 '..': {count} such names, the first is '{first}'; rename them or exclude them with spec.ignore"
             );
             tracing::warn!(count, first, "consumers refuse names in the artifact");
             events.push(Event::warning("UnreadablePath", text));

@@ -23,7 +23,7 @@ pub enum TreeError {
     },
     /// A file of an overlay is larger than allowed.
     #[error(
-        "'{path}' has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
+        "'{path}' has {size} bytes, more than the {limit} that a file may have; raise {flag} or exclude it"
     )]
     TooLarge {
         /// Its path in the tree.

@@ -449,7 +449,7 @@ async fn limits_apply_to_all_layers_together() {
         .to_string();
     assert_eq!(
         error,
-        "'c/x' has 11 bytes, more than the 10 that a file may have; raise --git-max-blob-bytes or leave it out"
+        "'c/x' has 11 bytes, more than the 10 that a file may have; raise --git-max-blob-bytes or exclude it"
     );
     let more = env.disk("more", &["y/", "z"]);
     tree.overlay(b"d", Overlay::at(more)).unwrap();

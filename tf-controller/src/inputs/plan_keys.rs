@@ -28,7 +28,7 @@ pub(crate) enum PlanKeyError {
     #[error("it has no key: add one, 32 random bytes as they are, in hex or in base64")]
     None,
     /// It has too many keys.
-    #[error("it has {found} keys, more than {MAX_KEYS}: remove those that no waiting plan is sealed with")]
+    #[error("it has {found} keys, more than {MAX_KEYS}: remove keys that no pending plan uses")]
     TooMany {
         /// Keys found.
         found: usize,

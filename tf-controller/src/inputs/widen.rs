@@ -21,7 +21,7 @@ pub(crate) fn widen_by_values(closure: &mut Closure, bundle: &Bundle) {
         widen_to_all(
             closure,
             &bundle.artifact.digest,
-            "a path is made of variables, and a value may lead up",
+            "a path contains variables, and a value may lead to a parent directory",
         );
     }
 }
@@ -54,7 +54,7 @@ fn reason(spec: &TerraformSpec) -> Option<&'static str> {
     }
     let backend = spec.backend_config.as_ref();
     let computed = backend.is_some_and(|config| config.custom_configuration.contains(['(', '$']));
-    computed.then_some("backendConfig.customConfiguration holds an expression")
+    computed.then_some("backendConfig.customConfiguration contains an expression")
 }
 
 /// Returns whether the file name of a mapped path has one of these endings.

@@ -221,12 +221,12 @@ pub(super) async fn supervise(
         (Supervision::MarkLost, _) => (
             Phase::Lost,
             Reason::RunLost.as_str(),
-            "the process of the run ended without a report, or sent no heartbeat for too long".to_owned(),
+            "the runner process ended without a report, or sent no heartbeat for too long".to_owned(),
         ),
         (Supervision::EndOutdated, _) => (
             Phase::Superseded,
             Reason::InputsChanged.as_str(),
-            "its inputs changed before it started".to_owned(),
+            "its inputs changed before the run started".to_owned(),
         ),
         (Supervision::EndWithoutInputs, _) => {
             let why = not_started_reason(facts);
@@ -253,19 +253,19 @@ fn not_started_reason(facts: &Facts) -> NotStarted {
     }
     if let Some(field) = &facts.unsupported_field {
         let text = format!(
-            "the spec was changed to an unsupported value before the run started: {}",
+            "the spec changed to an unsupported value before the run started: {}",
             field.text
         );
         return because(field.reason, &text);
     }
     match &facts.inputs {
         Inputs::Failed { message, .. } => {
-            let text = format!("its inputs became unavailable before it started: {message}");
+            let text = format!("its inputs became unavailable before the run started: {message}");
             because("InputsUnknown", &text)
         }
         _ if facts.deleting => because("Deleted", "the object was deleted before the run started"),
         Inputs::Unresolved | Inputs::Known(_) => {
-            because("InputsUnknown", "its source was gone before it started")
+            because("InputsUnknown", "its source was deleted before the run started")
         }
     }
 }
@@ -363,11 +363,11 @@ mod tests {
             why(&|_| ()),
         ].join("\n"), @"
         Suspended: the object was suspended before the run started
-        InvalidToolVersion: the spec was changed to an unsupported value before the run started: spec.tool.version: no version
-        InputsUnknown: its inputs became unavailable before it started: cannot read Secret login
+        InvalidToolVersion: the spec changed to an unsupported value before the run started: spec.tool.version: no version
+        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
         Deleted: the object was deleted before the run started
-        InputsUnknown: its inputs became unavailable before it started: cannot read Secret login
-        InputsUnknown: its source was gone before it started
+        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
+        InputsUnknown: its source was deleted before the run started
         ");
     }
 }

@@ -253,7 +253,7 @@ pub(super) async fn restart(
     }
     let (reason, text) = (
         Reason::InputsChanged.as_str(),
-        "its inputs changed before it started",
+        "its inputs changed before the run started",
     );
     end(run, Phase::Superseded, reason, text, context).await
 }

@@ -13,8 +13,7 @@ use super::{Context, history};
 use crate::decide::{Inputs, Outcome, SourceFact, Trigger};
 
 /// What to do if the resources cannot be destroyed.
-const ADVICE: &str = "restore what is missing, or give up the resources with deletionPolicy: Retain or \
-    destroyResourcesOnDeletion: false";
+const ADVICE: &str = "restore the missing objects, or abandon the resources with deletionPolicy: Retain or destroyResourcesOnDeletion: false";
 
 /// The result of resolving the inputs.
 pub(super) struct Resolution {
@@ -99,7 +98,7 @@ async fn destroy_from_last_applied(outline: &Outline<'_>, inputs: Inputs, contex
             Ok(true) => "the state exists, but no last applied record".to_owned(),
             Err(error) => format!("cannot check whether there is a state: {error}"),
         },
-        Ok(None) => "there is no last applied record".to_owned(),
+        Ok(None) => "no last applied record exists".to_owned(),
         Err(error) => error.to_string(),
     };
     let reason = match inputs {

@@ -115,7 +115,7 @@ pub enum BundleError {
     #[error("the runner received no bundle, and the run names no bundle Secrets")]
     NoInput,
     /// The runner received another bundle than that of the run.
-    #[error("the bundle that the runner received is not that of this run and was not used")]
+    #[error("the runner received the bundle of another run and did not use it")]
     InputMismatch,
     /// A Secret holds no bundle, or does not exist.
     #[error("the Secret {name} has no run bundle")]

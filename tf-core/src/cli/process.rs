@@ -121,7 +121,7 @@ pub async fn run(invocation: &Invocation<'_>, limits: &Limits) -> std::io::Resul
     if let Ok(status) = waited {
         return Ok(exit(status?, Some(reason), peak_memory));
     }
-    tracing::warn!("the CLI did not end within its grace, killing it");
+    tracing::warn!("the CLI did not end within the grace period, killing it");
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }

@@ -24,13 +24,13 @@ pub enum ToolError {
     #[error("neither terraform nor tofu is on PATH")]
     NoneFound,
     /// `PATH` does not have the CLI of the last run. It changes only with `spec.tool`.
-    #[error("{name} is not on PATH, and this stack's state belongs to it")]
+    #[error("{name} is not on PATH, but the state of this stack belongs to it")]
     RecordedMissing {
         /// Its name.
         name: String,
     },
     /// `PATH` does not have the CLI of `spec.tool`.
-    #[error("{name} is not on PATH, and spec.tool asks for it")]
+    #[error("{name} is not on PATH, but spec.tool requires it")]
     SelectedMissing {
         /// Its name.
         name: String,

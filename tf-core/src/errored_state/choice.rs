@@ -28,13 +28,13 @@ pub struct Choice {
 pub enum ChoiceError {
     /// All chunks exist, but do not form a state.
     #[error(
-        "the errored state in the Secrets {} is damaged: add the missing resources to the state by hand, and delete the Secrets",
+        "the errored state in the Secrets {} is damaged: add the missing resources to the state manually, and delete the Secrets",
         .0.join(", ")
     )]
     Damaged(Vec<String>),
     /// No state succeeds all others.
     #[error(
-        "no errored state in the Secrets {} is the successor of all others: push the right one by hand, with all objects \
+        "no errored state in the Secrets {} is the successor of all others: push the right one manually, with all objects \
          of the others, and delete the Secrets",
         .0.join(", ")
     )]

@@ -74,7 +74,7 @@ impl Write for Bounded {
     fn write(&mut self, some: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + some.len() > self.limit {
             self.full.set(true);
-            return Err(io::Error::other("too large to be kept"));
+            return Err(io::Error::other("too large to be stored"));
         }
         self.bytes.extend_from_slice(some);
         Ok(some.len())

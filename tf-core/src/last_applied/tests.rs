@@ -166,7 +166,7 @@ fn a_missing_key_is_named_and_sealed_data_is_bound_to_its_stack() {
     );
     let another = error(&sealed, &stack(), "net-abcd-1", key("a", 2));
     assert!(
-        another.contains("cannot be opened with the key \"a\""),
+        another.contains("cannot be decrypted with the key \"a\""),
         "{another}"
     );
     let mut namesake = stack();

@@ -79,7 +79,7 @@ impl<R: Read> ExactNumberReader<R> {
             }
         }
         if matches!(&self.state, State::Number(number) if number.len() > NUMBER_LIMIT) {
-            return Err(std::io::Error::other("a number without end"));
+            return Err(std::io::Error::other("a number is not terminated"));
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ pub(crate) const REDACTED: &str = "(sensitive)";
 /// Bytes of a file that are searched at once. Values over several lines are found within a block.
 const BLOCK: usize = 1 << 20;
 /// Replacement of a text.
-const SUPPRESSED: &str = "(not shown: it may hold a sensitive value)";
+const SUPPRESSED: &str = "(not shown: it may contain a sensitive value)";
 
 /// Length limit of a searched value. Longer values are found by their start and redacted to the end of the word.
 const PATTERN_LIMIT: usize = 1024;

@@ -99,7 +99,9 @@ impl Findings {
             self.modules.push(source.to_owned());
         } else if is_local_path && self.wide_reason.is_none() {
             let text = excerpt(source);
-            self.wide_reason = Some(format!("the module source {text:?} is a path of the machine"));
+            self.wide_reason = Some(format!(
+                "the module source {text:?} is a path outside of the artifact"
+            ));
         }
     }
 

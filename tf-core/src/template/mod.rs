@@ -186,7 +186,7 @@ fn execution(fault: &Fault) -> TemplateError {
             return TemplateError::LimitExceeded("its loops run more than 1000000 times");
         }
         Fault::RecursionLimit => {
-            return TemplateError::LimitExceeded("its templates call each other too deep");
+            return TemplateError::LimitExceeded("its templates are nested too deeply");
         }
         Fault::Exec(text) => match text.strip_prefix(functions::OURS) {
             Some(ours) => ours.to_owned(),

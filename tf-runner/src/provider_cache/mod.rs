@@ -75,7 +75,7 @@ impl ProviderCache {
                     mark_used(&entry);
                     return Ok(true);
                 }
-                Ok(_) => self.reject(provider, &entry, "its bytes have another digest"),
+                Ok(_) => self.reject(provider, &entry, "its bytes have a different digest"),
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     self.reject(provider, &entry, &error.to_string());
                 }
@@ -91,7 +91,7 @@ impl ProviderCache {
 
     fn reject(&self, provider: &LockedProvider, entry: &Path, why: &str) {
         let LockedProvider { source, version, .. } = provider;
-        tracing::warn!(source, version, why, "a cached provider is refused and removed");
+        tracing::warn!(source, version, why, "a cached provider is invalid and removed");
         self.discard(entry);
     }
 
@@ -174,7 +174,7 @@ impl ProviderCache {
 fn mark_used(entry: &Path) {
     let marked = File::open(entry).and_then(|directory| directory.set_modified(SystemTime::now()));
     if let Err(error) = marked {
-        tracing::debug!(%error, "the use of a cached provider is not noted");
+        tracing::debug!(%error, "the use of a cached provider is not recorded");
     }
 }
 

@@ -38,7 +38,9 @@ fn list(root: &Path) -> io::Result<Listing> {
                 listing.bytes += entry.metadata()?.len();
                 listing.files.push(path);
             } else {
-                return Err(invalid("something in it is neither a file nor a folder"));
+                return Err(invalid(
+                    "it contains an entry that is neither a file nor a directory",
+                ));
             }
             if listing.files.len() + listing.directories.len() > MAX_ENTRIES {
                 return Err(invalid("it has too many files"));
@@ -90,7 +92,7 @@ pub(super) fn digest(root: &Path) -> io::Result<String> {
     let mut names = Vec::new();
     for file in list(root)?.files {
         let name = file.to_str().filter(|name| !name.contains('\n'));
-        let name = name.ok_or_else(|| invalid("a name in it cannot be part of a digest"))?;
+        let name = name.ok_or_else(|| invalid("it contains a name that cannot be part of a digest"))?;
         names.push(name.to_owned());
     }
     names.sort_unstable();

@@ -48,13 +48,13 @@ pub enum HoldReason {
         names: NameList,
     },
     /// The plan affects resources of held types.
-    #[error("changes of a held type (autoApply.holdResourceTypes){names}")]
+    #[error("changes of a type in autoApply.holdResourceTypes{names}")]
     Type {
         /// The types.
         names: NameList,
     },
     /// The list of affected types is truncated, and some types are held.
-    #[error("more types of resources than are recorded (autoApply.holdResourceTypes)")]
+    #[error("more resource types than the run records (autoApply.holdResourceTypes)")]
     TypesUnknown,
     /// The plan affects too many resources.
     #[error("changes of {changes} resources, more than {most} (autoApply.maxChanges)")]

@@ -126,12 +126,12 @@ fn held_plans_name_their_reasons() {
         (
             r#"{"holdResourceTypes":["aws_d*"]}"#,
             vec![create.clone(), delete.clone()],
-            "changes of a held type (autoApply.holdResourceTypes): aws_db",
+            "changes of a type in autoApply.holdResourceTypes: aws_db",
         ),
         (
             r#"{"holdResourceTypes":["aws_vpc"]}"#,
             one(&moved),
-            "changes of a held type (autoApply.holdResourceTypes): aws_vpc",
+            "changes of a type in autoApply.holdResourceTypes: aws_vpc",
         ),
         (r#"{"holdResourceTypes":["aws"]}"#, one(&moved), "applied"),
         (r#"{"maxChanges":1}"#, one(&create), "applied"),

@@ -172,7 +172,7 @@ async fn a_plan_an_approval_its_apply_and_the_plan_of_the_next_revision() {
         Ready Unknown Progressing: Initializing
           + Reconciling True Progressing: Fulfilling prerequisites
         Ready Unknown Progressing: Terraform Planning
-        Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at b" to approve this plan. (approvePlan names another plan, with the effect APPROVED)
+        Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at b" to approve this plan. (approvePlan names a plan with another effect, APPROVED)
 "#,
         )
         .await;
@@ -285,7 +285,7 @@ async fn a_plan_that_auto_holds_and_its_approval() {
           + Reconciling True Progressing: Fulfilling prerequisites
         Ready Unknown Progressing: Terraform Planning
         ? Ready Unknown TerraformPlannedWithChanges: Plan generated
-        Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at a" to approve this plan. It is not applied by itself: 1 create (autoApply.hold): terraform_data.it. Set approvePlan back afterwards.
+        Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at a" to approve this plan. It is not applied automatically: 1 create (autoApply.hold): terraform_data.it. Set approvePlan back afterwards.
           + Plan True TerraformPlannedWithChanges: Plan generated
         Ready Unknown Progressing: Initializing
         Ready Unknown Progressing: Applying
@@ -324,7 +324,7 @@ async fn a_stale_plan_is_made_again_under_its_approval() {
           + Apply Unknown Progressing: Apply started
         # Nothing was applied; the same effect, planned anew, is still approved, and `Ready` tells of no failure.
         Ready Unknown Progressing: Initializing
-          + Apply False TerraformAppliedFail: the state has changed since the plan was made, nothing was applied: exit status 1 …
+          + Apply False TerraformAppliedFail: nothing was applied, the state has changed since the plan: exit status 1 …
         Ready Unknown Progressing: Terraform Planning
         Ready Unknown Progressing: Initializing
         Ready Unknown Progressing: Applying

@@ -234,7 +234,7 @@ async fn a_deletion_while_suspended() {
         Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at a" to approve this plan.
           + Plan True TerraformPlannedWithChanges: Plan generated
         # tofu-controller says nothing and hangs.
-        Ready Unknown Progressing: Deletion waits: the object is suspended; set spec.suspend to false to let it go on
+        Ready Unknown Progressing: Deletion waits: the object is suspended; set spec.suspend to false to resume
         Ready Unknown Progressing: Deletion in progress
         Ready Unknown Progressing: Initializing
         Ready Unknown Progressing: Terraform Planning

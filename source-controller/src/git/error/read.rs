@@ -22,7 +22,7 @@ pub enum ReadError {
     Malformed(#[from] ObjectError),
     /// A file larger than allowed.
     #[error(
-        "object {id} has {size} bytes, more than the {limit} that a file may have; raise {flag} or leave it out"
+        "object {id} has {size} bytes, more than the {limit} that a file may have; raise {flag} or exclude it"
     )]
     BlobTooLarge {
         /// The object.

@@ -59,7 +59,7 @@ async fn a_bundle_adds_authorities_and_an_unsuitable_one_is_reported() {
     }
     for (bundle, why) in [
         ("", "the secret has no 'ca.crt' with its authority"),
-        ("nonsense", "holds no certificate in PEM form"),
+        ("nonsense", "contains no PEM certificate"),
         (other.pem(), "no authority in the bundle of the secret signed it"),
     ] {
         let text = env.failure(&url, bundle, None).await;

@@ -303,7 +303,7 @@ async fn check_status(
             url,
             status: status.as_u16(),
             message: ServerMessage(
-                "the proxy requires a username and a password, or refuses the provided ones".to_owned(),
+                "the proxy requires a username and a password, or rejects the provided ones".to_owned(),
             ),
         },
         _ => FetchError::Status {

@@ -65,9 +65,7 @@ fn describe_certificate_error(why: &CertificateError, tls: &Tls) -> String {
                 certificates(&tls.authorities).is_empty(),
             ) {
                 (true, _) => "the secret has no 'ca.crt' with its authority",
-                (_, true) => {
-                    "the bundle of the secret ('ca.crt', or 'caFile') holds no certificate in PEM form"
-                }
+                (_, true) => "the bundle of the secret ('ca.crt', or 'caFile') contains no PEM certificate",
                 (_, false) => "no authority in the bundle of the secret signed it ('ca.crt', or 'caFile')",
             };
             format!("certificate signed by unknown authority: {advice}")
@@ -138,7 +136,7 @@ mod tests {
         let generated = rcgen::generate_simple_self_signed(vec!["h".to_owned()]).unwrap();
         for (tls, end) in [
             (with(""), "the secret has no 'ca.crt' with its authority"),
-            (with("nonsense"), "holds no certificate in PEM form"),
+            (with("nonsense"), "contains no PEM certificate"),
             (
                 with(&generated.cert.pem()),
                 "no authority in the bundle of the secret signed it ('ca.crt', or 'caFile')",

@@ -221,7 +221,7 @@ async fn a_missing_controller_identity_names_the_configuration() {
         .await
         .unwrap_err()
         .to_string();
-    let start = "failed to configure authentication options: the controller has no identity for provider azure: AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE are not all set, and the metadata service gives none: connection to 127.0.0.1:";
+    let start = "failed to configure authentication options: the controller has no identity for provider azure: AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE are not all set, and the metadata service returns no token: connection to 127.0.0.1:";
     assert!(error.starts_with(start), "{error}");
 }
 

@@ -73,7 +73,7 @@ pub enum SubmoduleError {
         hint: &'static str,
     },
     /// The checkout reached its deadline.
-    #[error("submodule '{path}' ({url}): not fetched within {limit:?}, the timeout of the whole checkout")]
+    #[error("submodule '{path}' ({url}): not fetched within {limit:?}, the timeout of the checkout")]
     TimedOut {
         /// Path of the submodule.
         path: String,
@@ -83,7 +83,7 @@ pub enum SubmoduleError {
         limit: Duration,
     },
     /// No slot at another host became free before the deadline.
-    #[error("submodule '{path}': no free slot at {host} within {limit:?}, the timeout of the whole checkout")]
+    #[error("submodule '{path}': no free slot at {host} within {limit:?}, the timeout of the checkout")]
     NoSlot {
         /// Path of the submodule.
         path: String,

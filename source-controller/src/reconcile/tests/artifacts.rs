@@ -172,8 +172,9 @@ async fn lfs_pointers_and_refused_names_are_reported_once_per_artifact() {
         [
             "event Normal GitLFSPointers the artifact contains 1 Git LFS pointers instead of files, the first is 'data/a.bin'; \
              LFS content is not fetched",
-            "event Warning UnreadablePath consumers refuse the artifact for names with a backslash, a tab, a line break or a \
-             directory that ends in '..': 2, the first is 'odd\\\\name'; rename them or leave them out with spec.ignore",
+            "event Warning UnreadablePath consumers reject artifacts with a backslash, a tab or a line break in a name, or \
+             a directory that ends in '..': 2 such names, the first is 'odd\\\\name'; rename them or exclude them with \
+             spec.ignore",
         ]
     );
     assert!(

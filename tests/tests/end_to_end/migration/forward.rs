@@ -68,7 +68,7 @@ pub(super) async fn run_steps(migration: &mut Migration) {
     let output = migration.page.step(SECTION, 4).await;
     let new = pending(&migration.get("waits").await);
     let expected = format!(
-        "pending plan {:?} was made by another program",
+        "pending plan {:?} was created by another program",
         tofu_controller::plan_id(&migration.revision)
     );
     assert!(output.contains(&expected) && output.contains(&new), "{output}");

@@ -84,7 +84,7 @@ pub(super) async fn remove_stack(
                 tracing::warn!(
                     %stack,
                     state = %state.display(),
-                    "the stack is gone, and its directory holds a state that was never written: push it or remove it by hand"
+                    "the stack is deleted, but its directory contains an unwritten state: push it or delete it manually"
                 );
                 return;
             }
@@ -94,7 +94,7 @@ pub(super) async fn remove_stack(
                 tracing::warn!(
                     %stack,
                     error = &error as &dyn std::error::Error,
-                    "files of a stack that is gone stay for now"
+                    "cannot delete the files of a deleted stack yet"
                 );
                 return;
             }

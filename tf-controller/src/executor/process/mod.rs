@@ -284,7 +284,7 @@ impl ProcessExecutor {
             () = tokio::time::sleep(grace) => {}
             () = interrupted => {}
         }
-        tracing::warn!("interrupting the runs that are left");
+        tracing::warn!("interrupting the remaining runs");
         self.interrupt();
         self.idle().await;
     }
@@ -350,7 +350,7 @@ impl Executor for ProcessExecutor {
                 if let Err(error) = remove() {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "files of an old run stay for now"
+                        "cannot delete the files of an old run yet"
                     );
                 }
             });

@@ -48,7 +48,7 @@ pub struct Closure {
 #[derive(Debug, thiserror::Error)]
 pub enum ClosureError {
     /// `spec.path` is not in the artifact.
-    #[error("terraform path not found: {0:?} is no directory of the artifact")]
+    #[error("terraform path not found: {0:?} is not a directory of the artifact")]
     NoModule(String),
     /// The unpacked artifact cannot be read.
     #[error("cannot read {path} of the artifact: {source}")]
@@ -112,7 +112,7 @@ fn parent_values(tree: &Tree, start: &Path, more: &[String]) -> Result<Option<St
         }
         let size = fs::metadata(&path).map_err(unreadable(&file))?.len();
         if size > MAX_FILE_SIZE || may_contain_parent(&fs::read(&path).map_err(unreadable(&file))?) {
-            let why = "a path is made of variables, and this file may hold one that leads up";
+            let why = "a path contains variables, and a value in this file may lead to a parent directory";
             return Ok(Some(format!("{}: {why}", file.display())));
         }
     }
@@ -180,7 +180,7 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                 let target = resolve_in(&folder, &source).filter(|target| tree.root().join(target).is_dir());
                 let Some(target) = target else {
                     return Ok(reach.wide(format!(
-                        "{}: module source {:?} is no directory of the artifact",
+                        "{}: module source {:?} is not a directory of the artifact",
                         file.display(),
                         excerpt(&source)
                     )));
@@ -193,7 +193,7 @@ fn reach(tree: &Tree, start: &Path) -> Result<Reach, ClosureError> {
                 if named.computed == Some(PathOrigin::Variable) {
                     if folder != start {
                         return Ok(reach.wide(format!(
-                            "{}: a path is made of variables that another module gives",
+                            "{}: a path contains variables that another module sets",
                             file.display()
                         )));
                     }
@@ -268,7 +268,7 @@ fn findings(tree: &Tree, file: &Path) -> Result<Findings, ClosureError> {
     let size = fs::metadata(&path).map_err(unreadable(file))?.len();
     if size > MAX_FILE_SIZE {
         return Ok(Findings::wide(format!(
-            "has {size} bytes, too many to be read for what it names"
+            "has {size} bytes and is too large to be scanned"
         )));
     }
     let bytes = fs::read(&path).map_err(unreadable(file))?;

@@ -99,10 +99,10 @@ fn reads_outside_the_module_widen_the_closure_with_a_reason() {
     a/main.tf: path.* is used in a way that cannot be resolved statically
     a/main.tf: path.* is used in a way that cannot be resolved statically
     a/main.tf: a module source is computed
-    a/main.tf: module source "../missing" is no directory of the artifact
-    a/main.tf: module source "../../../up" is no directory of the artifact
-    a/main.tf: the module source "/b" is a path of the machine
-    a/main.tf: the module source "git::file:///b" is a path of the machine
+    a/main.tf: module source "../missing" is not a directory of the artifact
+    a/main.tf: module source "../../../up" is not a directory of the artifact
+    a/main.tf: the module source "/b" is a path outside of the artifact
+    a/main.tf: the module source "git::file:///b" is a path outside of the artifact
     a/main.tf: the text "cd ../b && ./run" leaves the module directory
     a/main.tf: does not parse
     a/main.tf: templatestring() may read any file

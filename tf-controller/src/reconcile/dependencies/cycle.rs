@@ -32,7 +32,7 @@ pub(super) fn describe(stack: &Terraform, all: &ObjectCache<Terraform>) -> Optio
     })?;
     let names: Vec<_> = cycle.iter().map(ToString::to_string).collect();
     Some(format!(
-        "dependsOn forms a cycle: {}; none of them can be first, so remove one of these dependencies",
+        "dependsOn forms a cycle: {}; remove one of these dependencies",
         names.join(" -> ")
     ))
 }

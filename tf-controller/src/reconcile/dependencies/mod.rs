@@ -36,7 +36,8 @@ pub(super) fn cycle_of(stack: &Terraform, context: &Context) -> Dependencies {
     if let Some(first) = members.first() {
         let names: Vec<_> = members.iter().map(ToString::to_string).collect();
         return Dependencies::Cycle(format!(
-            "dependsOn forms a cycle of stacks that are all deleted: they go in the order of their names, {first} first: {}",
+            "dependsOn forms a cycle of stacks that are all deleted: they are destroyed in the order of their names, \
+             {first} first: {}",
             names.join(", ")
         ));
     }
@@ -89,7 +90,7 @@ async fn blocking_reason(
             Err(error) => {
                 let text = permanent_rejection(&error).ok_or(error)?;
                 return Ok(Some(format!(
-                    "cannot put finalizer {own} on dependency '{name}': {text}"
+                    "cannot add finalizer {own} to dependency '{name}': {text}"
                 )));
             }
         }
@@ -138,7 +139,7 @@ fn not_ready_reason(
         return Some(format!("dependency '{name}' is not ready"));
     }
     if dependency.meta().deletion_timestamp.is_some() || dependency.spec.destroy {
-        return Some(format!("dependency '{name}' is not ready: it is to be destroyed"));
+        return Some(format!("dependency '{name}' is not ready: it will be destroyed"));
     }
     let SourceFact::Found { revision, .. } = source else {
         return None;

@@ -202,7 +202,7 @@ pub(super) fn write(model: &Sluice, state: &SystemState, controller: usize) -> O
                 next.violation("a claimed run is not started again");
             }
             if launches && now != Some(observed.inputs) {
-                next.violation("a run whose inputs changed before it began does not begin");
+                next.violation("a run whose inputs changed before its start does not start");
             }
             intent
         }

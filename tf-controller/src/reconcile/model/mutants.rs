@@ -71,7 +71,7 @@ mutants! {
     taken_up: RequestHandled, "first apply, auto", "never a run when nothing changed";
     claimed: Claimed, "first apply, auto", "a claimed run is not started again";
     alive: ProcessAlive, "first apply, auto", "a run with a live process has not ended";
-    outdated: InputsOutdated, "first apply, auto", "a run whose inputs changed before it began does not begin";
+    outdated: InputsOutdated, "first apply, auto", "a run whose inputs changed before its start does not start";
     contradiction: ContradictingFields, "table", "contradicting fields release nothing";
     dependencies_first: DependenciesFirst, "table", "a run waits for its dependencies";
     dependents_first: DependentsFirst, "table", "a stack is not released before its dependents";

@@ -39,8 +39,8 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
         (report.step, foreign_plan(report.stack, report.runs))
     {
         let text = format!(
-            "The pending plan {id:?} was made by another program: its id names a commit and no effect, so it is not \
-             applied. A new plan replaces it and needs an approval of its own id."
+            "The pending plan {id:?} was created by another program: its id names a commit instead of an effect, so it is \
+             not applied. A new plan replaces it and must be approved by its new id."
         );
         events.push(Event::normal(Reason::TerraformPlanReplaced, text));
     }

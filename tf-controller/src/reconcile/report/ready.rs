@@ -22,7 +22,7 @@ pub(super) struct ReadyConditions {
 const PROGRESSING: &str = "Progressing";
 /// Starts with upstream's text.
 const BREAK_GLASS_DENIED: &str = "Breaking the glass is not allowed: the controller was started without \
-    --allow-break-the-glass; set breakTheGlass: false, or remove the annotation, to go on";
+    --allow-break-the-glass; set breakTheGlass: false, or remove the annotation, to resume";
 const RETRYING: &str = "ProgressingWithRetry";
 const RECONCILING: &str = "Reconciliation in progress";
 
@@ -161,7 +161,7 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
 fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
     match idle {
         Idle::Suspended | Idle::DeletionSuspended => progressing(in_progress(
-            "Deletion waits: the object is suspended; set spec.suspend to false to let it go on",
+            "Deletion waits: the object is suspended; set spec.suspend to false to resume",
         )),
         Idle::UnsupportedField => match &report.facts.unsupported_field {
             Some(field) => stalled(not_ready(field.reason, field.text.as_str())),
@@ -187,7 +187,7 @@ fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
         Idle::BreakGlassCompleted => {
             let message = report.ended().next().map(message).unwrap_or_default();
             progressing(in_progress(format!(
-                "{message}; set breakTheGlass: false to go on"
+                "{message}; set breakTheGlass: false to resume"
             )))
         }
         Idle::InSync(_) => settled(in_sync(report)),
@@ -213,9 +213,9 @@ fn retry_limit(report: &Report<'_>) -> ReadyConditions {
 fn input_pause(report: &Report<'_>, until: Timestamp) -> ReadyConditions {
     let count = report.facts.history.input_runs.map_or(0, |runs| runs.count);
     let text = format!(
-        "The inputs changed again, with no new revision and no edit, as they did before the last {count} run(s): the next run \
-         starts at {until:.0}. A stack that reads what its own apply writes, or two that read each other, never come to rest; a \
-         reconcile request starts it at once"
+        "The inputs changed again without a new revision or edit, as before the last {count} run(s): the next run starts \
+         at {until:.0}. A stack that reads its own output, or two stacks that read each other's, run without end; a \
+         reconcile request starts a run at once"
     );
     reconciling(in_progress(text.as_str()), "InputsChangeOften", text)
 }
@@ -268,7 +268,7 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
     let advice = match approval::evaluate(&report.stack.spec, candidate_plan(pending, report.runs)) {
         approval::PlanApproval::Mismatch(mismatch) => format!("{set}. ({mismatch})"),
         approval::PlanApproval::OnHold(held) => {
-            format!("{set}. It is not applied by itself: {held}. Set approvePlan back afterwards.")
+            format!("{set}. It is not applied automatically: {held}. Set approvePlan back afterwards.")
         }
         _ => format!("{set}."),
     };
@@ -292,7 +292,7 @@ fn unapplied_plan(report: &Report<'_>) -> ReadyConditions {
         return retrying(drifted(report, ""));
     }
     let why = if disabled {
-        "Plan generated: nothing is applied while approvePlan is \"disable\"."
+        "Plan generated: it is not applied while approvePlan is \"disable\"."
     } else {
         "Plan generated: This object is in the plan only mode."
     };
@@ -353,7 +353,7 @@ fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
         .as_ref()
         .is_some_and(|last| last.outcome == Outcome::Lost);
     let fallback = if lost {
-        "the process of the run ended without a report"
+        "the runner process ended without a report"
     } else {
         "the run failed"
     };

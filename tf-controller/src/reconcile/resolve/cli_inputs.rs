@@ -111,7 +111,7 @@ pub(super) async fn cli_config(
             "the key {name:?} of Secret {target} does not end in {CLI_CONFIG_ENDING}"
         ))),
         _ => Err(CliInputError::CliConfig(format!(
-            "Secret {target} has to have exactly one key, whose name ends in {CLI_CONFIG_ENDING}"
+            "Secret {target} must have exactly one key, and its name must end in {CLI_CONFIG_ENDING}"
         ))),
     }
 }

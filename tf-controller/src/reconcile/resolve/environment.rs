@@ -22,7 +22,7 @@ pub(in crate::reconcile) enum EnvironmentError {
     Read(#[from] ReadError),
     /// A variable takes its value from a source that only a pod has.
     #[error(
-        "{ENV}: {name} takes its value from {from}, which only a pod has; name a value, a Secret or a ConfigMap"
+        "{ENV}: {name} takes its value from {from}, which is available only in a pod; use a value, a Secret or a ConfigMap"
     )]
     PodOnly {
         /// The variable.

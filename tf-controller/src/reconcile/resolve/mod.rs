@@ -207,7 +207,7 @@ pub(super) async fn resolve(
         .then_some(context.destroy_files_limit);
     inputs::widen_by_values(&mut closure, &bundle);
     if let Some(why) = &closure.wide {
-        tracing::debug!(why, "the inputs of this stack are the whole artifact");
+        tracing::debug!(why, "all files of the artifact are inputs of this stack");
     }
     bundle.closure = bundle::reads(&closure, &bundle);
     let inputs = inputs::digest(&key, &closure, &bundle);

@@ -40,7 +40,9 @@ pub enum InstalledError {
         source: io::Error,
     },
     /// The directory has too many entries.
-    #[error("{path} has more than {ENTRY_LIMIT} entries; keep only folders of versions in it")]
+    #[error(
+        "{path} has more than {ENTRY_LIMIT} entries; it may contain only directories named after versions"
+    )]
     TooMany {
         /// The directory.
         path: String,
@@ -140,7 +142,7 @@ impl InstalledVersions {
     fn missing(&self, constraint: String, matches: impl Fn(&Version) -> bool) -> InstalledError {
         let directory = self.directory.display().to_string();
         let mut found = if self.versions.is_empty() {
-            format!("{directory} has no version of it")
+            format!("{directory} contains no version of it")
         } else {
             format!("{directory} has {}", list_newest(&self.versions))
         };

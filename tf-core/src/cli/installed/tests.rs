@@ -53,7 +53,8 @@ fn an_error_about_a_missing_version_lists_installed_versions() {
     assert_eq!(
         chosen(tools, "tofu", "~> 1.8"),
         Err(format!(
-            "tofu ~> 1.8 is not installed: {directory} has no version of it; a version is installed as {directory}/<version>/tofu"
+            "tofu ~> 1.8 is not installed: {directory} contains no version of it; a version is installed as \
+             {directory}/<version>/tofu"
         ))
     );
     install(tools, "tofu", "1.9.0");

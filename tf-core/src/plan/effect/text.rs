@@ -99,7 +99,7 @@ fn resource_details(out: &mut String, resource: &Value) {
         }
     }
     if resource.get("changes").is_none() {
-        line(out, format_args!("    # what it holds is not compared"));
+        line(out, format_args!("    # its content is not compared"));
     }
 }
 

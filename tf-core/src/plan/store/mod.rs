@@ -133,7 +133,7 @@ pub struct PlanName {
 pub enum StoreError {
     /// It exceeds [`PLAN_LIMIT`].
     #[error(
-        "the plan has {size} bytes, more than the {PLAN_LIMIT} that are stored: split the stack into smaller ones, \
+        "the plan has {size} bytes, more than the limit of {PLAN_LIMIT}: split the stack into smaller ones, \
          or plan it in parts with targets"
     )]
     TooLarge {
@@ -151,7 +151,7 @@ pub enum StoreError {
     /// It is sealed with an unknown key.
     #[error(
         "the stored plan {id} is sealed with the key {key:?}, which the Secret of --plan-encryption-secret does not \
-         hold: put the key back, or create a new plan"
+         contain: restore the key, or create a new plan"
     )]
     KeyMissing {
         /// The plan id.
@@ -161,8 +161,8 @@ pub enum StoreError {
     },
     /// The key is wrong, or the Secrets were altered.
     #[error(
-        "the stored plan {id} cannot be opened with the key {key:?}: it is another key than the one of that name it was \
-         sealed with, or the Secrets were altered"
+        "the stored plan {id} cannot be decrypted with the key {key:?}: the key was replaced under this name, or the \
+         Secrets were modified"
     )]
     NotOpened {
         /// The plan id.
@@ -187,7 +187,7 @@ pub enum StoreError {
     /// The digest is not the one in the status of the run that created it.
     #[error(
         "the Secrets of plan {id} do not have the digest that run {run} recorded: they were replaced, or an older version \
-         created the plan; nothing was applied, a new plan is needed"
+         created the plan; nothing was applied, a new plan is required"
     )]
     NotRecorded {
         /// The plan id.

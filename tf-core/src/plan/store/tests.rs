@@ -230,7 +230,7 @@ fn a_missing_or_another_key_is_named() {
         )
     );
     assert!(load(&[key("b", 1)]).contains("does not hold"));
-    assert!(load(&[key("a", 2)]).contains("cannot be opened with the key \"a\""));
+    assert!(load(&[key("a", 2)]).contains("cannot be decrypted with the key \"a\""));
 }
 
 /// Returns altered chunks with recomputed annotations, which any writer of Secrets can create.

@@ -73,8 +73,7 @@ const GROUPS: [Table; 12] = [
 const REFUSED: [(&[&str], &str); 5] = [
     (
         &["now", "ago"],
-        "an approval holds for what the template and its data say, and the time is neither; use timestamp() or \
-         plantimestamp() in the module, or a variable",
+        "the current time would change each plan; use timestamp() or plantimestamp() in the module, or a variable",
     ),
     (
         &[
@@ -87,8 +86,7 @@ const REFUSED: [(&[&str], &str); 5] = [
             "shuffle",
             "uuidv4",
         ],
-        "an approval holds for what the template and its data say, and chance is neither; use a resource of the random \
-         provider, which keeps its result",
+        "random values would change each plan; use a resource of the random provider, which stores its result",
     ),
     (
         &["env", "expandenv"],

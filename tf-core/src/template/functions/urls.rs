@@ -23,7 +23,7 @@ const FRAGMENT: &str = "$&+,/:;=?@!()*";
 
 fn parse(args: &Args<'_>) -> Result<Value, Fault> {
     args.exactly(1)?;
-    let parts = split(args.text(0)?).ok_or_else(|| Fault::new("the text is no URL"))?;
+    let parts = split(args.text(0)?).ok_or_else(|| Fault::new("the text is not a URL"))?;
     let named = parts.named().into_iter();
     Ok(Value::Map(Arc::new(
         named

@@ -37,7 +37,7 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
     if files.is_none() {
         tracing::warn!(
             limit,
-            "the files are too large to be stored: a destroy will need the source"
+            "the files are too large to be stored: a destroy requires the source"
         );
     }
     let files_omitted = files.is_none();

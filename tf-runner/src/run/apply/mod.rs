@@ -61,7 +61,7 @@ const CONNECTION_ERRORS: [&str; 12] = [
 pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<Bundle, RunError> {
     if stored.bundle.inputs_digest != current.inputs_digest {
         return Err(RunError::Superseded(
-            "the inputs changed since the plan was made".to_owned(),
+            "the inputs changed since the plan".to_owned(),
         ));
     }
     Ok(Bundle {
@@ -99,7 +99,7 @@ pub(crate) async fn verify(session: &RunSession<'_>, stored: &PlanContext) -> Re
     let tool = cli.status.snapshot().tool.unwrap_or_default();
     if tool.version != stored.tool_version {
         let text = format!(
-            "the plan was made with {} {}, which is now {}: a new plan is needed",
+            "the plan was created with {} {}, but its version is now {}: a new plan is required",
             stored.tool, stored.tool_version, tool.version
         );
         return Err(RunError::PlanMismatch(text));
@@ -108,7 +108,7 @@ pub(crate) async fn verify(session: &RunSession<'_>, stored: &PlanContext) -> Re
         module_digest::digest(&cli.module).map_err(|source| directory_error("read the modules", source))?;
     if modules != stored.modules {
         return Err(RunError::PlanMismatch(
-            "a module that init downloads changed since the plan was made".to_owned(),
+            "a module that init downloads changed since the plan".to_owned(),
         ));
     }
     if stored.files_omitted || cli.is_unsaved.get() {
@@ -116,15 +116,15 @@ pub(crate) async fn verify(session: &RunSession<'_>, stored: &PlanContext) -> Re
         let repeated = plan::create(session, stored.destroy, &file).await?;
         if repeated.digest.as_str() != stored.effect {
             return Err(RunError::PlanMismatch(
-                "planning again gave another effect than the one approved".to_owned(),
+                "the new plan has a different effect than the approved plan".to_owned(),
             ));
         }
         // An older controller stored no digests of omitted files.
         let different = generated_files::first_difference(&stored.omitted_files, &repeated.generated.omitted);
         if let Some(path) = different.filter(|_| !stored.omitted_files.is_empty()) {
             return Err(RunError::PlanMismatch(format!(
-                "planning again made another file than the one of the approved plan: {path:?}; a file that is too large to be \
-                 stored has to come out the same each time, so take out of it what differs, a time for example"
+                "the new plan generated a file that differs from the approved plan: {path:?}; a file that is too large to \
+                 be stored must be reproducible; remove what varies, such as a timestamp"
             )));
         }
     }
@@ -309,7 +309,7 @@ async fn log_plan(cli: &Cli<'_>) {
         return;
     }
     match plan_text(cli).await {
-        Ok(text) => tracing::info!("the plan that is applied:\n{text}"),
+        Ok(text) => tracing::info!("applying this plan:\n{text}"),
         Err(error) => tracing::warn!(
             error = &error as &dyn std::error::Error,
             "the plan cannot be shown in the log"

@@ -286,7 +286,7 @@ fn stop_error(limits: &Limits, step: Step) -> Option<RunError> {
     let is_stopped = limits.stop.is_cancelled();
     (is_late || is_stopped).then(|| {
         let why = if is_stopped {
-            "the runner was told to stop"
+            "the runner was terminated"
         } else {
             "the run's deadline passed"
         };
@@ -300,7 +300,7 @@ fn stop_error(limits: &Limits, step: Step) -> Option<RunError> {
 
 const fn stop_cause(stopped: StopReason) -> &'static str {
     match stopped {
-        StopReason::Requested => "was interrupted, because the runner was told to stop",
+        StopReason::Requested => "was interrupted, because the runner was terminated",
         StopReason::Deadline => "was interrupted, because the run's deadline passed",
     }
 }

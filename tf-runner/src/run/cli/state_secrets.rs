@@ -37,7 +37,7 @@ pub(crate) async fn redact_state_secrets(cli: &Cli<'_>, error: RunError) -> RunE
         redact_logs(cli, &known);
         return error;
     }
-    tracing::debug!("the sensitive values of the state are not known");
+    tracing::debug!("the sensitive values of the state are unknown");
     match error {
         RunError::Stopped { step, why, .. } => {
             let mut unknown = Redactor::default();

@@ -39,7 +39,7 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
 /// Makes one attempt of a call.
 pub(crate) async fn attempt<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, call).await;
-    answer.unwrap_or_else(|_| Err(kube::Error::Service("the API did not answer in time".into())))
+    answer.unwrap_or_else(|_| Err(kube::Error::Service("the API did not respond in time".into())))
 }
 
 /// Repeats `call` while the API is unavailable, until `timeout` has passed.
@@ -54,7 +54,7 @@ where
             Err(error) if is_transient(&error) && Instant::now() + delay < deadline => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the API is unavailable, trying again"
+                    "the API is unavailable, retrying"
                 );
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(MAX_BACKOFF);

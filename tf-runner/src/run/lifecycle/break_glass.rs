@@ -50,8 +50,8 @@ pub(crate) async fn run_session(session: &RunSession<'_>, init: &[String]) -> Re
     )?;
     let until = format_time(cli.limits.deadline);
     let message = format!(
-        "Breaking the glass ... In a shell where the run works: . {0} (sets its environment and goes to {1}). \
-         rm {0} ends the session; it ends by itself at {until}.{preparation_error}",
+        "Breaking the glass ... In a shell on the runner's machine: . {0} (sets the environment of the run and changes to \
+         {1}). rm {0} ends the session; it expires at {until}.{preparation_error}",
         file.display(),
         cli.module.display(),
     );
@@ -85,8 +85,8 @@ async fn wait_for_end(session: &RunSession<'_>, file: &Path) -> &'static str {
     let mut last_read = Instant::now();
     loop {
         tokio::select! {
-            () = limits.stop.cancelled() => return "the runner was told to stop",
-            () = tokio::time::sleep_until(limits.deadline) => return "its time is over",
+            () = limits.stop.cancelled() => return "the runner was terminated",
+            () = tokio::time::sleep_until(limits.deadline) => return "it expired",
             () = tokio::time::sleep(FILE_POLL_INTERVAL) => {}
         }
         if !file.exists() {
@@ -95,7 +95,7 @@ async fn wait_for_end(session: &RunSession<'_>, file: &Path) -> &'static str {
         if last_read.elapsed() >= OBJECT_POLL_INTERVAL {
             last_read = Instant::now();
             if !is_requested(session).await {
-                return "it is not asked for any more";
+                return "it is no longer requested";
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) enum RunError {
     Fetch(#[from] FetchError),
     #[error(transparent)]
     Unpack(#[from] UnpackError),
-    #[error("terraform path not found: {path:?} is no directory of the artifact")]
+    #[error("terraform path not found: {path:?} is not a directory of the artifact")]
     Path { path: String },
     #[error("error running plan: tfvars file's path does not exist: {path}")]
     VariableFile { path: String },
@@ -65,7 +65,7 @@ pub(crate) enum RunError {
     Environment { name: String },
     #[error("cannot write the mapped file {path:?}: {why}")]
     MappedFile { path: String, why: String },
-    #[error("{name:?} is no name of a workspace")]
+    #[error("{name:?} is not a valid workspace name")]
     WorkspaceName { name: String },
     #[error("error running {}: {text}", step.title())]
     Command {
@@ -75,7 +75,7 @@ pub(crate) enum RunError {
         raw_output: RawOutput,
     },
     /// The CLI reports the stored plan as stale; nothing was applied.
-    #[error("the state has changed since the plan was made, nothing was applied: {text}")]
+    #[error("nothing was applied, the state has changed since the plan: {text}")]
     StalePlan { text: String },
     /// The run was stopped, or its deadline passed, before or during a command.
     #[error("{} {why}{}{text}", step.title(), if text.is_empty() { "" } else { ". " })]
@@ -104,14 +104,14 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Outputs(#[from] OutputsError),
     /// The errored state of an earlier run cannot be pushed.
-    #[error("the state that an earlier run could not write is kept, but cannot be pushed: {text}")]
+    #[error("the state that an earlier run could not write is stored, but cannot be pushed: {text}")]
     PushState { text: String },
     #[error(transparent)]
     Inventory(#[from] InventoryError),
     #[error(transparent)]
     Health(#[from] HealthError),
     /// The spec of the run lacks a field that its action needs.
-    #[error("a run of the action {action} needs {what}")]
+    #[error("a run with the action {action} requires {what}")]
     IncompleteSpec {
         action: &'static str,
         what: &'static str,

@@ -154,7 +154,7 @@ pub(crate) fn restore(root: &Path, files: &[GeneratedFile]) -> Result<(), RunErr
             .all(|part| matches!(part, Component::Normal(_)))
         {
             return Err(RunError::PlanMismatch(format!(
-                "the stored plan names a file outside: {:?}",
+                "the stored plan contains a path outside the working directory: {:?}",
                 file.path
             )));
         }

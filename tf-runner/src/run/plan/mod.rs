@@ -62,7 +62,7 @@ impl Planned {
     /// The message of a plan without changes.
     pub(crate) const fn no_changes_message(&self) -> &'static str {
         if self.ignored.all_ignored() {
-            "No differences but those that ignoreDrift names"
+            "No differences except those that ignoreDrift ignores"
         } else {
             "Plan no changes"
         }

@@ -100,7 +100,7 @@ fn reason_in_file(module: &Path, called: &Module, findings: &Findings) -> std::i
     let computed = |named: &PathReference| named.computed == Some(PathOrigin::Variable);
     if findings.has_computed_pattern || findings.references.iter().any(computed) {
         return Ok(Some(
-            "a path is made of variables that another module gives".to_owned(),
+            "a path contains variables that another module sets".to_owned(),
         ));
     }
     for named in &findings.references {
@@ -148,7 +148,7 @@ fn configuration(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 fn findings(file: &Path) -> std::io::Result<Findings> {
     if size(file)? > FILE_LIMIT {
-        return Ok(Findings::wide("is too large to be read for what it names"));
+        return Ok(Findings::wide("is too large to be scanned"));
     }
     let json = file.extension().is_some_and(|extension| extension == "json");
     Ok(scan(&std::fs::read(file)?, json))

@@ -54,7 +54,7 @@ fn a_plan_file_above_the_limit_is_refused_by_its_size_and_the_advice_is_given() 
         assert_eq!(
             error.to_string(),
             format!(
-                "error saving plan secret: the plan has {size} bytes, more than the 41943040 that are stored: split the \
+                "error saving plan secret: the plan has {size} bytes, more than the limit of 41943040: split the \
                  stack into smaller ones, or plan it in parts with targets"
             )
         );

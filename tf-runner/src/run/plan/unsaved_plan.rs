@@ -21,8 +21,7 @@ const UNSUPPORTED_ERRORS: [&str; 2] = [
 ];
 
 /// The warning in the text of such a plan.
-pub(crate) const UNSAVED_PLAN_NOTE: &str = "Note: this plan cannot be saved. After its approval it is made again, and applied if it \
-    then shows the same; values that it hides are not compared.";
+pub(crate) const UNSAVED_PLAN_NOTE: &str = "Note: this plan cannot be saved. After its approval it is created again, and applied if the output is the same; hidden values are not compared.";
 
 /// Whether a plan failed because it cannot be saved. With a generated backend that is an ordinary failure.
 pub(crate) fn is_unsupported(error: &RunError, bundle: &Bundle) -> bool {

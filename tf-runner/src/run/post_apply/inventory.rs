@@ -24,9 +24,9 @@ pub(crate) enum InventoryError {
     #[error("the state is larger than {LIMIT} bytes; set enableInventory: false")]
     TooLarge,
     /// The state is malformed. The message of the parser is left out, because it may quote a value.
-    #[error("the CLI's answer to `state pull` is not understood (line {line}, column {column})")]
+    #[error("the output of `state pull` is invalid (line {line}, column {column})")]
     Malformed { line: usize, column: usize },
-    #[error("the CLI's answer to `state pull` cannot be read")]
+    #[error("the output of `state pull` cannot be read")]
     Unreadable(#[from] std::io::Error),
 }
 

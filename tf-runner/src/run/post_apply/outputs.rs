@@ -46,21 +46,22 @@ pub(crate) enum OutputsError {
          at most 253; give it an alias: {output}:another-key"
     )]
     Key { output: String, key: String },
-    #[error("two outputs are to be written under the key {0:?}; give one of them an alias")]
+    #[error("two outputs have the key {0:?}; give one of them an alias")]
     DuplicateKey(String),
     #[error(
-        "the outputs have {size} bytes, more than the {DATA_LIMIT} that a Secret holds; name fewer in writeOutputsToSecret.outputs"
+        "the outputs have {size} bytes, more than the limit of {DATA_LIMIT} for a Secret; select fewer in \
+         writeOutputsToSecret.outputs"
     )]
     TooLarge { size: usize },
     /// The Secret has another owner.
     #[error(
-        "secret {name} belongs to another owner; the label {ADOPT_LABEL}: \"true\" on it allows taking it over"
+        "secret {name} belongs to another owner; set the label {ADOPT_LABEL}: \"true\" on it to transfer it to this stack"
     )]
     Foreign { name: String },
     /// The Secret contains a state or data of Sluice.
     #[error(
-        "secret {name} is, or by its name would be, a state or one of those in which Sluice keeps plans, keys and what was \
-         applied; give writeOutputsToSecret another name"
+        "secret {name} has the name or content of a state or of data that Sluice stores (plans, keys, last applied \
+         records); set another name in writeOutputsToSecret"
     )]
     Reserved { name: String },
     #[error("cannot write secret {name}: {source}")]
@@ -330,10 +331,7 @@ mod tests {
                 "{key}"
             );
         }
-        assert!(
-            error(&outputs(), &["list:x", "truth:x"])
-                .contains("two outputs are to be written under the key \"x\"")
-        );
+        assert!(error(&outputs(), &["list:x", "truth:x"]).contains("two outputs have the key \"x\""));
         assert!(error(&outputs(), &["list", "age.key:list__type"]).contains("\"list__type\""));
         let large = output("it", &"x".repeat(DATA_LIMIT));
         let message = error(&large, &[]);

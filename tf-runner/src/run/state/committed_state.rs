@@ -68,7 +68,7 @@ pub(crate) async fn adopt(session: &RunSession<'_>) -> Result<(), RunError> {
         tracing::warn!("terraform.tfstate of the artifact is ignored: the stack has a state in its backend");
         return Ok(());
     }
-    tracing::info!("terraform.tfstate of the artifact is adopted as the state of the stack, which had none");
+    tracing::info!("terraform.tfstate of the artifact becomes the state of the stack, which had none");
     let args = state::push_arguments(&committed, true, &bundle.options.lock_timeout);
     retry_after_unlock(session, Step::Push, &args, &[0])
         .await

@@ -33,7 +33,7 @@ fn read_errored_state(module: &Path) -> Result<Option<Vec<u8>>, RunError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
             let text = format!(
-                "{error}; it is the newest state and stays in {}: push it by hand (state push), then remove the file",
+                "{error}; it is the newest state and stays in {}: push it manually (state push), then delete the file",
                 module.display()
             );
             Err(directory_error(
@@ -146,8 +146,8 @@ pub(crate) async fn push(session: &RunSession<'_>) -> Result<(), RunError> {
     {
         let name = foreign.metadata.name.as_deref().unwrap_or_default();
         let text = format!(
-            "Secret {name} holds it, and it belongs to the backend of before; set that backend again for one run, or push it \
-             by hand and delete the Secret"
+            "Secret {name} contains it, and it belongs to the previous backend; restore that backend for one run, or push \
+             the state manually and delete the Secret"
         );
         return Err(RunError::PushState { text });
     }
@@ -189,8 +189,8 @@ async fn refuse_unrecorded(session: &RunSession<'_>, stored: &[Secret]) -> Resul
         None => Ok(()),
         Some(unrecorded) => Err(RunError::PushState {
             text: format!(
-                "Secret {} holds a state that no run of this stack has on record, so another client may have written it: \
-                 look at it, push it by hand if it is right, and delete the Secret",
+                "Secret {} contains a state that no run of this stack recorded, so another client may have written it: \
+                 inspect it, push it manually if it is correct, and delete the Secret",
                 unrecorded.metadata.name.as_deref().unwrap_or_default()
             ),
         }),

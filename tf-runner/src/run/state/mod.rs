@@ -19,8 +19,7 @@ use crate::run::{state_lock, workdir};
 const BACKEND_FILE: &str = ".terraform/terraform.tfstate";
 const LIMIT: u64 = 16 * 1024 * 1024;
 /// The warning in the status.
-pub(crate) const EPHEMERAL_STATE_NOTE: &str = "Note: the state of this stack lies in its working directory and is lost with it. Give the module \
-    a backend, or the stack a backendConfig.";
+pub(crate) const EPHEMERAL_STATE_NOTE: &str = "Note: the state of this stack is in its working directory and is lost with it. Configure a backend in the module, or a backendConfig in the stack.";
 
 /// Runs `state pull`, which needs no providers; returns the file with the state as JSON.
 pub(crate) async fn pull(cli: &Cli<'_>) -> Result<PathBuf, RunError> {

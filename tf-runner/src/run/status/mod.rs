@@ -74,7 +74,7 @@ enum Progress {
 /// The reason why a change is not known to be written.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum FlushError {
-    #[error("the status was not written within {0:?}")]
+    #[error("the status was not stored within {0:?}")]
     Timeout(Duration),
     #[error("the status cannot be written")]
     Refused,
@@ -288,7 +288,7 @@ async fn write_with_retries(
         } else if is_conflict(&error) || is_transient(&error) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the status is written later"
+                "the status will be written later"
             );
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(MAX_BACKOFF);

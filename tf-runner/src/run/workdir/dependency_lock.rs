@@ -25,7 +25,7 @@ pub(crate) fn read(module: &Path) -> Result<Option<String>, RunError> {
     let text = match workdir::read_limited(&module.join(FILE), LIMIT) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no UTF-8 text"))
+            String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
         }),
     };
     text.map(Some)

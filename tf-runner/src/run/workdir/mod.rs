@@ -202,7 +202,7 @@ pub(crate) fn read_limited(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> 
         return Ok(bytes);
     }
     let name = path.file_name().unwrap_or_default().display();
-    let text = format!("{name} has {size} bytes, more than the {limit} that are read");
+    let text = format!("{name} has {size} bytes, more than the limit of {limit}");
     Err(Error::new(ErrorKind::FileTooLarge, text))
 }
 

@@ -111,7 +111,7 @@ fn read_template(path: &Path) -> Result<String, RunError> {
     let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
     read.map_err(|source| directory_error("read main.tf.tpl", source))?;
     String::from_utf8(bytes)
-        .map_err(|_| RunError::from(TemplateError::Execution("it is no UTF-8 text".to_owned())))
+        .map_err(|_| RunError::from(TemplateError::Execution("it is not UTF-8 text".to_owned())))
 }
 
 fn template_data(bundle: &Bundle) -> Value {

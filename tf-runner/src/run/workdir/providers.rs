@@ -73,7 +73,7 @@ pub(crate) async fn init(session: &RunSession<'_>, args: &[String], is_exact: bo
     run().await?;
     let mut after = dependency_lock::read(&cli.module)?;
     if !keeps_own_digests(before.as_deref(), predicted.as_deref(), after.as_deref()) {
-        tracing::info!("only the module's own lock file has digests of a chosen version: init is repeated");
+        tracing::info!("the module's lock file has digests of the selected version: init is repeated");
         remove_tree(&installed).map_err(|source| directory_error("remove providers", source))?;
         dependency_lock::restore(&cli.module, before.as_deref())?;
         run().await?;
@@ -168,7 +168,7 @@ async fn copy_from_cache(
         .and_then(|copied| copied);
     let (predicted, count) = copied.map_err(|source| directory_error("copy cached providers", source))?;
     if count > 0 {
-        tracing::info!(count, "providers are copied from the cache");
+        tracing::info!(count, "copying providers from the cache");
     }
     if let Some(text) = &predicted {
         dependency_lock::write(&cli.module, text)?;

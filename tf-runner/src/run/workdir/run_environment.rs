@@ -212,7 +212,7 @@ fn write_below(base: &Path, path: &str, bytes: &[u8]) -> Result<(), RunError> {
     let relative = artifact_path::normalize(path);
     let names: Vec<_> = relative.iter().collect();
     let Some((file, directories)) = names.split_last() else {
-        return Err(failed("it names no file".to_owned()));
+        return Err(failed("it does not name a file".to_owned()));
     };
     let directory_flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at = rustix::fs::open(base, directory_flags, Mode::empty()).map_err(system_error)?;

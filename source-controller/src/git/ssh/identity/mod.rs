@@ -42,7 +42,7 @@ pub enum IdentityError {
     #[error("the private key is encrypted in a way that is not supported: {0}")]
     Cipher(String),
     /// The key derivation exceeds the limits.
-    #[error("the private key asks for too much work to be decrypted: {0}")]
+    #[error("the key derivation of the private key is too expensive: {0}")]
     TooCostly(String),
     /// Longer than the maximum.
     #[error("the private key is longer than {MAX_BYTES} bytes")]

@@ -25,10 +25,10 @@ fn a_held_plan_reports_its_hold() {
     ]), @r#"
     held:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. It is not applied by itself: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.
+      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. It is not applied automatically: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.
       Plan True TerraformPlannedWithChanges: Plan generated
       a plan waits
-      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. It is not applied by itself: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.
+      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. It is not applied automatically: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.
     not held:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: Initializing
@@ -36,19 +36,19 @@ fn a_held_plan_reports_its_hold() {
       a plan waits
     held, no record:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. It is not applied by itself: the effects of the plan are not recorded. Set approvePlan back afterwards.
+      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. It is not applied automatically: the effects of the plan are not recorded. Set approvePlan back afterwards.
       Plan True TerraformPlannedWithChanges: Plan generated
       a plan waits
-      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. It is not applied by itself: the effects of the plan are not recorded. Set approvePlan back afterwards.
+      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. It is not applied automatically: the effects of the plan are not recorded. Set approvePlan back afterwards.
     held, force:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. It is not applied by itself: changes of 1 resources, more than 0 (autoApply.maxChanges). Set approvePlan back afterwards.
+      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. It is not applied automatically: changes of 1 resources, more than 0 (autoApply.maxChanges). Set approvePlan back afterwards.
       Plan True TerraformPlannedWithChanges: Plan generated
       a plan waits
-      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. It is not applied by itself: changes of 1 resources, more than 0 (autoApply.maxChanges). Set approvePlan back afterwards.
+      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. It is not applied automatically: changes of 1 resources, more than 0 (autoApply.maxChanges). Set approvePlan back afterwards.
     held drift:
-      Reconciling True ProgressingWithRetry: Drift detected (1 delete): set approvePlan: "ID" to approve this plan. It is not applied by itself: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.
-      Ready False DriftDetected: Drift detected (1 delete): set approvePlan: "ID" to approve this plan. It is not applied by itself: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.\n~ it
+      Reconciling True ProgressingWithRetry: Drift detected (1 delete): set approvePlan: "ID" to approve this plan. It is not applied automatically: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.
+      Ready False DriftDetected: Drift detected (1 delete): set approvePlan: "ID" to approve this plan. It is not applied automatically: 1 delete (autoApply.hold): a.b. Set approvePlan back afterwards.\n~ it
       Apply True TerraformAppliedSucceed: Applied successfully
       Plan True TerraformPlannedWithChanges: Plan generated
       a plan waits

@@ -130,8 +130,8 @@ fn deletion() {
       Plan True TerraformPlannedWithChanges: Plan generated
     suspended:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown Progressing: Deletion waits: the object is suspended; set spec.suspend to false to let it go on
-      event Normal DeletionSuspended: Deletion waits: the object is suspended; set spec.suspend to false to let it go on
+      Ready Unknown Progressing: Deletion waits: the object is suspended; set spec.suspend to false to resume
+      event Normal DeletionSuspended: Deletion waits: the object is suspended; set spec.suspend to false to resume
     source gone:
       Reconciling True ProgressingWithRetry: code not found
       Ready False ArtifactFailed: code not found

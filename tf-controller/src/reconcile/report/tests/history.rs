@@ -47,7 +47,7 @@ fn histories() {
         ("drift", vec![applied(1, &[]), planned(2, "Interval")]),
         ("drift beside lost outputs", vec![applied(1, &[]), planned(2, "Repair")]),
         ("drift again", vec![applied(1, &[]), planned(2, "Interval"), planned(3, "Interval")]),
-        ("a check of a plan that waits is no drift", vec![planned(1, "Revision"), planned(2, "Request")]),
+        ("a check of a pending plan is not drift", vec![planned(1, "Revision"), planned(2, "Request")]),
         ("a check of other inputs is no drift", vec![run(1, json!({ "inputsDigest": "i0" }), json!({})), planned(2, "Interval")]),
         ("failed apply", vec![planned(1, "Revision"), failed(2, 1, "TFExecApplyFailed", true)]),
         ("superseded", vec![planned(1, "Revision"), run(2, json!({}), json!({ "phase": "Superseded" }))]),
@@ -61,7 +61,7 @@ fn histories() {
     drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=true, checked true, started net-u1-1, next 3
     drift beside lost outputs: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=true, checked true, started net-u1-1, next 3
     drift again: active none, last net-u1-3 Succeeded, pending net-u1-3 drift=true, checked true, started net-u1-1, next 4
-    a check of a plan that waits is no drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=false, checked false, started none, next 3
+    a check of a pending plan is not drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=false, checked false, started none, next 3
     a check of other inputs is no drift: active none, last net-u1-2 Succeeded, pending net-u1-2 drift=false, checked false, started none, next 3
     failed apply: active none, last net-u1-2 Failed, pending none, checked false, started net-u1-2, next 3
     superseded: active none, last net-u1-1 Succeeded, pending net-u1-1 drift=false, checked false, started none, next 3

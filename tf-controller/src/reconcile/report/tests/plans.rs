@@ -39,7 +39,7 @@ fn under_disable_a_difference_is_drift_unless_drift_detection_is_disabled() {
         let text = of(more.clone());
         assert!(
             text.starts_with(
-                "Ready Unknown TerraformPlannedWithChanges: Plan generated: nothing is applied while"
+                "Ready Unknown TerraformPlannedWithChanges: Plan generated: it is not applied while"
             ),
             "{text}"
         );

@@ -175,7 +175,7 @@ fn a_session_is_reported_at_its_start_and_end() {
       event Warning BreakTheGlass: Breaking the glass ... In a shell
     session over, still requested:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown Progressing: break the glass session has ended at t: its file was removed; set breakTheGlass: false to go on
+      Ready Unknown Progressing: break the glass session has ended at t: its file was removed; set breakTheGlass: false to resume
       Apply True TerraformAppliedSucceed: Applied successfully
       Plan True TerraformPlannedWithChanges: Plan generated
       event Normal BreakTheGlass: break the glass session has ended at t: its file was removed

@@ -181,7 +181,7 @@ fn the_text_of_an_update() {
     # type: "a"
     # provider: "p"
     # id: "i-2"
-    # what it holds is not compared
+    # its content is not compared
 ~ output o: update
     (value): 1 -> 2
 "#

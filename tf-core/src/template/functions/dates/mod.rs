@@ -39,7 +39,7 @@ pub(super) const TABLE: Table = &[
     ("mustToDate", |args| {
         args.exactly(2)?;
         let read = parse::time(args.text(0)?, args.text(1)?);
-        let read = read.ok_or_else(|| Fault::new("the text is no time of that layout"))?;
+        let read = read.ok_or_else(|| Fault::new("the text is not a time in this layout"))?;
         Ok(string(read.to_text()))
     }),
     ("dateModify", |args| modified(args, false)),
@@ -101,9 +101,7 @@ impl Time {
 }
 
 fn no_time() -> Fault {
-    Fault::new(
-        "an argument is no time; make one with toDate (the time of day is none: every plan would be another)",
-    )
+    Fault::new("an argument is not a time; use toDate (the current time is refused: every plan would differ)")
 }
 
 fn in_zone(args: &Args<'_>) -> Result<Value, Fault> {
@@ -130,7 +128,7 @@ fn modified(args: &Args<'_>, must: bool) -> Result<Value, Fault> {
     let time = Time::from_text(args.text(1)?).ok_or_else(no_time)?;
     let Some(by) = duration::parse(args.text(0)?) else {
         if must {
-            return Err(Fault::new("the text is no duration"));
+            return Err(Fault::new("the text is not a duration"));
         }
         return Ok(args.value(1)?.clone());
     };

@@ -25,24 +25,21 @@ use crate::run::lifecycle::session::RunSession;
 /// The reason why a webhook stopped the run. Only [`WebhookError::Rejected`] quotes the answer of the service.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WebhookError {
-    #[error("webhook {index}: its url is no http or https address")]
+    #[error("webhook {index}: its url is not an http or https URL")]
     Address {
         /// The index in `spec.webhooks` among the enabled ones.
         index: usize,
     },
     #[error(
-        "webhook {host}: a plan is sent in clear over http only with DISABLE_WEBHOOK_TLS_VERIFY=1 in the runner's \
-         environment"
+        "webhook {host}: plans are sent over plain http only if DISABLE_WEBHOOK_TLS_VERIFY=1 is set in the runner's environment"
     )]
     PlainHttp { host: String },
-    #[error("webhook {host}: payloadType {payload:?} is none of SpecAndPlan, SpecOnly, PlanOnly")]
+    #[error("webhook {host}: payloadType {payload:?} is not SpecAndPlan, SpecOnly or PlanOnly")]
     Payload { host: String, payload: String },
-    #[error(
-        "webhook {host}: the CLI gives no JSON of a plan that it cannot save; payloadType SpecOnly has none"
-    )]
+    #[error("webhook {host}: the CLI has no JSON of an unsaved plan; use payloadType SpecOnly")]
     NoPlanJson { host: String },
     #[error(
-        "webhook {host}: the plan's JSON has {size} bytes, more than the {limit} that are sent; payloadType SpecOnly has none"
+        "webhook {host}: the plan's JSON has {size} bytes, more than the limit of {limit}; use payloadType SpecOnly"
     )]
     PlanTooLarge { host: String, size: u64, limit: u64 },
     #[error("webhook {host}: cannot use the certificates in {directory}: {text}")]
@@ -51,15 +48,15 @@ pub(crate) enum WebhookError {
         directory: String,
         text: String,
     },
-    #[error("webhook {host}: no answer: {text}")]
+    #[error("webhook {host}: request failed: {text}")]
     Unreachable { host: String, text: String },
-    #[error("webhook {host}: no answer within {limit:?}")]
+    #[error("webhook {host}: no response within {limit:?}")]
     Timeout { host: String, limit: Duration },
-    #[error("webhook {host}: it answered with status {status}, not 200")]
+    #[error("webhook {host}: HTTP status {status} instead of 200")]
     Status { host: String, status: u16 },
-    #[error("webhook {host}: its answer has more than {limit} bytes")]
+    #[error("webhook {host}: its response has more than {limit} bytes")]
     AnswerTooLong { host: String, limit: usize },
-    #[error("webhook {host}: its answer is no JSON object")]
+    #[error("webhook {host}: its response is not a JSON object")]
     NotJsonObject { host: String },
     #[error("webhook {host}: {field}: {source}")]
     Template {
@@ -68,7 +65,7 @@ pub(crate) enum WebhookError {
         field: &'static str,
         source: TemplateError,
     },
-    #[error("webhook {host}: testExpression gives none of true, yes, false, no")]
+    #[error("webhook {host}: testExpression does not render true, yes, false or no")]
     InvalidVerdict { host: String },
     /// The service rejected the plan. The text is that of `errorMessageTemplate`.
     #[error("{0}")]

@@ -119,7 +119,7 @@ mod tests {
         let error = payload_json("Everything").await.unwrap_err();
         assert_eq!(
             error,
-            "webhook h: payloadType \"Everything\" is none of SpecAndPlan, SpecOnly, PlanOnly"
+            "webhook h: payloadType \"Everything\" is not SpecAndPlan, SpecOnly or PlanOnly"
         );
     }
 }

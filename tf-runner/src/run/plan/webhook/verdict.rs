@@ -36,7 +36,7 @@ pub(super) fn check(
             // Redacted before it is cut: half a value would not be recognised.
             let message = truncate(&secrets.redact(message.trim()), MESSAGE_LIMIT);
             Err(WebhookError::Rejected(if message.is_empty() {
-                format!("webhook {host}: it refuses the plan")
+                format!("webhook {host}: rejected the plan")
             } else {
                 message
             }))
@@ -85,7 +85,7 @@ mod tests {
             verdict("${{ .violated }}", message),
             Err("Violation: open to all".into())
         );
-        assert_eq!(verdict("no", ""), Err("webhook h: it refuses the plan".into()));
+        assert_eq!(verdict("no", ""), Err("webhook h: rejected the plan".into()));
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         let error = verdict("${{ .violations }}", "").unwrap_err();
         assert_eq!(
             error,
-            "webhook h: testExpression gives none of true, yes, false, no"
+            "webhook h: testExpression does not render true, yes, false or no"
         );
         assert!(
             verdict("${{ .violated ", "")

@@ -13,7 +13,7 @@ pub(super) fn parse(address: &str) -> Result<(&str, u16), String> {
     }
     let (host, port) = address.rsplit_once(':').ok_or("the address has no port")?;
     let port = port.parse::<u16>().ok().filter(|port| *port > 0);
-    let port = port.ok_or("the port is no number from 1 to 65535")?;
+    let port = port.ok_or("the port is not a number from 1 to 65535")?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let is_valid = match inner {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),

@@ -135,7 +135,7 @@ async fn check_one(
         HealthCheckKind::Tcp => timeout_at(until, probe::tcp(&target)).await,
         HealthCheckKind::Http => timeout_at(until, probe::http(&target, &context.environment)).await,
     };
-    let answer = probed.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+    let answer = probed.unwrap_or_else(|_| Err(format!("no response within {limit:?}")));
     answer.map_err(failed)
 }
 

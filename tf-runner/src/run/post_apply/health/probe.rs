@@ -32,7 +32,7 @@ pub(super) async fn http(target: &str, environment: &BTreeMap<String, String>) -
         let uri: http::Uri = url
             .as_str()
             .parse()
-            .map_err(|_| "the URL cannot be asked for".to_owned())?;
+            .map_err(|_| "the URL cannot be requested".to_owned())?;
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = uri;
         let agent = HeaderValue::from_static(concat!("sluice/", env!("CARGO_PKG_VERSION")));
@@ -46,9 +46,11 @@ pub(super) async fn http(target: &str, environment: &BTreeMap<String, String>) -
         let next = next
             .to_str()
             .map_err(|_| "the redirect cannot be read".to_owned())?;
-        url = url.join(next).map_err(|_| "the redirect is no URL".to_owned())?;
+        url = url
+            .join(next)
+            .map_err(|_| "the redirect is not a URL".to_owned())?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err("the redirect leads to no http or https URL".to_owned());
+            return Err("the redirect does not lead to an http or https URL".to_owned());
         }
     }
     Err(format!("more than {MAX_REDIRECTS} redirects"))
@@ -67,11 +69,11 @@ fn parse(target: &str) -> Result<Url, String> {
     if target.is_empty() {
         return Err("the URL is empty".to_owned());
     }
-    let url = Url::parse(target).map_err(|error| format!("the URL is none: {error}"))?;
+    let url = Url::parse(target).map_err(|error| format!("the URL is invalid: {error}"))?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() {
         Ok(url)
     } else {
-        Err("the URL is none of http or https".to_owned())
+        Err("the scheme of the URL is not http or https".to_owned())
     }
 }
 

@@ -119,7 +119,7 @@ async fn addresses_are_rendered_from_outputs_without_quoting_secrets() {
         (
             "${{ .token }}:x",
             HealthCheckKind::Tcp,
-            "TCP health check error: it, url: (sensitive):x: the port is no number",
+            "TCP health check error: it, url: (sensitive):x: the port is not a number",
         ),
         (
             "${{ .host",
@@ -164,6 +164,6 @@ async fn a_check_ends_in_time() {
     let error = check_one(&check, &json!({}), &json!({}), &context(), far)
         .await
         .unwrap_err();
-    assert!(error.to_string().contains("no answer within 100ms"), "{error}");
+    assert!(error.to_string().contains("no response within 100ms"), "{error}");
     drop(silent);
 }

@@ -176,7 +176,7 @@ impl WebhookClient {
             (None, None) => None,
             _ => {
                 return Err(wrong(
-                    "tls.crt and tls.key go together, and one is missing".to_owned(),
+                    "tls.crt and tls.key are both required, and one is missing".to_owned(),
                 ));
             }
         };
@@ -184,7 +184,7 @@ impl WebhookClient {
             settings.extra_roots = client::certificates(&authority);
             settings.system_roots = false;
             if settings.extra_roots.is_empty() {
-                return Err(wrong("ca.crt holds no certificate in PEM form".to_owned()));
+                return Err(wrong("ca.crt contains no PEM certificate".to_owned()));
             }
         }
         Ok(settings)

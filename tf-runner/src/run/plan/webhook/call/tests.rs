@@ -85,22 +85,22 @@ async fn only_an_object_with_status_200_is_an_answer() {
     assert_eq!(of(ok(r#"{"a":1}"#)).await.unwrap()["a"], 1);
     assert_eq!(
         of(ok("[1]")).await.unwrap_err(),
-        "webhook 127.0.0.1: its answer is no JSON object"
+        "webhook 127.0.0.1: its response is not a JSON object"
     );
     assert_eq!(
         of(ok("hunter2")).await.unwrap_err(),
-        "webhook 127.0.0.1: its answer is no JSON object"
+        "webhook 127.0.0.1: its response is not a JSON object"
     );
     let moved = b"HTTP/1.1 307 Moved\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n".to_vec();
     assert_eq!(
         of(moved).await.unwrap_err(),
-        "webhook 127.0.0.1: it answered with status 307, not 200",
+        "webhook 127.0.0.1: HTTP status 307 instead of 200",
         "a plan goes nowhere else"
     );
     let long = ok(&format!("{{\"a\":\"{}\"}}", "x".repeat(ANSWER_LIMIT)));
     assert_eq!(
         of(long).await.unwrap_err(),
-        "webhook 127.0.0.1: its answer has more than 1048576 bytes"
+        "webhook 127.0.0.1: its response has more than 1048576 bytes"
     );
 }
 
@@ -136,7 +136,7 @@ async fn userinfo_of_an_address_is_sent_only_as_header() {
     // The error names the host and not the password.
     let error = call(&client, &url).await.unwrap_err();
     assert!(
-        error.starts_with("webhook 127.0.0.1: no answer") && !error.contains("p%40ss"),
+        error.starts_with("webhook 127.0.0.1: request failed") && !error.contains("p%40ss"),
         "{error}"
     );
 }
@@ -171,7 +171,7 @@ async fn a_service_that_does_not_answer_is_not_waited_for() {
     };
     assert_eq!(
         call(&client, &url).await.unwrap_err(),
-        "webhook 127.0.0.1: no answer within 100ms"
+        "webhook 127.0.0.1: no response within 100ms"
     );
 }
 
@@ -185,7 +185,7 @@ async fn the_directory_of_a_host_contains_its_ca_and_client_certificate() {
     let unknown = call(&client, &tls(&authority, ClientCertificates::Ignored).await)
         .await
         .unwrap_err();
-    assert!(unknown.starts_with("webhook localhost: no answer: "), "{unknown}");
+    assert!(unknown.starts_with("webhook localhost: request failed: "), "{unknown}");
 
     std::fs::write(host.join("ca.crt"), authority.pem()).unwrap();
     assert!(
@@ -204,7 +204,7 @@ async fn the_directory_of_a_host_contains_its_ca_and_client_certificate() {
     let half = call(&client, &tls(&authority, ClientCertificates::Required).await)
         .await
         .unwrap_err();
-    assert!(half.contains("tls.crt and tls.key go together"), "{half}");
+    assert!(half.contains("tls.crt and tls.key are both required"), "{half}");
     std::fs::write(host.join("tls.key"), &identity.key).unwrap();
     assert!(
         call(&client, &tls(&authority, ClientCertificates::Required).await)
@@ -231,7 +231,7 @@ async fn an_invalid_address_is_rejected_before_any_request() {
     let refused = |url: &str| strict.endpoint(3, url).err().unwrap().to_string();
     assert!(
         refused("http://user:hunter2@host/")
-            .starts_with("webhook host: a plan is sent in clear over http only with")
+            .starts_with("webhook host: plans are sent over plain http only if")
     );
     for url in [
         "",
@@ -243,7 +243,7 @@ async fn an_invalid_address_is_rejected_before_any_request() {
     ] {
         assert_eq!(
             refused(url),
-            "webhook 3: its url is no http or https address",
+            "webhook 3: its url is not an http or https URL",
             "{url}"
         );
     }
