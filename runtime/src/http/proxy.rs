@@ -226,7 +226,7 @@ mod tests {
         );
         for nonsense in ["proxy", "http://", "http://u:secret@:x", "socks5://"] {
             let text = refusal(nonsense);
-            assert!(text.contains("is no URL"), "{text}");
+            assert!(text.contains("is not a URL"), "{text}");
             assert!(!text.contains("secret"), "{text}");
         }
         let long = "x".repeat(256);

@@ -149,7 +149,7 @@ async fn an_unsaved_plan_is_applied_only_if_its_effect_is_unchanged() {
         .await;
     assert_eq!(ending(&other), "Failed TFExecApplyFailed", "{:?}", other.status);
     assert!(
-        status(&other).message.contains("another effect"),
+        status(&other).message.contains("a different effect"),
         "{}",
         status(&other).message
     );
@@ -332,7 +332,7 @@ async fn an_errored_state_is_pushed_only_to_its_own_backend() {
         refused.status
     );
     assert!(
-        status(&refused).message.contains("backend of before"),
+        status(&refused).message.contains("previous backend"),
         "{}",
         status(&refused).message
     );

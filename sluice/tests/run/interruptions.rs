@@ -38,7 +38,7 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
     assert!(
-        status(&run).message.contains("told to stop"),
+        status(&run).message.contains("the runner was terminated"),
         "{}",
         status(&run).message
     );

@@ -360,5 +360,5 @@ async fn apply_plans_and_destroy_plans_are_not_interchangeable() {
     let refused = env.run(other).await;
     let status = refused.status.as_ref().unwrap();
     assert!(!status.attempted_apply, "{status:?}");
-    assert!(status.message.contains("one is to destroy"), "{status:?}");
+    assert!(status.message.contains("differ in destroy"), "{status:?}");
 }

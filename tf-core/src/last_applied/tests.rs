@@ -172,13 +172,13 @@ fn a_missing_key_is_named_and_sealed_data_is_bound_to_its_stack() {
     let mut namesake = stack();
     namesake.uid = "u-2".into();
     let stolen = error(&sealed, &namesake, "net-abcd-1", key("a", 1));
-    assert!(stolen.contains("cannot be opened"), "{stolen}");
+    assert!(stolen.contains("cannot be decrypted"), "{stolen}");
     for secret in &mut sealed {
         let annotations = secret.metadata.annotations.as_mut().unwrap();
         annotations.insert(RUN.to_owned(), "net-abcd-2".to_owned());
     }
     let moved = error(&sealed, &stack(), "net-abcd-2", key("a", 1));
-    assert!(moved.contains("cannot be opened"), "{moved}");
+    assert!(moved.contains("cannot be decrypted"), "{moved}");
 }
 
 #[test]

@@ -164,7 +164,7 @@ async fn lfs_pointers_and_refused_names_are_reported_once_per_artifact() {
     env.create("app", json!({ "ignore": "/data/b.bin\n" })).await;
     assert_eq!(env.reconcile("app").await, INTERVAL);
     let events = |lines: Vec<String>| -> Vec<String> {
-        let about = |line: &String| line.contains("LFS") || line.contains("refuse");
+        let about = |line: &String| line.contains("LFS") || line.contains("reject");
         lines.into_iter().filter(about).collect()
     };
     assert_eq!(

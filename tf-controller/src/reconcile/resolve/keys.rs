@@ -60,7 +60,7 @@ pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<V
     }
     Err(ResolveError::Key {
         name,
-        text: format!("its key {KEY:?} does not hold {LENGTH} bytes; delete it"),
+        text: format!("its key {KEY:?} does not have {LENGTH} bytes; delete it"),
     })
 }
 

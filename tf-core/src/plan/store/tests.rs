@@ -226,10 +226,10 @@ fn a_missing_or_another_key_is_named() {
     let load = |keys: &[PlanKey]| decode(&sealed, &name("net-1"), keys).err().unwrap().to_string();
     assert!(
         load(&[]).contains(
-            "sealed with the key \"a\", which the Secret of --plan-encryption-secret does not hold"
+            "sealed with the key \"a\", which the Secret of --plan-encryption-secret does not contain"
         )
     );
-    assert!(load(&[key("b", 1)]).contains("does not hold"));
+    assert!(load(&[key("b", 1)]).contains("does not contain"));
     assert!(load(&[key("a", 2)]).contains("cannot be decrypted with the key \"a\""));
 }
 
