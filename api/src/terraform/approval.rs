@@ -67,7 +67,7 @@ pub enum ApprovalMismatch {
     #[error("approvePlan {0:?} is not a complete plan id")]
     Incomplete(String),
     /// The id of a plan with another effect.
-    #[error("approvePlan names a plan with another effect, {0}")]
+    #[error("approvePlan names another plan, with the effect {0}")]
     OtherEffect(EffectDigest),
     /// tofu-controller created the pending plan: it has no effect digest and cannot be approved.
     #[error("the pending plan {0:?} has no effect digest and must be planned again")]

@@ -11,7 +11,7 @@ const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 
 /// Returns the path of the script in the message.
 fn script_path(message: &str) -> PathBuf {
-    let rest = message.split_once(" works: . ").unwrap().1;
+    let rest = message.split_once(" machine: . ").unwrap().1;
     PathBuf::from(rest.split_once(" (").unwrap().0)
 }
 

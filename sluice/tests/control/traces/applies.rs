@@ -172,7 +172,7 @@ async fn a_plan_an_approval_its_apply_and_the_plan_of_the_next_revision() {
         Ready Unknown Progressing: Initializing
           + Reconciling True Progressing: Fulfilling prerequisites
         Ready Unknown Progressing: Terraform Planning
-        Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at b" to approve this plan. (approvePlan names a plan with another effect, APPROVED)
+        Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "the id at b" to approve this plan. (approvePlan names another plan, with the effect APPROVED)
 "#,
         )
         .await;

@@ -37,10 +37,10 @@ fn a_first_plan_and_its_approval() {
       event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. (approvePlan "plan-main-aaaaaaaaaa" is not a complete plan id)
     another plan:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. (approvePlan names a plan with another effect, dddddddddddddddddddddddddddddddddddddddd)
+      Ready Unknown TerraformPlannedWithChanges: Plan generated: set approvePlan: "ID" to approve this plan. (approvePlan names another plan, with the effect dddddddddddddddddddddddddddddddddddddddd)
       Plan True TerraformPlannedWithChanges: Plan generated
       a plan waits
-      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. (approvePlan names a plan with another effect, dddddddddddddddddddddddddddddddddddddddd)
+      event Normal TerraformPlanSucceed: Planned.\nPlan generated: set approvePlan: "ID" to approve this plan. (approvePlan names another plan, with the effect dddddddddddddddddddddddddddddddddddddddd)
     plan only:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown TerraformPlannedWithChanges: Plan generated: This object is in the plan only mode.
