@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// The job exceeded its time limit and was cancelled.
-    #[error("not done within {0:?}")]
+    #[error("not completed within {0:?}")]
     TimedOut(Duration),
     /// The caller's stop token was cancelled.
     #[error("stopped")]

@@ -77,7 +77,7 @@ async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObjec
     let gvk = GroupVersionKind::try_from(&types).map_err(|error| format!("apiVersion: {error}"))?;
     let (resource, capabilities): (ApiResource, _) = pinned_kind(client, &gvk).await.map_err(|_| {
         format!(
-            "kind: {:?} in {:?} is not served here",
+            "kind: {:?} in {:?} is not served by this API",
             types.kind, types.api_version
         )
     })?;

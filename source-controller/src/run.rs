@@ -55,7 +55,7 @@ pub enum StartError {
     #[error(transparent)]
     Times(#[from] ElectionTimingError),
     /// The program was stopped while another instance led, which is not a failure.
-    #[error("stopped before it led")]
+    #[error("stopped before it became the leader")]
     Stopped,
     /// An address cannot be bound.
     #[error(transparent)]
@@ -76,7 +76,7 @@ pub enum StartError {
     #[error(transparent)]
     Proxies(#[from] EnvironmentError),
     /// The client for remotes cannot be created.
-    #[error("cannot make a client for remotes")]
+    #[error("cannot create a client for remotes")]
     Transport(#[from] TransportError),
 }
 
@@ -334,7 +334,7 @@ fn tokens(options: &Options, instance: &Instance<'_, CONCURRENT>) -> Result<Arc<
 fn log_ineffective_flags(options: &Options) {
     if options.gates.is_open(Gate::CacheSecretsAndConfigMaps) {
         tracing::info!(
-            "the feature gate CacheSecretsAndConfigMaps has no effect: each pass reads its Secret afresh"
+            "the feature gate CacheSecretsAndConfigMaps has no effect: each reconciliation reads its Secret from the API server"
         );
     }
 }

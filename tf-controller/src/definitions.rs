@@ -43,7 +43,7 @@ pub enum DefinitionError {
     },
     /// It cannot be read.
     #[error(
-        "cannot read the definition {name}, so it is not known whether it keeps all fields; the controller needs `get` on \
+        "cannot read the definition {name} to check that it declares all fields; the controller needs `get` on \
          customresourcedefinitions (config/tf-controller/rbac.yaml): {source}"
     )]
     Unreadable {
@@ -59,7 +59,7 @@ fn advice(name: &str) -> String {
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
     // Force conflicts: the installer of the older one still owns its fields.
     format!(
-        "apply the one of this version: kubectl apply --server-side --force-conflicts -f \
+        "apply the definition of this version: kubectl apply --server-side --force-conflicts -f \
          config/crd/bases/{group}_{plural}.yaml"
     )
 }

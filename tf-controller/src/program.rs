@@ -92,7 +92,8 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
 fn check_flags(args: &Args) -> Result<(), ProgramError> {
     if args.executor == ExecutorKind::Job {
         return Err(
-            "--executor=job is not part of this version; omit the flag, or set --executor=process, to run as child processes"
+            "--executor=job is not supported by this version; omit the flag, or set --executor=process to start runs as \
+             child processes"
                 .into(),
         );
     }

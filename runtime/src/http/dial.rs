@@ -42,7 +42,7 @@ pub enum DialError {
         why: String,
     },
     /// The proxy did not respond in time.
-    #[error("the proxy {proxy} gave no connection to {target} within {limit:?}")]
+    #[error("the proxy {proxy} opened no connection to {target} within {limit:?}")]
     TimedOut {
         /// The proxy.
         proxy: String,

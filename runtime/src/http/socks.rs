@@ -135,8 +135,8 @@ fn refusal(code: u8) -> String {
         4 => "host unreachable".into(),
         5 => "connection refused".into(),
         6 => "time to live expired".into(),
-        7 => "it knows no such command".into(),
-        8 => "it knows no such kind of address".into(),
+        7 => "it does not support the command".into(),
+        8 => "it does not support the type of address".into(),
         other => format!("error {other}"),
     }
 }

@@ -73,7 +73,7 @@ pub fn tls(settings: &Settings) -> Result<ClientConfig, TlsError> {
     config
         .with_client_auth_cert(chain, key)
         .map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => unusable("the private key is not that of the certificate"),
+            rustls::Error::InconsistentKeys(_) => unusable("the private key does not match the certificate"),
             other => unusable(&other.to_string()),
         })
 }
@@ -86,7 +86,7 @@ fn roots(settings: &Settings) -> RootCertStore {
     };
     let (_, unusable) = roots.add_parsable_certificates(settings.extra_roots.iter().cloned());
     if unusable > 0 {
-        tracing::debug!(unusable, "certificates of authorities passed over");
+        tracing::debug!(unusable, "invalid certificates of authorities are ignored");
     }
     roots
 }
@@ -135,7 +135,7 @@ mod tests {
             (
                 &*certificate,
                 &*other,
-                "the private key is not that of the certificate",
+                "the private key does not match the certificate",
             ),
             (
                 &certificate,

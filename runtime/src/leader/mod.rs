@@ -121,7 +121,7 @@ pub enum Leadership {
     Disabled,
     /// This process leads.
     Held(Box<Leader>),
-    /// The program was stopped before it led.
+    /// The program was stopped before it became the leader.
     Stopped,
 }
 

@@ -209,7 +209,7 @@ impl Metrics {
         );
         metrics.register(
             "sluice_undecodable_objects",
-            "Objects that do not decode",
+            "Objects that could not be decoded",
             metrics.undecodable.clone(),
         );
     }

@@ -148,11 +148,11 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             namespace = key.namespace,
             name = key.name,
             error = invalid.error,
-            "object does not decode and is skipped"
+            "object cannot be decoded and is skipped"
         );
         let guarded = DeserializeGuard::<K>(Err(invalid.clone()));
         let message = format!(
-            "object does not decode and is skipped until it is fixed: {}",
+            "object cannot be decoded and is skipped until it is corrected: {}",
             invalid.error
         );
         self.settings

@@ -39,7 +39,7 @@ impl<K: Kind> SecondaryWatch<K> {
     }
 
     /// Returns the keys that `affected` yields for each object that appears, changes or is deleted, for
-    /// [`super::Watch::trigger`]. Objects that do not decode are skipped.
+    /// [`super::Watch::trigger`]. Objects that could not be decoded are skipped.
     pub fn keys<I>(
         self,
         affected: impl Fn(Arc<K>) -> I + Send + Sync + 'static,

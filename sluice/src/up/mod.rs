@@ -338,7 +338,7 @@ async fn follow_storage_health(
             return;
         }
         if *health.borrow() == StorageHealth::Writable {
-            screen.print("Objects are stored again.");
+            screen.print("Objects can be stored again.");
         }
     }
 }

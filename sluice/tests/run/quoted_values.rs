@@ -87,7 +87,11 @@ async fn stop_during_plan(env: &TestEnvironment, cli: &Path, marker: &Path) -> (
         Some(1),
         "of the command that failed, and of no look after it"
     );
-    assert!(result.message.contains("the runner was terminated"), "{}", result.message);
+    assert!(
+        result.message.contains("the runner was terminated"),
+        "{}",
+        result.message
+    );
     let logs = logs_of_last_run(env, &result.log_path);
     assert!(!format!("{result:?}{logs}").contains(QUOTED), "{result:?} {logs}");
     (result.message, logs)
@@ -112,7 +116,10 @@ async fn an_interrupted_plan_reports_no_output_if_the_state_is_unreadable() {
     let marker = env.dir.path().join("marker");
     let cli = quoting_cli(&env, &marker, true, "exit 1");
     let (message, _) = Box::pin(stop_during_plan(&env, &cli, &marker)).await;
-    assert!(message.ends_with("the runner was terminated (exit status 1)"), "{message}");
+    assert!(
+        message.ends_with("the runner was terminated (exit status 1)"),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +155,11 @@ async fn a_health_check_that_was_cut_short_has_not_passed() {
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed HealthChecksFailed", "{:?}", run.status);
     let result = status(&run);
-    assert!(result.message.contains("the runner was terminated"), "{}", result.message);
+    assert!(
+        result.message.contains("the runner was terminated"),
+        "{}",
+        result.message
+    );
     assert!(result.health.is_none_or(|health| !health.passed));
     assert!(result.applied);
 }

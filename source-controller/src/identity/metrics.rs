@@ -44,7 +44,7 @@ impl CacheMetrics {
         metrics.register("gotk_token_cache_events", help, series.events.clone());
         let help = "Requests to the token cache by outcome";
         metrics.register("gotk_token_cache_requests", help, series.requests.clone());
-        let help = "Tokens that made room for others";
+        let help = "Tokens evicted from the cache";
         metrics.register("gotk_token_cache_evictions", help, series.evictions.clone());
         metrics.register(
             "gotk_token_cached_items",

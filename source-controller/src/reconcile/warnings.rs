@@ -67,7 +67,7 @@ impl ContentWarnings {
                 "consumers reject artifacts with a backslash, a tab or a line break in a name, or a directory that ends in \
                  '..': {count} such names, the first is '{first}'; rename them or exclude them with spec.ignore"
             );
-            tracing::warn!(count, first, "consumers refuse names in the artifact");
+            tracing::warn!(count, first, "consumers reject names in the artifact");
             events.push(Event::warning("UnreadablePath", text));
         }
         events

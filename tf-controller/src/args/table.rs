@@ -214,7 +214,7 @@ fn the_arguments_of_the_deployment_are_taken() {
     let (interrupted, last) = (Duration::from_secs(60), Duration::from_secs(40));
     assert!(
         period >= args.graceful_shutdown_timeout + interrupted + last,
-        "the kubelet kills before an interrupted CLI has written its state"
+        "the kubelet may kill the pod before an interrupted CLI has written its state"
     );
 }
 

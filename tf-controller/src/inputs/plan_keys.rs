@@ -25,7 +25,7 @@ const MAX_KEYS: usize = 16;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum PlanKeyError {
     /// The Secret is empty.
-    #[error("it has no key: add one, 32 random bytes as they are, in hex or in base64")]
+    #[error("it has no key: add 32 random bytes, raw, in hex or in base64")]
     None,
     /// It has too many keys.
     #[error("it has {found} keys, more than {MAX_KEYS}: remove keys that no pending plan uses")]
@@ -35,7 +35,7 @@ pub(crate) enum PlanKeyError {
     },
     /// An entry is not a key.
     #[error(
-        "its entry {entry:?} is not a key: 32 random bytes as they are, in hex (64 digits) or in base64 (44 letters)"
+        "its entry {entry:?} is not a key: expected 32 random bytes, raw, in hex (64 digits) or in base64 (44 characters)"
     )]
     InvalidKey {
         /// Its name.

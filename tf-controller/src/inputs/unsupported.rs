@@ -26,8 +26,8 @@ pub(crate) fn unsupported_account(spec: &TerraformSpec) -> Option<UnsupportedFie
         reason: "ServiceAccountNotUsed",
         text: format!(
             "spec.serviceAccountName: {account:?} is not used: runs of this version are processes with the rights of \
-             tf-controller's own ServiceAccount. Take the field out, or start tf-controller with --ignore-service-account-name, \
-             where that is accepted"
+             tf-controller's own ServiceAccount. Remove the field, or start tf-controller with \
+             --ignore-service-account-name to accept these rights"
         ),
     })
 }

@@ -7,7 +7,7 @@ use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValuesError {
     /// A template is invalid.
-    #[error("spec.values: {0}; write texts in a template in backquotes")]
+    #[error("spec.values: {0}; quote texts in a template with backquotes")]
     Template(#[from] TemplateError),
     /// A result makes the JSON invalid.
     #[error(

@@ -29,7 +29,7 @@ pub(super) enum DispatchError {
     #[error(transparent)]
     Executor(#[from] ExecutorError),
     /// The name of the new run is taken by a run that belongs to another stack or has ended.
-    #[error("run {0} already exists and is another one; delete it")]
+    #[error("run {0} already exists with another spec; delete it")]
     NameTaken(String),
 }
 

@@ -63,7 +63,7 @@ pub enum TemplateError {
     },
     /// The result of `set` or another changing function would be lost.
     #[error(
-        "line {line}: {name} changes the map in the variable that it is given; write {{{{ $m := .. }}}} and \
+        "line {line}: {name} changes the map in its variable argument; write {{{{ $m := .. }}}} and \
              {{{{ $_ := {name} $m .. }}}}"
     )]
     LostChange {

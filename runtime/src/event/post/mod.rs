@@ -313,7 +313,9 @@ impl Task {
         self.outcomes.get_or_create(&Outcome { result }).inc();
         let host = self.receiver.host();
         match posted {
-            Ok(()) if self.last_failure.take().is_some() => tracing::info!(host, "events are received again"),
+            Ok(()) if self.last_failure.take().is_some() => {
+                tracing::info!(host, "the receiver accepts events again")
+            }
             Ok(()) => {}
             Err(error) if self.last_failure.as_ref() == Some(&error) => {
                 tracing::debug!(host, error, event = body.subject(), "unable to post event");

@@ -141,7 +141,7 @@ async fn a_certificate_with_a_foreign_key_is_refused_before_any_connection() {
     };
     assert_eq!(
         env.failure(&url, authority.pem(), Some(bad)).await,
-        "the client certificate cannot be used: the private key is not that of the certificate ('tls.crt' and \
+        "the client certificate cannot be used: the private key does not match the certificate ('tls.crt' and \
          'tls.key' of the secret)"
     );
     assert!(server.requests().is_empty());

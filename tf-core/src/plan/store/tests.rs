@@ -224,11 +224,9 @@ fn a_sealed_plan_is_opened_with_its_key_and_shows_nothing() {
 fn a_missing_or_another_key_is_named() {
     let sealed = encode(&stored(b"plan".to_vec()), &name("net-1"), Some(&key("a", 1))).unwrap();
     let load = |keys: &[PlanKey]| decode(&sealed, &name("net-1"), keys).err().unwrap().to_string();
-    assert!(
-        load(&[]).contains(
-            "sealed with the key \"a\", which the Secret of --plan-encryption-secret does not contain"
-        )
-    );
+    assert!(load(&[]).contains(
+        "sealed with the key \"a\", which the Secret of --plan-encryption-secret does not contain"
+    ));
     assert!(load(&[key("b", 1)]).contains("does not contain"));
     assert!(load(&[key("a", 2)]).contains("cannot be decrypted with the key \"a\""));
 }

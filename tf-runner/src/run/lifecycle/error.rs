@@ -51,7 +51,7 @@ pub(crate) enum RunError {
     VariableFile { path: String },
     #[error("error running plan: tfvars file's path is a directory: {path}")]
     VariableDirectory { path: String },
-    #[error("cannot make main.tf of main.tf.tpl: {0}")]
+    #[error("cannot render main.tf from main.tf.tpl: {0}")]
     Template(#[from] TemplateError),
     #[error(transparent)]
     Directory(#[from] DirectoryError),

@@ -33,7 +33,7 @@ pub enum IdentityError {
     #[error("private keys of the type {0} are not supported: use RSA, ECDSA or Ed25519")]
     Type(String),
     /// The passphrase is missing.
-    #[error("the private key is encrypted, and there is no passphrase for it")]
+    #[error("the private key is encrypted, but no passphrase is set")]
     Encrypted,
     /// The wrong passphrase, or a damaged file, which cannot be distinguished.
     #[error("the private key cannot be decrypted: the passphrase is wrong, or the key is damaged")]

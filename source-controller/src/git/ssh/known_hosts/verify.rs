@@ -131,7 +131,7 @@ impl KnownHosts {
             )));
         }
         if let Some((option, _)) = certificate.critical_options().iter().next() {
-            return Err(refused(format!("its critical option '{option}' is not known")));
+            return Err(refused(format!("its critical option '{option}' is unknown")));
         }
         if now < certificate.valid_after() {
             return Err(refused("it is not valid yet".into()));

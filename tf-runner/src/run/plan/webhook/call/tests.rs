@@ -185,7 +185,10 @@ async fn the_directory_of_a_host_contains_its_ca_and_client_certificate() {
     let unknown = call(&client, &tls(&authority, ClientCertificates::Ignored).await)
         .await
         .unwrap_err();
-    assert!(unknown.starts_with("webhook localhost: request failed: "), "{unknown}");
+    assert!(
+        unknown.starts_with("webhook localhost: request failed: "),
+        "{unknown}"
+    );
 
     std::fs::write(host.join("ca.crt"), authority.pem()).unwrap();
     assert!(
