@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn legacy_forms_are_converted_and_current_ones_kept() {
+    fn legacy_forms_are_converted_and_current_ones_unchanged() {
         for (text, new) in [
             (format!("main/{HASH}"), format!("main@sha1:{HASH}")),
             (format!("HEAD/{HASH}"), format!("sha1:{HASH}")),

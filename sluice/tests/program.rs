@@ -14,7 +14,7 @@ fn output(program: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_link_is_the_program_of_its_name() {
+fn a_link_selects_the_program_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     for (link, command, flag) in [
         ("source-controller", "source-controller", "--storage-adv-addr"),

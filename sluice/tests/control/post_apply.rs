@@ -167,7 +167,7 @@ async fn outputs_have_aliases_types_and_labels_and_are_restored_when_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outputs_that_cannot_be_written_are_reported_and_the_apply_counts() {
+async fn unwritable_outputs_are_reported_and_the_apply_counts() {
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", OUTPUTS)]).await;
     env.stack(

@@ -146,7 +146,7 @@ async fn one_of_two_runners_gets_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_about_other_inputs_supersedes_the_run() {
+async fn a_bundle_with_other_inputs_supersedes_the_run() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", "output \"x\" { value = 1 }")]);
     let planned = env.run(RunSetup::plan()).await;

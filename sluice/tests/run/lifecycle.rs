@@ -222,7 +222,7 @@ async fn readable_plans_follow_their_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_planning_made_are_there_at_the_apply() {
+async fn generated_files_exist_at_the_apply() {
     let env = TestEnvironment::new("").await;
     // Simulates a provider that writes files during a plan: a wrapper of the CLI creates one first.
     let cli = env.dir.path().join("cli");
@@ -266,7 +266,7 @@ async fn files_that_planning_made_are_there_at_the_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_are_made_again_with_another_effect_are_not_applied() {
+async fn regenerated_files_with_another_effect_are_not_applied() {
     let env = TestEnvironment::new("").await;
     let marker = env.dir.path().join("planned");
     // The second plan depends on another value that is not an input, like the configuration of a provider.
@@ -292,7 +292,7 @@ async fn files_that_are_made_again_with_another_effect_are_not_applied() {
 
 /// No effect shows the values that a command reads from data sources.
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_are_made_again_with_other_bytes_are_not_applied() {
+async fn regenerated_files_with_other_bytes_are_not_applied() {
     let env = TestEnvironment::new("").await;
     let marker = env.dir.path().join("planned");
     // Above the limit of a stored plan. The second time, one byte differs.

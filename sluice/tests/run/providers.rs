@@ -112,7 +112,7 @@ async fn a_provider_is_downloaded_once_and_plans_stay_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cached_provider_that_was_written_into_is_refused_and_downloaded_again() {
+async fn a_modified_cached_provider_is_rejected_and_downloaded_again() {
     let shared = Shared::new().await;
     shared.commit(Some(&shared.mirror.lock_file()));
     let (_, once) = shared.downloads(shared.plan()).await;

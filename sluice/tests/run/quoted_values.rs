@@ -123,7 +123,7 @@ async fn an_interrupted_plan_reports_no_output_if_the_state_is_unreadable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_plan_keeps_its_exit_code_when_the_state_is_looked_at() {
+async fn a_failed_plan_keeps_its_exit_code_when_the_state_is_read() {
     let env = applied_environment().await;
     let cli = quoting_cli(&env, &env.dir.path().join("marker"), false, ":");
     let run = env.run_with_path(RunSetup::plan(), &cli).await;
@@ -136,7 +136,7 @@ async fn a_failed_plan_keeps_its_exit_code_when_the_state_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_health_check_that_was_cut_short_has_not_passed() {
+async fn an_interrupted_health_check_has_not_passed() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "output \"x\" { value = 1 }")]);
     // It accepts the request and never responds.

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_is_kept_until_a_later_reconciliation_handles_it() {
+    fn a_trigger_stays_pending_until_a_later_reconciliation_handles_it() {
         let tracker = ObjectTracker::default();
         let key = ObjectKey::of(&at("1"));
         let first = Instant::now();

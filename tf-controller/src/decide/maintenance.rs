@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_outputs_are_repaired_unless_a_plan_waits_or_a_run_failed() {
+    fn missing_outputs_are_repaired_unless_a_plan_is_pending_or_a_run_failed() {
         let gone = |f: &mut Facts| f.history.outputs_gone = true;
         assert_eq!(
             of(ended(Outcome::Succeeded, 60), gone),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_counts_unless_it_is_named() {
+    fn each_bundle_member_changes_the_digest_unless_excluded() {
         let base = of(&bundle());
         let whole: Bundle = serde_json::from_value(bundle()).unwrap();
         let names: Vec<String> = serde_json::to_value(&whole)
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn closure_and_key_count() {
+    fn closure_and_key_change_the_digest() {
         let bundle: Bundle = serde_json::from_value(bundle()).unwrap();
         let of = |key: &[u8], mark| {
             digest(

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_from_outside_makes_the_whole_artifact_count() {
+    fn external_configuration_widens_to_the_whole_artifact() {
         let file = |location: &str, path: &str| json!({ "fileMappings": [{ "location": location, "path": path, "secretRef": { "name": "f" } }] });
         assert!(is_widened(file("workspace", "a.tf")) && is_widened(file("workspace", "x/b.tofu.json")));
         assert!(is_widened(file("workspace", "a.tf/.")) && is_widened(file("workspace", "../a.tf/x/..")));

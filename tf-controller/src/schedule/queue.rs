@@ -376,7 +376,7 @@ mod tests {
     proptest! {
         /// The limits hold after every sequence of steps, and each free slot that a stack may take is granted.
         #[test]
-        fn limits_hold_and_no_place_is_lost(
+        fn limits_hold_and_no_slot_is_lost(
             steps in proptest::collection::vec((0_u8..4, 0_u8..3, 0_u8..4, 0_u8..3), 1..80), runs in 1_u16..4, most in 0_u16..3,
         ) {
             let (mut queue, mut now) = (queue(runs, most), Instant::now());

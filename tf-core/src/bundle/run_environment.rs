@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_and_are_not_printed() {
+    fn bytes_round_trip_and_are_not_printed() {
         let all = RunEnvironment {
             backend_off: true,
             backend_arguments: [("token".to_owned(), "hunter2".to_owned())].into(),

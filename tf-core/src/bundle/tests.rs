@@ -113,7 +113,7 @@ fn a_bundle_is_valid_only_for_its_run() {
 }
 
 #[test]
-fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
+fn a_foreign_secret_is_rejected_before_it_is_read() {
     let foreign = |secret: &Secret, run: &TerraformRun| {
         let refused = of_run(secret, run).unwrap_err();
         matches!(refused, BundleError::SecretMismatch { name } if name == "net-abcd-1-bundle")
@@ -133,7 +133,7 @@ fn another_secret_than_the_runs_own_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_large_bundle_lies_in_several_secrets_none_of_which_can_be_replaced() {
+fn a_large_bundle_is_split_into_secrets_that_cannot_be_replaced() {
     let mut large = bundle();
     large.variables = "x".repeat(2 * CHUNK_SIZE);
     let packed = large.pack().unwrap();

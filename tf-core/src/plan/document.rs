@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volatile_members_are_skipped_and_unknown_ones_kept() {
+    fn volatile_members_are_skipped_and_unknown_ones_retained() {
         let text = r#"{"timestamp":"t","variables":{"x":{"value":"hunter2"}},"resource_changes":[],"new_member":{"a":1}}"#;
         let plan = parse(text.as_bytes()).unwrap();
         assert_eq!(plan.other.keys().collect::<Vec<_>>(), ["new_member"]);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_cannot_pass_for_a_number() {
+    fn a_string_cannot_imitate_a_number() {
         let value = read("[\"\u{f8ff}1.5\",\"\u{f8fe}\",\"\"]");
         assert_eq!(text(value[0].as_str().unwrap()), Text::String("\u{f8ff}1.5"));
         assert_eq!(value[1], "\u{f8fe}");

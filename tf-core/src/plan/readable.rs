@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn text_goes_to_one_config_map_under_upstreams_name() {
+    fn text_is_stored_in_one_config_map_with_upstreams_name() {
         let maps = config_maps("# plan", &name());
         assert_eq!(maps.len(), 1);
         assert_eq!(maps[0].metadata.name.as_deref(), Some("tfplan-default-net"));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn json_goes_to_secrets_with_their_own_label() {
+    fn json_is_stored_in_secrets_with_their_own_label() {
         let secrets = secrets(b"gz", b"ef", &name());
         assert_eq!(
             secrets[0].metadata.name.as_deref(),

@@ -195,7 +195,7 @@ fn with_too_many_values_output_is_hidden_and_files_are_removed() {
 }
 
 #[test]
-fn a_value_is_found_as_the_json_of_the_cli_has_it() {
+fn a_value_is_found_in_the_json_notation_of_the_cli() {
     let secrets = redactor(&["pass<word>&more"]);
     let text = r#"{"a":"pass\u003cword\u003e\u0026more"} pass<word>&more"#;
     assert_eq!(secrets.redact(text), r#"{"a":"(sensitive)"} (sensitive)"#);

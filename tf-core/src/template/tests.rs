@@ -59,7 +59,7 @@ fn an_unknown_function_is_named_with_its_line() {
 }
 
 #[test]
-fn environment_network_keys_time_and_chance_are_refused_by_name() {
+fn functions_of_environment_network_keys_and_time_are_rejected_by_name() {
     for name in [
         "env",
         "expandenv",

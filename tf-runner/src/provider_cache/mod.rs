@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_that_was_written_into_is_refused_and_removed() {
+    fn a_modified_package_is_rejected_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let cache = ProviderCache::new(dir.path().join("cache"), LARGE);
         let (a, from) = provider(dir.path(), "a", "program");

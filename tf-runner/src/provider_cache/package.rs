@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_whole_can_be_run_and_shares_no_file() {
+    fn a_copied_package_is_complete_executable_and_independent() {
         let dir = package(&[("a/b/c", "text"), ("d", "more")]);
         let other = tempfile::tempdir().unwrap();
         let to = other.path().join("x/y");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_no_part_of_a_package() {
+    fn links_are_excluded_from_a_package() {
         let dir = package(&[("d", "more")]);
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
         let other = tempfile::tempdir().unwrap();

@@ -179,7 +179,7 @@ async fn a_plan_an_approval_its_apply_and_the_plan_of_the_next_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replanning_names_the_waiting_plan_and_gives_the_next_one() {
+async fn a_replan_request_names_the_pending_plan() {
     let traced = Traced::new().await;
     let env = &traced.env;
     env.commit("a", &[("main.tf", MODULE)]).await;
@@ -300,7 +300,7 @@ async fn a_plan_that_auto_holds_and_its_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stale_plan_is_made_again_under_its_approval() {
+async fn a_stale_plan_is_created_again_under_its_approval() {
     let traced = Traced::new().await;
     let env = &traced.env;
     env.commit("a", &[("main.tf", MODULE)]).await;

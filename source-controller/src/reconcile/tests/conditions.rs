@@ -91,7 +91,7 @@ async fn the_first_of_several_failures_is_ready_and_each_is_removed_by_its_own_p
 }
 
 #[tokio::test]
-async fn foreign_conditions_are_kept() {
+async fn conditions_of_other_writers_are_retained() {
     let mut env = TestEnvironment::ready().await;
     add_conditions(&env, &[("Foreign", "False", "Because")]).await;
     let foreign = |status: sluice_api::source::GitRepositoryStatus| {

@@ -151,7 +151,7 @@ fn the_default_kubernetes_backend_can_be_disabled() {
 proptest! {
     /// A parser of HCL reads the quoted text back.
     #[test]
-    fn no_text_leaves_its_quotes(text in "[ -~\n\r\t\u{e9}]{0,40}") {
+    fn text_cannot_escape_its_quotes(text in "[ -~\n\r\t\u{e9}]{0,40}") {
         let body: hcl_edit::structure::Body = format!("a = {}\n", quoted(&text)).parse().unwrap();
         let value = &body.get_attribute("a").unwrap().value;
         let plain = value.as_str().map(str::to_owned);

@@ -340,7 +340,7 @@ fn computed_paths_that_may_lead_up_widen() {
 }
 
 #[test]
-fn values_of_variables_in_files_count_where_a_path_is_made_of_them() {
+fn variable_files_are_inputs_if_paths_contain_variables() {
     let module = (
         "a/main.tf",
         "variable \"x\" {}\nlocals { a = file(\"${path.module}/${var.x}\") }",

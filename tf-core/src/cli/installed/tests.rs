@@ -116,7 +116,7 @@ fn a_directory_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_directory_with_too_much_in_it_is_named() {
+fn an_oversized_directory_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let directory = dir.path().join("tofu");
     for index in 0..=ENTRY_LIMIT {
@@ -130,7 +130,7 @@ fn a_directory_with_too_much_in_it_is_named() {
 }
 
 #[test]
-fn only_versions_name_programs() {
+fn only_version_names_select_programs() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "tofu", "1.8.3");
     install(dir.path(), "tofu", "other");

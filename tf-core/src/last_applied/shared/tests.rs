@@ -40,7 +40,7 @@ fn names(files: &SharedFiles) -> Vec<String> {
 }
 
 #[test]
-fn two_stacks_keep_the_same_files_in_the_same_secrets() {
+fn two_stacks_share_the_secrets_of_equal_files() {
     let files: Vec<u8> = (0..2 * chunk::CHUNK_SIZE + 5)
         .map(|n| n.to_le_bytes()[1])
         .collect();

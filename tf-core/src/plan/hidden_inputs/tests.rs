@@ -256,7 +256,7 @@ fn a_null_in_a_module_is_hidden_if_its_caller_passes_an_external_value() {
 }
 
 #[test]
-fn each_value_of_a_state_counts() {
+fn each_value_of_a_state_changes_the_digest() {
     let digests = |value: Value| {
         let module = json!({ "resources": [{ "address": "module.m.data.a.b", "values": value }] });
         let state = json!({ "values": { "root_module": { "resources": [{ "address": "a.b", "values": { "x": 1 } },

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_counts_and_bookkeeping_does_not() {
+    fn content_changes_the_digest_and_bookkeeping_does_not() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(digest(dir.path()).unwrap(), "");
         let modules = dir.path().join(".terraform/modules");

@@ -84,7 +84,7 @@ fn stored_json_is_bounded_and_redacted() {
 }
 
 #[test]
-fn a_text_that_is_cut_ends_with_a_whole_line() {
+fn a_truncated_text_ends_with_a_whole_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out");
     std::fs::write(&file, "one\ntwo hunter2\n").unwrap();

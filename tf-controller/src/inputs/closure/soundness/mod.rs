@@ -268,7 +268,7 @@ fn closure(repository: &Repository, root: &Path) -> Closure {
 }
 
 #[test]
-fn whenever_a_plan_would_differ_the_digest_differs() {
+fn different_plans_have_different_digests() {
     let (mut differ, mut narrow, mut unchanged) = (0, 0, 0);
     for seed in 0..500 {
         let mut random = StdRng::seed_from_u64(seed);

@@ -103,7 +103,7 @@ fn a_failed_drift_check_is_repeated_as_a_drift_check() {
 }
 
 #[test]
-fn the_cli_of_a_stack_is_that_of_its_last_plan() {
+fn a_stack_keeps_the_cli_of_its_last_plan() {
     let tool = |name: &str, planned: Option<bool>| json!({ "tool": { "name": name, "version": "1" }, "hasChanges": planned, "phase": "Succeeded" });
     let runs = |values: Vec<Value>| history(&values.iter().map(typed).collect::<Vec<_>>()).tool;
     assert_eq!(runs(vec![]), None);

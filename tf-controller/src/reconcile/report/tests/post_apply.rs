@@ -12,7 +12,7 @@ fn action(number: i64, action: &str, status: Value) -> Value {
 }
 
 #[test]
-fn an_apply_counts_whatever_the_result_of_health_checks_and_outputs() {
+fn an_apply_counts_regardless_of_health_checks_and_outputs() {
     let message = "TCP health check error: web, url: web:80: connection refused";
     let unhealthy = || {
         let mut run = applied(1, &["a", "b"]);
@@ -68,7 +68,7 @@ fn an_apply_counts_whatever_the_result_of_health_checks_and_outputs() {
 }
 
 #[test]
-fn an_apply_counts_without_its_outputs() {
+fn an_apply_counts_without_written_outputs() {
     let mut refused = applied(1, &["a"]);
     let status =
         json!({ "phase": "Failed", "reason": "OutputsWritingFailed", "message": "output not found: x" });

@@ -161,7 +161,7 @@ fn a_file_of_certificates_is_read_whole_or_refused() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_answer_is_not_waited_for() {
+async fn an_unresponsive_service_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/check", listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
