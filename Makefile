@@ -1,4 +1,4 @@
-# The verbs of the project. `make help` lists them.
+# The targets of the project. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -6,72 +6,72 @@ CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help
-help: ## List the verbs
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: demo
-demo: ## One Git push becomes an applied stack, shown step by step (KEEP=1 leaves it up)
+demo: ## Show step by step how a Git push becomes an applied stack (KEEP=1 keeps it running)
 	$(CARGO) build --locked -p sluice -p sluice-tests --bin sluice --bin demo
 	$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: bench
-bench: ## Passes of a source and runs against the same by hand, unchanged and idle stacks (STACKS=200 IDLE=1500, AGAINST=another build of sluice; release build)
+bench: ## Measure reconciliations and runs against the same commands by hand, and unchanged and idle stacks (STACKS=200 IDLE=1500, AGAINST=another build of sluice)
 	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --bin bench
 	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500) $(if $(AGAINST),--against $(AGAINST))
 
-# What was skipped, said in the last lines of whatever asked for tests. Under CI a test that cannot run fails by itself.
+# Prints the skipped tests at the end. With CI set, a test that cannot run fails instead.
 SKIPPED = $(abspath $(TARGET))/skipped
-define say-what-was-skipped
+define print-skipped
 	@if [ -s $(SKIPPED) ]; then echo "== Skipped: $$(wc -l < $(SKIPPED))"; cat $(SKIPPED); else echo "== Skipped: nothing"; fi
 endef
 
-# All tests: $(1) is the program with which they run, $(2) whether those of the built kube-apiserver are among them.
+# All tests: $(1) is their CLI, $(2) whether to include those of the built kube-apiserver.
 define every-test
 	@cli=$$(SLUICE_CLI=$(1) $(TARGET)/debug/harness-cli); echo "== All tests, with $$cli"
 	@mkdir -p $(TARGET); rm -f $(SKIPPED)
 	SLUICE_CLI=$(1) SLUICE_CLUSTER=$(2) SLUICE_SKIPPED=$(SKIPPED) $(CARGO) test --locked --workspace --no-fail-fast 2>&1 | tee $(TARGET)/test.log
 endef
 
-# Every test that a page names has run, and every file and vector is what its program makes.
+# Check that every test that a page names exists, ran and passed.
 define every-claim
 	$(TARGET)/debug/compatibility $(TARGET)/test.log docs/contributing/compatibility*.md docs/security.md
 endef
 
 .PHONY: test
-test: fmt typos build check-manifests tools lint lint-fuzz doc msrv audit vectors ## Everything: format, spelling, lints, documentation, lowest compiler, dependencies, all tests with OpenTofu, those that start a CLI with an installed Terraform too (SLUICE_CLI=tofu: that alone)
+test: fmt typos build check-manifests tools lint lint-fuzz doc msrv audit vectors ## Run everything: format, spelling, lints, documentation, oldest compiler, dependencies, all tests with OpenTofu, and those that start a CLI with Terraform too (SLUICE_CLI=tofu: OpenTofu only)
 	$(call every-test,$(or $(SLUICE_CLI),tofu),1)
 	$(every-claim)
-	@$(if $(SLUICE_CLI),echo "== With no other program: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)
-	$(say-what-was-skipped)
+	@$(if $(SLUICE_CLI),echo "== No tests with another CLI: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)
+	$(print-skipped)
 
 .PHONY: test-fast
-test-fast: fmt build check-manifests lint ## As test, with one program (SLUICE_CLI, or whichever is on PATH) and without what needs the built kube-apiserver
+test-fast: fmt build check-manifests lint ## As test, with one CLI (SLUICE_CLI, or the first on PATH) and without the tests that need the built kube-apiserver
 	$(call every-test,$(SLUICE_CLI),0)
-	$(say-what-was-skipped)
+	$(print-skipped)
 
-# Whole workspace and a filter, not single packages: those would be built anew with other features.
-CLI_TESTS = "--test run --test control" "--lib whenever_the_real_cli_yields" "--test it terraform::"
+# The whole workspace with a filter: single packages would be built again with other features.
+CLI_TESTS = "--test run --test control" "--lib different_results_of_the_real_cli" "--test it terraform::"
 .PHONY: test-terraform
-test-terraform: build tools ## The tests that start a CLI, with the Terraform on PATH and a small sample of interruptions; where there is none they are skipped, under CI that is a failure
+test-terraform: build tools ## Run the tests that start a CLI with the Terraform on PATH and a small sample of interruptions; skipped without Terraform, a failure with CI set
 	@if ! command -v terraform >/dev/null; then \
-	  [ -z "$${CI:-}" ] || { echo "== Nothing ran with Terraform: none is on PATH. Install it, or say SLUICE_CLI=tofu"; exit 1; }; \
+	  [ -z "$${CI:-}" ] || { echo "== No test ran with Terraform: it is not on PATH. Install it, or set SLUICE_CLI=tofu"; exit 1; }; \
 	  for tests in $(CLI_TESTS); do $(CARGO) test --locked --workspace $$tests -- --list 2>/dev/null; done \
 	    | sed -n 's/^\(.*\): test$$/skipped: \1: no terraform is on PATH/p' >> $(SKIPPED); exit; \
 	fi; \
 	export SLUICE_CLI=terraform SLUICE_STOPS=$(or $(SLUICE_STOPS),2) SLUICE_SKIPPED=$(SKIPPED); \
-	cli=$$($(TARGET)/debug/harness-cli); echo "== What starts a CLI, with $$cli"; \
+	cli=$$($(TARGET)/debug/harness-cli); echo "== Tests that start a CLI, with $$cli"; \
 	for tests in $(CLI_TESTS); do $(CARGO) test --locked --workspace --no-fail-fast $$tests; done 2>&1 | tee $(TARGET)/test-terraform.log; \
-	grep -q 'whenever_the_real_cli_yields.* ok$$' $(TARGET)/test-terraform.log || { echo "== The closure was not asked: is its test called otherwise now?"; exit 1; }
+	grep -q 'different_results_of_the_real_cli.* ok$$' $(TARGET)/test-terraform.log || { echo "== The soundness test of the closure did not run: was it renamed?"; exit 1; }
 
 .PHONY: vectors
-vectors: ## The examples of docs/reference/plan-id.md, and the vectors that Go made, are what their programs make now
+vectors: ## Generate the vectors of other programs and the examples of docs/reference/plan-id.md again, and compare
 	@sh tests/vectors.sh
 
 .PHONY: doctor
-doctor: ## Say which programs are there, which are missing, and what to install
+doctor: ## List the required programs, which of them are missing, and what to install
 	@sh tests/doctor.sh
 
-# Installed once, from the registry; debug builds, since each works for seconds.
+# Installed once, from the registry; debug builds, because each runs for seconds.
 DENY_VERSION := 0.20.2
 DENY_HOME := $(abspath $(TARGET))/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_HOME)/bin/cargo-deny
@@ -80,9 +80,9 @@ $(DENY):
 	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root $(DENY_HOME)
 
 .PHONY: audit
-audit: $(DENY) ## Dependencies against deny.toml: licences, versions, sources; and known weaknesses, where the RustSec database can be fetched
+audit: $(DENY) ## Check the dependencies against deny.toml (licences, versions, sources) and, if it can be fetched, the RustSec database
 	$(DENY) --locked check licenses bans sources
-	@said=$$($(DENY) --locked fetch db 2>&1) || { echo "$$said" | tail -3; \
+	@output=$$($(DENY) --locked fetch db 2>&1) || { echo "$$output" | tail -3; \
 	  echo "== Skipped: advisories: the RustSec database (github.com/RustSec/advisory-db) cannot be fetched from here"; exit 0; }; \
 	  $(DENY) --locked check --disable-fetch advisories
 
@@ -94,18 +94,18 @@ $(TYPOS):
 	$(CARGO) install typos-cli --version $(TYPOS_VERSION) --locked --debug --root $(TYPOS_HOME)
 
 .PHONY: typos
-typos: $(TYPOS) ## Spelling of code and pages, after typos.toml
+typos: $(TYPOS) ## Check the spelling of code and pages with typos.toml
 	$(TYPOS) --format brief
 
-# Its own target directory: the other compiler would compile everything in the shared one again, each time.
+# A separate target directory: in the shared one, the two compilers would rebuild everything each time.
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 .PHONY: msrv
-msrv: ## Check the programs with the lowest compiler that Cargo.toml promises
+msrv: ## Check the programs with the oldest compiler that Cargo.toml permits
 	rustup toolchain install $(MSRV) --profile minimal --no-self-update
 	$(CARGO) +$(MSRV) check --locked --workspace --target-dir $(abspath $(TARGET))/msrv
 
 .PHONY: doc
-doc: ## Documentation of all crates, warnings denied
+doc: ## Build the documentation of all crates, warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
 MDBOOK_VERSION := 0.5.4
@@ -120,11 +120,11 @@ docs: $(MDBOOK) ## Build the documentation site into target/book
 	$(MDBOOK) build --dest-dir $(abspath $(TARGET))/book
 
 .PHONY: nightly
-nightly: tools audit ## What takes long: all that make audit checks, and the real CLI asked about all 500 trees of the closure's soundness suite
+nightly: tools audit ## Run the long checks: make audit, and the closure's soundness suite with all 500 trees
 	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"
-	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib whenever_the_real_cli_yields -- --nocapture
+	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib different_results_of_the_real_cli -- --nocapture
 
-# One build of everything: whatever runs afterwards finds its dependencies compiled.
+# One build of everything, so that later targets find their dependencies compiled.
 .PHONY: build
 build: ## Build all crates, programs and tests
 	$(CARGO) build --locked --workspace --all-targets
@@ -138,7 +138,7 @@ fmt-fix: ## Format the code
 	$(CARGO) fmt --all
 
 .PHONY: lint
-lint: ## Clippy, warnings denied
+lint: ## Run Clippy, warnings denied
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: manifests
@@ -146,14 +146,14 @@ manifests: ## Generate config/crd/bases from the types
 	$(CARGO) run --locked -q -p sluice-api --bin crdgen
 
 .PHONY: check-manifests
-check-manifests: build ## Fail when config/crd/bases is not what the types say
+check-manifests: build ## Fail if config/crd/bases differs from the types
 	$(TARGET)/debug/crdgen --check
 
 .PHONY: tools
 tools: build ## Build etcd, kube-apiserver, its controller manager, OpenTofu and the trial provider from pinned Go modules (cached under target/)
 	$(TARGET)/debug/harness-build terraform-provider-trial tofu etcd kube-apiserver kube-controller-manager
 
-# Coverage comes from flags that the stable compiler has. With a target of its own they do not reach build scripts.
+# Coverage comes from flags of the stable compiler. With an explicit --target they do not apply to build scripts.
 FUZZ = --locked --manifest-path fuzz/Cargo.toml
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares)
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -163,12 +163,12 @@ lint-fuzz: lint ## Compile and lint the fuzz targets
 	$(CARGO) clippy $(FUZZ) --target-dir $(TARGET) --workspace --all-targets -- -D warnings
 
 .PHONY: fuzz-lock
-fuzz-lock: ## Make the lock file of the fuzz targets: the product's, and the engine
+fuzz-lock: ## Generate the lock file of the fuzz targets from that of the workspace
 	cp Cargo.lock fuzz/Cargo.lock
 	cd fuzz && $(CARGO) metadata --format-version 1 >/dev/null
 
 .PHONY: fuzz
-fuzz: ## Run the fuzz targets, 20 s each (FOR=seconds, ONLY="template state" for some); what was found lies below target/fuzz
+fuzz: ## Run the fuzz targets, 20 s each (FOR=seconds, ONLY="template state" for some); findings are below target/fuzz
 	@mkdir -p $(TARGET)/fuzz/found; found=$$(cd $(TARGET)/fuzz && pwd); \
 	names=$$(cd fuzz && ls corpus); [ -z "$(ONLY)" ] || names="$(ONLY)"; \
 	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build $(FUZZ) --workspace --target $(HOST) --target-dir $$found $$(printf -- ' --bin %s' $$names); \

@@ -313,7 +313,7 @@ mod tests {
             ("/spec/vars", json!([{ "name": "size", "value": 2 }])),
             ("/metadata/generation", json!(4)),
         ];
-        // Whoever decides: `auto` over a drift or behind a hold, or a person by the plan's id.
+        // Any approval: `auto` for drift or for a held plan, or the plan's id.
         for (trigger, approve) in [("Drift", "auto"), ("Approval", "auto"), ("Approval", id.as_str())] {
             let apply = run(
                 trigger,

@@ -71,7 +71,7 @@ impl TestEnvironment {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_applied_configuration_destroys_when_source_and_inputs_are_gone() {
     let env = TestEnvironment::new().await;
-    let record_file = env.path("told");
+    let record_file = env.path("record");
     let module = inner(&record_file);
     let files = [
         ("app/main.tf", NEEDS_INPUTS),
@@ -183,7 +183,7 @@ async fn a_stack_that_was_never_applied_is_deleted_without_its_source() {
 #[tokio::test(flavor = "multi_thread")]
 async fn orphan_keeps_the_resources_and_deletes_the_state() {
     let env = TestEnvironment::new().await;
-    let record_file = env.path("told");
+    let record_file = env.path("record");
     env.commit("a", &[("main.tf", inner(&record_file).as_str())])
         .await;
     for (name, policy) in [("orphan", "Orphan"), ("kept", "Retain"), ("other", "Destroy")] {

@@ -16,7 +16,7 @@ const SIMPLE: &str =
 
 /// Returns a module whose apply records its environment.
 fn recording_module(env: &TestEnvironment, command: &str) -> String {
-    let file = env.path("told");
+    let file = env.path("record");
     format!(
         "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{ command = \"({command}) > {}\" }}\n}}\n",
         file.display()
@@ -24,7 +24,7 @@ fn recording_module(env: &TestEnvironment, command: &str) -> String {
 }
 
 fn record(env: &TestEnvironment) -> String {
-    std::fs::read_to_string(env.path("told")).unwrap()
+    std::fs::read_to_string(env.path("record")).unwrap()
 }
 
 async fn config_map(env: &TestEnvironment, name: &str, data: Value) {

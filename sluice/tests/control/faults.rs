@@ -86,8 +86,8 @@ async fn bad_code_is_reported_and_fixed_by_a_good_commit() {
     )
     .await;
     for name in ["parse", "plan", "nowhere"] {
-        let mended = env.wait_ready(name, "True TerraformAppliedSucceed").await;
-        assert_eq!(mended.status.unwrap().reconciliation_failures, 0);
+        let repaired = env.wait_ready(name, "True TerraformAppliedSucceed").await;
+        assert_eq!(repaired.status.unwrap().reconciliation_failures, 0);
     }
     assert_eq!(env.runs("good").await.len(), 1);
 }

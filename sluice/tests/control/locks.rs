@@ -18,7 +18,7 @@ fn module(value: &str) -> String {
 
 /// Returns the Lease of a stack's state, locked by another CLI.
 fn foreign_lock(name: &str) -> Value {
-    let info = json!({ "ID": ID, "Operation": "OperationTypeApply", "Info": "", "Who": "somebody@elsewhere",
+    let info = json!({ "ID": ID, "Operation": "OperationTypeApply", "Info": "", "Who": "other@elsewhere",
         "Version": "1.11.4", "Created": "2026-01-01T00:00:00Z", "Path": "" });
     json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": format!("lock-tfstate-default-{name}"), "namespace": NAMESPACE,

@@ -131,7 +131,7 @@ async fn wait_for_runs(env: &TestEnvironment, count: usize) {
 /// Changes the source except for its artifact.
 async fn change_source_conditions(env: &TestEnvironment) {
     let sources: Api<GitRepository> = env.api();
-    let noted = json!({ "metadata": { "annotations": { "seen": "by somebody" } } });
+    let noted = json!({ "metadata": { "annotations": { "seen": "by another client" } } });
     let conditions = json!([{ "type": "Ready", "status": "True", "reason": "Succeeded", "message": "again",
         "lastTransitionTime": "2026-01-02T00:00:00Z", "observedGeneration": 1 }]);
     let noted = Patch::Merge(noted);

@@ -304,7 +304,7 @@ async fn the_last_applied_configuration_is_sealed_and_destroys_after_a_rotation(
         "backend \"local\" {{ workspace_dir = {:?} }}",
         states.display().to_string()
     );
-    let record_file = env.path("told");
+    let record_file = env.path("record");
     let module = format!(
         "variable \"size\" {{}}\nresource \"terraform_data\" \"it\" {{\n  input = var.size\n  provisioner \"local-exec\" \
          {{\n    when = destroy\n    command = \"echo ${{self.input}} > {}\"\n  }}\n}}\n",

@@ -14,14 +14,14 @@ const MODULE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 impl TestEnvironment {
     /// Installs a CLI whose applies cannot write the final state until a file exists; returns the file.
     fn with_failing_state_writes(&mut self) -> std::path::PathBuf {
-        let (folder, mended) = (self.path("cli"), self.path("mended"));
+        let (folder, repaired) = (self.path("cli"), self.path("repaired"));
         let real = sluice_harness::cli::terraform().unwrap();
         std::fs::create_dir(&folder).unwrap();
         let program = folder.join(real.file_name().unwrap());
         let script = format!(
-            "#!/bin/sh\nif [ \"$1\" = apply ] && ! [ -e {mended} ]; then\n  {real} \"$@\" || exit\n  \
+            "#!/bin/sh\nif [ \"$1\" = apply ] && ! [ -e {repaired} ]; then\n  {real} \"$@\" || exit\n  \
              {real} state pull | sed 's/\"serial\": */\"serial\": 7/' > errored.tfstate\n  exit 1\nfi\nexec {real} \"$@\"\n",
-            mended = mended.display(),
+            repaired = repaired.display(),
             real = real.display()
         );
         std::fs::write(&program, script).unwrap();
@@ -32,7 +32,7 @@ impl TestEnvironment {
             sluice_harness::cli::search_path().unwrap()
         );
         self.environment.insert("PATH".to_owned(), path);
-        mended
+        repaired
     }
 
     /// Returns the Secrets with rescued states.
@@ -47,7 +47,7 @@ impl TestEnvironment {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rescued_state_is_pushed_by_the_successor_even_without_the_key() {
     let mut env = TestEnvironment::without_controller().await;
-    let mended = env.with_failing_state_writes();
+    let repaired = env.with_failing_state_writes();
     env.start(4).await;
     env.commit("a", &[("main.tf", MODULE)]).await;
     let spec = || json!({ "retryInterval": "1h" });
@@ -56,7 +56,7 @@ async fn a_rescued_state_is_pushed_by_the_successor_even_without_the_key() {
         env.wait_ready(name, "False TFExecApplyFailed").await;
     }
     assert_eq!(env.rescued_states().await.len(), 2);
-    std::fs::write(mended, "").unwrap();
+    std::fs::write(repaired, "").unwrap();
     env.delete("net").await;
     env.wait_gone("net").await;
     env.stack("net", spec()).await;

@@ -86,7 +86,7 @@ async fn sealed_applied_files_are_stored_once() {
 
 async fn assert_stored_once(sealed: bool) {
     let env = TestEnvironment::with_sealing(sealed).await;
-    let record_file = env.path("told");
+    let record_file = env.path("record");
     let (module, mut noise, mut versions) = (inner(&record_file), RandomLetters(1), Vec::new());
     for revision in ["a", "b"] {
         let noise = noise.letters(1_500_000);

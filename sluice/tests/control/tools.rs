@@ -234,8 +234,8 @@ async fn an_invalid_version_stalls_the_object_until_it_is_edited() {
         .await;
     assert!(condition(&stalled, "Stalled").starts_with("True InvalidToolVersion"));
     env.edit("net", json!({ "tool": { "version": version } })).await;
-    let mended = env.wait_ready("net", "True TerraformAppliedSucceed").await;
-    assert_eq!(condition(&mended, "Stalled"), "");
+    let repaired = env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(condition(&repaired, "Stalled"), "");
     // Nothing was ever applied for this one, so its deletion is not blocked.
     env.stack(
         "other",
@@ -259,7 +259,8 @@ async fn a_stack_is_destroyed_by_an_installed_version_when_its_own_is_gone() {
     let is_reported = |stack: &sluice_api::terraform::Terraform| {
         condition(stack, "Ready").contains("tofu 9.8.1 is not installed")
     };
-    env.wait_for("net", "told what it lacks", is_reported).await;
+    env.wait_for("net", "the missing version is reported", is_reported)
+        .await;
     install_other(&tools, "9.8.2", "9.8.2");
     env.edit("net", json!({ "tool": { "version": "~> 9.8.0" } }))
         .await;

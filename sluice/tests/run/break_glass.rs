@@ -73,7 +73,7 @@ async fn an_errored_state_of_a_session_is_saved_at_its_end() {
     assert_eq!(secrets.list(&label).await.unwrap().items.len(), 1);
     assert!(
         !env.work().join("errored.tfstate").exists(),
-        "nobody keeps it a second time"
+        "it is not stored a second time"
     );
 
     std::fs::remove_dir_all(env.dir.path().join("work")).unwrap();

@@ -117,15 +117,15 @@ async fn a_partially_failed_apply_saves_its_state() {
     assert_eq!(ending(&failed), "Failed TFExecApplyFailed");
     assert!(status(&failed).attempted_apply && status(&failed).message.contains("exit status 3"));
     env.commit(&[("main.tf", &module("true"))]);
-    let mended = env.run(RunSetup::plan_and_apply()).await;
+    let repaired = env.run(RunSetup::plan_and_apply()).await;
     assert_eq!(
-        ending(&mended),
+        ending(&repaired),
         "Succeeded TerraformAppliedSucceed",
         "{:?}",
-        mended.status
+        repaired.status
     );
     assert_eq!(
-        status(&mended).changes,
+        status(&repaired).changes,
         "+1 ~0 -1",
         "the tainted one is replaced, the good one kept"
     );
@@ -165,14 +165,15 @@ async fn outputs_do_not_overwrite_a_foreign_secret() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", "output \"x\" { value = \"mine\" }")]);
     let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
-    let somebody: Secret = serde_json::from_value(json!({ "metadata": { "name": "somebody" } })).unwrap();
+    let owner_secret: Secret =
+        serde_json::from_value(json!({ "metadata": { "name": "another-owner" } })).unwrap();
     let uid = secrets
-        .create(&PostParams::default(), &somebody)
+        .create(&PostParams::default(), &owner_secret)
         .await
         .unwrap()
         .metadata
         .uid;
-    let owner = json!([{ "apiVersion": "v1", "kind": "Secret", "name": "somebody", "uid": uid }]);
+    let owner = json!([{ "apiVersion": "v1", "kind": "Secret", "name": "another-owner", "uid": uid }]);
     let foreign = json!({ "metadata": { "name": "theirs", "ownerReferences": owner }, "stringData": { "x": "theirs" } });
     let foreign: Secret = serde_json::from_value(foreign).unwrap();
     secrets.create(&PostParams::default(), &foreign).await.unwrap();

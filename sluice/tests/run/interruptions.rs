@@ -73,8 +73,11 @@ async fn a_provider_that_ignores_interrupts_is_killed_after_the_grace_and_the_ne
         stop.cancel();
         std::time::Instant::now()
     };
-    let (_, told) = tokio::join!(env.execute_run(&name, env.context(&name), stop.clone()), meddler);
-    assert!(told.elapsed() >= Duration::from_secs(2), "the grace is given");
+    let (_, stopped) = tokio::join!(env.execute_run(&name, env.context(&name), stop.clone()), meddler);
+    assert!(
+        stopped.elapsed() >= Duration::from_secs(2),
+        "the grace period is respected"
+    );
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
     assert!(trial.resources().unwrap().is_empty());
@@ -105,7 +108,7 @@ async fn a_foreign_lock_is_retained_and_reported() {
         let second = env.prepare(RunSetup::plan().with(bundle.clone())).await;
         let mut context = env.context(&second);
         context.settings.work_root = Some(env.dir.path().join("elsewhere"));
-        context.identity.who = "somebody@elsewhere".into();
+        context.identity.who = "other@elsewhere".into();
         env.execute_run(&second, context, CancellationToken::new()).await;
         std::fs::write(marker.with_extension("go"), "").unwrap();
         env.get(&second).await
@@ -188,7 +191,7 @@ async fn a_killed_runner_leaves_its_cli_to_finish() {
     runner.wait().unwrap();
     assert!(
         is_locked(&lock).unwrap(),
-        "the CLI still works: nobody may start another"
+        "the CLI is still alive: no other may start"
     );
     assert_eq!(status(&env.get(&name).await).phase.as_str(), "Applying");
     let go = marker.with_extension("go");

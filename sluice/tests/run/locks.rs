@@ -218,7 +218,7 @@ async fn a_lock_acquired_by_a_user_in_the_meantime_is_retained() {
     env.commit(&[("main.tf", MODULE)]);
     let cli = LostResponseCli::at(&env, "apply");
     let run = cli
-        .run(&env, RunSetup::plan_and_apply(), "default", "somebody@elsewhere")
+        .run(&env, RunSetup::plan_and_apply(), "default", "other@elsewhere")
         .await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
     assert_eq!(status(&run).lock.unwrap().id, ID);
@@ -282,14 +282,14 @@ async fn a_lock_left_by_init_is_released_by_the_next_run() {
 async fn a_foreign_lock_that_blocks_a_new_workspace_is_reported() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
-    acquire(&env, "blue", "somebody@elsewhere").await;
+    acquire(&env, "blue", "other@elsewhere").await;
     let run = env
         .run(RunSetup::plan().with(json!({ "workspace": "blue" })))
         .await;
     assert_eq!(ending(&run), "Failed SelectWorkspaceFailed", "{:?}", run.status);
     assert_eq!(status(&run).lock.unwrap().id, ID);
     assert!(
-        status(&run).message.contains("somebody@elsewhere"),
+        status(&run).message.contains("other@elsewhere"),
         "{}",
         status(&run).message
     );

@@ -119,7 +119,7 @@ async fn data_changes_the_id_of_a_plan_with_generated_files() {
         assert_eq!(ending(&planned), "Succeeded TerraformPlannedWithChanges");
         ids.push(status(&planned).plan_id);
     }
-    assert_eq!(ids[0], ids[1], "the time is no effect");
+    assert_eq!(ids[0], ids[1], "the time is not an effect");
     assert_ne!(ids[1], ids[2], "what data tells is one");
 }
 

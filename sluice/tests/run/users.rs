@@ -16,15 +16,15 @@ use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, wait_for_
 const USER: u32 = 65532;
 
 /// Runs the runner program as that user.
-struct Nobody<'a> {
+struct UnprivilegedUser<'a> {
     env: &'a TestEnvironment,
     folder: PathBuf,
 }
 
-impl<'a> Nobody<'a> {
+impl<'a> UnprivilegedUser<'a> {
     /// The program and its files in a separate directory, since others may be unable to read the build directory.
     fn new(env: &'a TestEnvironment) -> Self {
-        let folder = env.dir.path().join("nobody");
+        let folder = env.dir.path().join("unprivileged");
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(env.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let copies = [
@@ -103,8 +103,8 @@ async fn a_dead_runs_lock_is_released_for_any_user_name() {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     for (given, environment, user) in cases {
         let env = TestEnvironment::new("auto").await;
-        let nobody = Nobody::new(&env);
-        let marker = nobody.folder.join("marker");
+        let unprivileged = UnprivilegedUser::new(&env);
+        let marker = unprivileged.folder.join("marker");
         let go = marker.with_extension("go");
         let module = format!(
             "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{\n    \
@@ -115,7 +115,7 @@ async fn a_dead_runs_lock_is_released_for_any_user_name() {
         env.commit(&[("main.tf", &module)]);
         let setup = RunSetup::plan_and_apply().with(json!({ "environment": environment }));
         let name = env.prepare(setup.clone()).await;
-        let mut runner = nobody.start(&name, given);
+        let mut runner = unprivileged.start(&name, given);
         wait_for_file(&marker).await;
         kill(&runner.id().to_string());
         kill(&std::fs::read_to_string(&marker).unwrap());
@@ -124,7 +124,7 @@ async fn a_dead_runs_lock_is_released_for_any_user_name() {
         let who = holder(&env).await;
         assert_eq!(who, format!("{user}@{host}"));
         let next = env.prepare(setup).await;
-        nobody.run(&next, given).await;
+        unprivileged.run(&next, given).await;
         let next = env.get(&next).await;
         assert_eq!(
             ending(&next),
@@ -138,7 +138,7 @@ async fn a_dead_runs_lock_is_released_for_any_user_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_directories_block_no_run() {
     let env = TestEnvironment::new("auto").await;
-    let nobody = Nobody::new(&env);
+    let unprivileged = UnprivilegedUser::new(&env);
     let module = "resource \"terraform_data\" \"it\" {\n  provisioner \"local-exec\" {\n    \
         command = \"mkdir -p $HOME/go/mod cache/deep; touch $HOME/go/mod/file cache/deep/file; \
         chmod -R a-w $HOME/go cache; chmod 0 cache/deep\"\n  }\n}\n";
@@ -147,7 +147,7 @@ async fn read_only_directories_block_no_run() {
     let setup = RunSetup::plan_and_apply().with(json!({ "surroundings": { "files": [file] } }));
     for _ in 0..2 {
         let name = env.prepare(setup.clone()).await;
-        nobody.run(&name, &[]).await;
+        unprivileged.run(&name, &[]).await;
         let run = env.get(&name).await;
         assert!(ending(&run).starts_with("Succeeded"), "{:?}", run.status);
         let remaining: Vec<_> = std::fs::read_dir(env.work()).unwrap().collect();

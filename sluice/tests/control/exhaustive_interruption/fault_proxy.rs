@@ -65,7 +65,7 @@ impl FaultProxy {
         let (who, rest) = uri
             .strip_prefix("/as/")
             .and_then(|rest| rest.split_once('/'))
-            .ok_or_else(|| Failed::other("nobody calls"))?;
+            .ok_or_else(|| Failed::other("the request names no client"))?;
         let agent = head
             .headers
             .get(USER_AGENT)

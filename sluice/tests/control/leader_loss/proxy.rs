@@ -115,7 +115,7 @@ impl ApiProxy {
         let (client_name, rest) = whole
             .strip_prefix("/as/")
             .and_then(|rest| rest.split_once('/'))
-            .ok_or_else(|| Failed::other("nobody comes"))?;
+            .ok_or_else(|| Failed::other("the request names no client"))?;
         head.uri = format!("/{rest}").parse().map_err(Failed::other)?;
         let agent = head.headers.get(USER_AGENT);
         let agent = agent.map_or("", |agent| agent.to_str().unwrap_or_default());

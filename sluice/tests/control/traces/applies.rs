@@ -64,7 +64,7 @@ const OUTPUTS_AND_LOOKS: &str = r"
         Ready True NoDrift: No drift: revision a
           - Reconciling
           + Plan False TerraformPlannedNoChanges: Plan no changes
-        # Revision b, of which the stack reads nothing, is no step: tofu-controller plans.
+        # Revision b changes no input, so there is no step; tofu-controller plans.
         Ready Unknown Progressing: Initializing
           + Reconciling True Progressing: Fulfilling prerequisites
         Ready Unknown Progressing: Terraform Planning
@@ -322,7 +322,7 @@ async fn a_stale_plan_is_created_again_under_its_approval() {
         Ready Unknown Progressing: Initializing
         Ready Unknown Progressing: Applying
           + Apply Unknown Progressing: Apply started
-        # Nothing was applied; the same effect, planned anew, is still approved, and `Ready` tells of no failure.
+        # Nothing was applied. A new plan with the same effect is still approved, and `Ready` reports no failure.
         Ready Unknown Progressing: Initializing
           + Apply False TerraformAppliedFail: nothing was applied, the state has changed since the plan: exit status 1 …
         Ready Unknown Progressing: Terraform Planning

@@ -28,7 +28,7 @@ wait_for() {{
   until [ -e "$gates/$1" ]; do
     sleep 0.02
     turns=$((turns + 1))
-    [ $turns -lt 2000 ] || {{ echo "nobody tells of $1" >&2; exit 97; }}
+    [ $turns -lt 2000 ] || {{ echo "no test opens the gate $1" >&2; exit 97; }}
   done
   rm "$gates/$1"
 }}

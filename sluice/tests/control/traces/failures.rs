@@ -172,8 +172,8 @@ async fn retries_are_exhausted_and_restart_after_an_edit_or_a_revision() {
     env.wait_run(STACK, "a fourth try", |run| crate::observe::number(run) == 4)
         .await;
     stalled(4).await;
-    let mended = FAILS_WITHOUT_MARKER.replace("test -e", "true");
-    env.commit("b", &[("main.tf", &mended)]).await;
+    let repaired = FAILS_WITHOUT_MARKER.replace("test -e", "true");
+    env.commit("b", &[("main.tf", &repaired)]).await;
     env.wait_ready(STACK, "True TerraformAppliedSucceed").await;
     traced.assert_trace(RETRIES_TRACE).await;
 }

@@ -55,7 +55,7 @@ pub(super) fn compare(golden: &str, recorded: &[String]) {
     let expected_step = expected.get(at).map_or("the end", |step| &step.text);
     let recorded_step = recorded.get(of).map_or("the end", String::as_str);
     panic!(
-        "step {} was to be\n{expected_step}\nand is\n{recorded_step}\n\nAll that was told:\n{}\n",
+        "step {}: expected\n{expected_step}\nbut recorded\n{recorded_step}\n\nAll recorded steps:\n{}\n",
         of + 1,
         recorded.join("\n")
     );

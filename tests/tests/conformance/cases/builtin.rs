@@ -278,7 +278,7 @@ fn namespaces() -> Vec<Case> {
         ),
         case("namespace: twice", [post("/api/v1/namespaces", &space("{ns}"))]),
         case(
-            "namespace: deleted with what is in it",
+            "namespace: deleted with its content",
             [
                 post(MAPS, &map(&json!({}))),
                 delete("/api/v1/namespaces/{ns}"),

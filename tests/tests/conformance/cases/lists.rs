@@ -65,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
         select("field selector: another field", "fieldSelector=spec.size%3D3"),
         select("field selector: nonsense", "fieldSelector=name"),
         select(
-            "list: at an exact version that is no number",
+            "list: at an exact version that is not a number",
             "resourceVersion=abc",
         ),
         with_three(

@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
             [watch(&from("&fieldSelector=spec.color%3Dred"), 5)],
         ),
         after(
-            "watch: without a version begins with what is there",
+            "watch: without a version starts with the existing objects",
             [watch(&format!("{WIDGETS}?watch=true"), 1)],
         ),
         after(
@@ -63,7 +63,7 @@ pub(super) fn cases() -> Vec<Case> {
             )],
         ),
         case(
-            "watch: a version that is no number",
+            "watch: a version that is not a number",
             [watch(&format!("{WIDGETS}?watch=true&resourceVersion=abc"), 1)],
         ),
         after(
