@@ -59,15 +59,15 @@ impl Flags {
 struct RunnerProgram {
     #[command(flatten)]
     runner: RunnerArgs,
-    /// Form of the log. Default: console on a terminal, JSON elsewhere.
+    /// Format of the log. Default: console on a terminal, JSON elsewhere.
     #[arg(long, value_enum)]
     log_encoding: Option<Encoding>,
-    /// Least severe entry of the log. Default: error on a terminal, info elsewhere.
+    /// Least severe log level. Default: error on a terminal, info elsewhere.
     #[arg(long, value_enum)]
     log_level: Option<Level>,
 }
 
-/// The subcommand that the program's own name stands for: images link the names of Flux, tofu-controller and Sluice to the program.
+/// The subcommand for the name under which the program is called: images link the names of Flux, tofu-controller and Sluice to it.
 fn linked_command(program: &OsStr) -> Option<&'static str> {
     match Path::new(program).file_name()?.to_str()? {
         "source-controller" => Some("source-controller"),

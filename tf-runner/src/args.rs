@@ -23,7 +23,7 @@ pub struct RunnerArgs {
     /// Directory for the working directories of the stacks. Default: /tmp/NAMESPACE-NAME of a pod.
     #[arg(long)]
     pub work_root: Option<PathBuf>,
-    /// File of the process lock that the run holds while it lives.
+    /// Path of the process lock that the runner holds while it lives.
     #[arg(long)]
     pub lock_file: Option<PathBuf>,
     /// Directory of the installed versions of the CLI: NAME/VERSION/NAME.

@@ -16,7 +16,7 @@ use crate::telemetry::{Encoding, Level};
 /// How the program logs.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Logging {
-    /// Form of the log lines.
+    /// Format of the log lines.
     #[arg(long, value_enum, default_value = "json")]
     pub log_encoding: Encoding,
     /// Least severe level that is logged.
@@ -27,10 +27,10 @@ pub struct Logging {
 /// Where the program listens and reports.
 #[derive(Args, Clone, Debug)]
 pub struct Addresses {
-    /// Address of the metrics server; `0` switches it off.
+    /// Address of the metrics server; `0` disables it.
     #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
     pub metrics_addr: ListenAddress,
-    /// Address of the health probes; `0` switches them off.
+    /// Address of the health probes; `0` disables them.
     #[arg(long, default_value = ":9440")]
     pub health_addr: ListenAddress,
     /// URL of the receiver of events; empty for none.
@@ -87,13 +87,13 @@ impl WatchScope {
 /// When objects are looked at again.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Retry {
-    /// Wait before the first retry of a failed object; doubled with each failure.
+    /// Delay before the first retry of a failed object; doubled with each failure.
     #[arg(long, default_value = "750ms", value_parser = duration)]
     pub min_retry_delay: Duration,
-    /// Longest wait between retries.
+    /// Maximum delay between retries.
     #[arg(long, default_value = "15m", value_parser = duration)]
     pub max_retry_delay: Duration,
-    /// Wait before an object is looked at again whose dependency is missing.
+    /// Requeue delay of an object whose dependency is missing.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub requeue_dependency: Duration,
     /// Jitter of intervals, ± percent (0 to 99).
@@ -112,21 +112,21 @@ impl Retry {
 /// How one of several replicas is chosen.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct LeaderElection {
-    /// Work only while holding the lease.
+    /// Work only while holding the Lease.
     #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub enable_leader_election: bool,
-    /// Give the lease up at the end, so that another replica need not wait.
+    /// Release the Lease at shutdown, so that another replica can take it at once.
     #[arg(long, default_value = "true", value_parser = boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub leader_election_release_on_cancel: bool,
-    /// How long a lease holds without renewal.
+    /// Duration of a Lease without renewal.
     #[arg(long, default_value = "35s", value_parser = duration)]
     pub leader_election_lease_duration: Duration,
-    /// How long a holder tries to renew before it gives up.
+    /// Time after the last renewal at which the leader gives up.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub leader_election_renew_deadline: Duration,
-    /// Wait between tries.
+    /// Delay between attempts.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub leader_election_retry_period: Duration,
 }

@@ -82,7 +82,7 @@ pub struct StorageOptions {
     /// consumers do not lose an artifact early.
     #[arg(long, default_value_t = 2)]
     pub artifact_retention_records: u32,
-    /// Digest algorithm of new artifacts: sha256, sha384, sha512, blake3 or sha1 (which Flux's consumers refuse).
+    /// Digest algorithm of new artifacts: sha256, sha384, sha512, blake3 or sha1 (which Flux's consumers reject).
     #[arg(long, default_value = "sha256")]
     pub artifact_digest_algo: Algorithm,
 }

@@ -37,7 +37,7 @@ pub struct Args {
     /// Retries of a run's artifact download, 5 to 30 s apart.
     #[arg(long, default_value_t = 9)]
     pub http_retry: u32,
-    /// The executor of runs.
+    /// How runs are started.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Process)]
     pub executor: ExecutorKind,
     /// The runner program of the process executor. Default: this program, as `tf-runner`.
@@ -61,23 +61,23 @@ pub struct Args {
     /// Deadline of a run whose stack sets no runDeadline.
     #[arg(long, default_value = "2h", value_parser = args::duration)]
     pub run_deadline: Duration,
-    /// How long a run of another pod may send no heartbeat before it counts as lost.
+    /// Time without a heartbeat after which a run in another pod is lost.
     #[arg(long, default_value = "1m", value_parser = args::duration)]
     pub run_silence: Duration,
     /// Maximum size of the compressed files that are stored when a stack with destroyResourcesOnDeletion is applied, so that its
-    /// deletion can destroy without the source. Stacks of a namespace share them. A stack that reads more needs its source for that.
+    /// deletion can destroy without the source. Stacks of a namespace share them. Above the limit, a destroy requires the source.
     #[arg(long, default_value_t = DESTROY_FILES_LIMIT, value_name = "BYTES")]
     pub destroy_files_limit: u64,
-    /// Maximum number of concurrent runs per namespace; 0: no limit but --concurrent.
+    /// Maximum number of concurrent runs per namespace; 0: no separate limit.
     #[arg(long, default_value_t = 0)]
     pub concurrent_per_namespace: u16,
-    /// Host that replaces the one of artifact URLs.
+    /// Host that replaces the host in artifact URLs.
     #[arg(long, env = "SOURCE_CONTROLLER_LOCALHOST", hide_env_values = true)]
     pub source_controller_localhost: Option<String>,
     /// Use the local backend instead of the kubernetes backend for stacks without backendConfig.
     #[arg(long, env = "DISABLE_TF_K8S_BACKEND", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub disable_tf_k8s_backend: bool,
-    /// In a pod: how long runs may continue after the signal to stop before the CLI is interrupted.
+    /// In a pod: how long runs may continue after SIGTERM before the CLI is interrupted.
     #[arg(long, default_value = "4m", value_parser = args::duration)]
     pub graceful_shutdown_timeout: Duration,
     /// Seal stored plans with the keys in this Secret: its name, in the controller's namespace, or `namespace/name`.
@@ -87,8 +87,8 @@ pub struct Args {
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub allow_break_the_glass: bool,
-    /// Run stacks whose serviceAccountName is not tf-runner with the rights of this controller's ServiceAccount; otherwise they are
-    /// stalled in a pod.
+    /// Run stacks whose serviceAccountName is not tf-runner with the rights of this controller's ServiceAccount; without it they
+    /// stall in a pod.
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub ignore_service_account_name: bool,

@@ -11,10 +11,10 @@ pub struct Transport {
     /// Port of tofu-controller's runners.
     #[arg(long, default_value = "30000", value_parser = port)]
     pub runner_grpc_port: String,
-    /// How long the start of a runner may take.
+    /// Timeout for the start of a runner.
     #[arg(long, default_value = "120s", value_parser = duration)]
     pub runner_creation_timeout: String,
-    /// How long a call of a runner may take.
+    /// Timeout for a call of a runner.
     #[arg(long, default_value = "30m", value_parser = duration)]
     pub runner_rpc_timeout: String,
     /// Maximum size of a message to a runner, in MiB.
