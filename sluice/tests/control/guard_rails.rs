@@ -27,7 +27,7 @@ fn vars(size: &str, copies: i64, mark: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn auto_applies_what_the_policy_allows_and_holds_the_rest() {
+async fn auto_applies_permitted_changes_and_holds_others() {
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", CLASSES)]).await;
     let policy = json!({ "allow": ["create", "update"], "hold": ["delete"] });

@@ -40,7 +40,7 @@ fn runs_unless(rule: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stack_whose_runs_are_refused_reports_it_and_takes_no_slot() {
+async fn a_stack_with_rejected_runs_reports_them_and_takes_no_slot() {
     let mut env = TestEnvironment::with_definitions(&[runs_unless("self.terraform.name != 'barred'")]).await;
     env.start(1).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;

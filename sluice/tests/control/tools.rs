@@ -248,7 +248,7 @@ async fn an_invalid_version_stalls_the_object_until_it_is_edited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stack_is_destroyed_by_an_installed_version_when_its_own_is_gone() {
+async fn a_stack_is_destroyed_by_an_installed_version_when_its_own_is_uninstalled() {
     let (env, tools) = env().await;
     install_other(&tools, "9.8.1", "9.8.1");
     let spec = json!({ "tool": { "name": "tofu", "version": "9.8.1" }, "destroyResourcesOnDeletion": true });

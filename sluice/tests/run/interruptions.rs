@@ -58,7 +58,7 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_ignores_interrupts_is_killed_after_the_grace_and_the_next_run_goes_on() {
+async fn a_provider_that_ignores_interrupts_is_killed_and_the_next_run_continues() {
     let env = TestEnvironment::new("auto").await;
     let trial = TrialProvider::create().unwrap();
     let thing = "resource \"trial_thing\" \"it\" {\n  name = \"it\"\n}\n";
@@ -242,7 +242,7 @@ async fn a_leftover_process_of_a_provisioner_holds_no_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminated_runner_reports_what_it_interrupted() {
+async fn a_terminated_runner_reports_the_interrupted_command() {
     let env = TestEnvironment::new("auto").await;
     let (marker, bundle) = slow(&env);
     let name = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
@@ -266,7 +266,7 @@ async fn a_terminated_runner_reports_what_it_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_while_the_api_is_away_and_reports_later() {
+async fn a_run_continues_during_an_api_outage_and_reports_later() {
     let env = TestEnvironment::new("auto").await;
     let (marker, mut bundle) = slow(&env);
     bundle["backend"] = json!("terraform {\n  backend \"local\" {}\n}\n");

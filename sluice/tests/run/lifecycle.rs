@@ -150,7 +150,7 @@ async fn auto_applies_in_one_run_and_a_destroy_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spec_that_does_not_approve_keeps_the_plan_waiting() {
+async fn a_spec_without_approval_keeps_the_plan_pending() {
     let env = TestEnvironment::new("").await;
     env.commit(&[("main.tf", MODULE)]);
     let run = env.run(RunSetup::plan_and_apply()).await;

@@ -183,7 +183,7 @@ async fn the_readable_plan_shows_the_effect_and_is_removed_when_disabled() {
 
 /// The state contains resources that the plan does not change, for example those that are not targets.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_readable_json_shows_nothing_sensitive_of_the_state_either_and_no_short_value() {
+async fn the_readable_json_contains_no_sensitive_values_of_the_state() {
     const CANARY: &str = "canary-of-the-state";
     let env = TestEnvironment::new("auto").await;
     let module = |word: &str| {

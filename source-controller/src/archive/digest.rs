@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_algorithm_gives_its_published_digest_of_nothing() {
+    fn every_algorithm_has_its_published_digest_of_empty_input() {
         for known in [
             "sha1:da39a3ee5e6b4b0d3255bfef95601890afd80709",
             "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

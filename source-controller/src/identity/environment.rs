@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_variable_is_none_and_values_are_not_printed() {
+    fn an_empty_variable_is_unset_and_values_are_not_printed() {
         let environment: Environment = [("AWS_REGION", ""), ("AWS_SECRET_ACCESS_KEY", "hunter2")]
             .into_iter()
             .collect();

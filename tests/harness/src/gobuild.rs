@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn without_go_the_error_tells_what_to_install() {
+    fn without_go_the_error_names_what_to_install() {
         let text = BuildError::NoGo("tofu").to_string();
         assert!(
             text.contains("go.dev/dl") && text.contains("`tofu` on PATH"),

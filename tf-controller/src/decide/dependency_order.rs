@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn contradicting_fields_stop_a_living_stack() {
+    fn contradicting_fields_stop_a_stack_without_deletion() {
         insta::assert_snapshot!(table(vec![
             ("new", change(facts(), |f| f.contradiction = Some("both".into()))),
             ("destroy", change(facts(), |f| { f.contradiction = Some("both".into()); f.policy.destroy = true; })),

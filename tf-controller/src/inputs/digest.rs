@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_on_plan_ids_names_what_does_not_count() {
+    fn the_page_on_plan_ids_lists_the_excluded_members() {
         let page = include_str!("../../../docs/reference/plan-id.md");
         let (_, list) = page.split_once("run bundle without the members ").unwrap();
         let (list, _) = list.split_once(", on which no plan depends").unwrap();

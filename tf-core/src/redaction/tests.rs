@@ -154,7 +154,7 @@ fn sensitive_values_are_collected_from_a_plan() {
 }
 
 #[test]
-fn a_file_is_cleaned_in_place_and_left_alone_if_it_is_clean() {
+fn a_file_is_redacted_in_place_and_unchanged_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("log");
     std::fs::write(&file, b"a hunter2\n\xff\nb hunter2").unwrap();

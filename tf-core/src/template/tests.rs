@@ -90,7 +90,7 @@ fn the_docs_list_every_function() {
 }
 
 #[test]
-fn set_changes_the_variable_that_it_is_given() {
+fn set_changes_its_variable_argument() {
     assert_eq!(
         text("{{ $m := dict `a` 1 }}{{ $_ := set $m `b` 2 }}{{ $_ := unset $m `a` }}{{ toJson $m }}")
             .unwrap(),

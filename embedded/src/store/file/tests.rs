@@ -74,7 +74,7 @@ fn the_content_of_the_file_decides_after_a_failed_sync() {
 }
 
 #[test]
-fn a_crash_between_any_two_writes_leaves_whole_commits() {
+fn a_crash_between_any_two_writes_leaves_only_complete_commits() {
     let dir = tempfile::tempdir().unwrap();
     let (path, images) = (dir.path().join("objects.redb"), dir.path().join("images"));
     let (mut file, _, faults) = faulty_file(&path);

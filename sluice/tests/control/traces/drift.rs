@@ -139,7 +139,7 @@ async fn drift_that_is_only_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_drift_detection_nothing_is_called_drift() {
+async fn without_drift_detection_no_difference_is_drift() {
     let traced = create_drift(json!({ "disableDriftDetection": true })).await;
     traced.request("look").await;
     std::fs::write(traced.env.path("marker"), "").unwrap();

@@ -6,7 +6,7 @@ use sluice_harness::git::Step;
 use super::environment::TestEnvironment;
 
 #[tokio::test]
-async fn a_renewed_password_fetches_only_what_is_new() {
+async fn a_renewed_password_fetches_only_new_objects() {
     let mut env = TestEnvironment::new().await;
     env.server.require_basic("reader", "old");
     env.secret("login", json!({ "username": "reader", "password": "old" }))

@@ -22,7 +22,7 @@ async fn masked_table(env: &TestEnvironment, server: &SshServer) -> String {
 }
 
 #[tokio::test]
-async fn a_repository_behind_ssh_becomes_an_artifact() {
+async fn a_repository_over_ssh_becomes_an_artifact() {
     let env = TestEnvironment::new().await;
     let (server, key, url) = serve(&env);
     let known_hosts = server.known_hosts();

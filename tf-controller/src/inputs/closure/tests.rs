@@ -27,7 +27,7 @@ fn counts(files: &[(&str, &str)], path: &str) -> bool {
 }
 
 #[test]
-fn the_module_directory_and_its_local_modules_count_and_nothing_else() {
+fn the_closure_is_the_module_directory_and_its_local_modules() {
     let files = [
         (
             "a/main.tf",

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_too_long_for_a_finalizer_gives_none() {
+    fn a_name_too_long_for_a_finalizer_has_no_finalizer() {
         assert_eq!(finalizer_of("app").as_deref(), Some("tf.dependency.of.app"));
         assert!(finalizer_of(&"a".repeat(46)).is_some());
         assert_eq!(finalizer_of(&"a".repeat(47)), None);

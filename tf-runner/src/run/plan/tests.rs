@@ -39,7 +39,7 @@ fn sparse(folder: &Path, size: u64) -> PathBuf {
 }
 
 #[test]
-fn a_plan_file_above_the_limit_is_refused_by_its_size_and_the_advice_is_given() {
+fn a_plan_file_above_the_size_limit_is_rejected_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let limit = PLAN_LIMIT as u64;
     // The last is larger than any memory.

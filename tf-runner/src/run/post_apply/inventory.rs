@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_and_data_sources_of_all_modules_are_listed_by_what_identifies_them() {
+    fn resources_and_data_sources_of_all_modules_are_listed_with_their_ids() {
         let state = json!({ "version": 4, "resources": [
             { "mode": "managed", "type": "kubernetes_config_map", "name": "cm",
               "instances": [{ "attributes": { "id": "default/cm", "data": { "password": "hunter2" } } }] },

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lock_of_an_ended_run_of_ours_is_dead() {
+    fn only_a_lock_of_an_ended_run_of_the_stack_is_dead() {
         let (before, after) = ("2026-11-21T11:37:00Z", "2026-11-21T11:38:00Z");
         let cases = [
             (run("me@vm:1", before, Some(after)), "me@vm", true),

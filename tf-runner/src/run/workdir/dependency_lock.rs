@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_valid_only_for_its_question_and_stack() {
+    fn a_prediction_is_valid_only_for_its_inputs_and_stack() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lock.hcl");
         let prediction = || LockPrediction {

@@ -41,7 +41,7 @@ async fn the_legacy_spelling_of_the_mode_is_recorded_as_the_current_one() {
 }
 
 #[tokio::test]
-async fn a_signed_tag_becomes_an_artifact_whatever_its_commit() {
+async fn a_signed_tag_becomes_an_artifact_regardless_of_its_commit() {
     let mut signing = Signing::new().await;
     signing.tag(Some(Signer::Gpg), "v1", "gpg-tag");
     signing.tag(Some(Signer::Ssh), "v2", "ssh-tag");

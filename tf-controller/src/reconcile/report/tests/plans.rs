@@ -157,7 +157,7 @@ fn echoed() -> TerraformStatus {
 }
 
 #[test]
-fn a_request_that_was_echoed_while_nothing_could_run_stays_pending_until_a_run_handles_it() {
+fn an_acknowledged_request_stays_pending_until_a_run_handles_it() {
     let stored = echoed();
     let reports =
         |status: &TerraformStatus, text: &str| status.conditions.iter().any(|c| c.message.contains(text));

@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn yes_and_true_let_it_pass() {
+    fn yes_and_true_accept_the_plan() {
         assert_eq!(verdict("${{ .passed }}", ""), Ok(()));
         assert_eq!(verdict(" yes\n", ""), Ok(()));
         assert_eq!(verdict("${{ not .violated }}", ""), Ok(()));
     }
 
     #[test]
-    fn no_and_false_refuse_in_the_words_of_the_message() {
+    fn no_and_false_reject_the_plan_with_the_message() {
         let message = "Violation: ${{ (index .violations 0).description }}";
         assert_eq!(
             verdict("${{ .violated }}", message),

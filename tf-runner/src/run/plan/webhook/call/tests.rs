@@ -142,7 +142,7 @@ async fn userinfo_of_an_address_is_sent_only_as_header() {
 }
 
 #[test]
-fn a_file_of_certificates_is_read_whole_or_refused() {
+fn a_certificate_file_is_read_completely_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.crt");
     std::fs::File::create(&file)
