@@ -104,8 +104,8 @@ async fn an_errored_state_above_the_limit_stays_in_its_directory() {
     let cli = wrap_cli(&env, &script);
     let left = env.work().join("errored.tfstate");
     let message = format!(
-        "cannot use the working directory: keep the state: errored.tfstate has {size} bytes, more than the 268435456 that are \
-         read; it is the newest state and stays in {}: push it manually (state push), then delete the file",
+        "cannot use the working directory: store the state: errored.tfstate has {size} bytes, more than the limit of \
+         268435456; it is the newest state and stays in {}: push it manually (state push), then delete the file",
         env.work().display()
     );
     let failed = env.run_with_path(RunSetup::plan_and_apply(), &cli).await;
@@ -146,7 +146,7 @@ async fn a_lock_file_that_is_too_large_ends_the_plan_and_nothing_is_stored() {
     assert_eq!(
         status(&run).message,
         "cannot use the working directory: read .terraform.lock.hcl: .terraform.lock.hcl has 2097153 bytes, more than the \
-         2097152 that are read"
+         limit of 2097152"
     );
     assert_eq!(stored_plan(&env).await, (Vec::new(), 0));
 }

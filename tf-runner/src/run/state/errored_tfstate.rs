@@ -37,7 +37,7 @@ fn read_errored_state(module: &Path) -> Result<Option<Vec<u8>>, RunError> {
                 module.display()
             );
             Err(directory_error(
-                "keep the state",
+                "store the state",
                 std::io::Error::new(error.kind(), text),
             ))
         }

@@ -312,10 +312,7 @@ mod tests {
         assert_eq!(read_limited(&path, 4).unwrap(), b"four");
         let error = read_limited(&path, 3).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
-        assert_eq!(
-            error.to_string(),
-            "file has 4 bytes, more than the 3 that are read"
-        );
+        assert_eq!(error.to_string(), "file has 4 bytes, more than the limit of 3");
         // Larger than any memory.
         let sparse = dir.path().join("sparse");
         File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
