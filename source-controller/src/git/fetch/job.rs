@@ -218,7 +218,7 @@ const fn flag_of(limit: Limit) -> &'static str {
 fn remove(indexed: &Indexed) {
     for path in indexed.files() {
         if let Err(error) = fs::remove_file(&path) {
-            tracing::warn!(path = %path.display(), %error, "cannot delete a refused pack: it remains until its mirror is deleted");
+            tracing::warn!(path = %path.display(), %error, "cannot delete a rejected pack: it remains until its mirror is deleted");
         }
     }
 }

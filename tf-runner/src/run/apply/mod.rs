@@ -248,7 +248,7 @@ async fn retry_unreachable_backend(
         // The approval may have been withdrawn meanwhile.
         recheck(session).await?;
         tracing::warn!(
-            "the apply could not lock the state and did nothing, because its backend was unreachable: it is repeated"
+            "the apply changed nothing: it could not lock the state, because the backend was unreachable; it is repeated"
         );
     }
     retry_after_unlock(session, step, args, &[0]).await

@@ -8,7 +8,7 @@ const REFUSED: &str = "exit status 1\n\nError: Error acquiring the state lock\n\
     dial tcp 127.0.0.1:36071: connect: connection\nrefused\n\nTerraform acquires a state lock to protect the state\n";
 
 #[test]
-fn a_lock_that_could_not_be_asked_for_is_told_from_one_that_is_held() {
+fn an_unreachable_lock_differs_from_a_held_lock() {
     let earlier = "Error: error loading state: Get \"https://127.0.0.1:41465/api/v1/namespaces/team/secrets\": dial tcp\n\
         127.0.0.1:41465: connect: connection refused";
     assert!(is_unreachable(REFUSED) && is_unreachable(earlier));
@@ -94,7 +94,7 @@ fn a_plan_is_stale_by_the_title_of_the_first_error() {
 }
 
 #[test]
-fn upstreams_one_and_true_ask_for_it() {
+fn one_and_true_enable_it() {
     assert!(is_enabled("1") && is_enabled("true") && is_enabled("True"));
     assert!(!is_enabled("") && !is_enabled("0") && !is_enabled("false"));
 }

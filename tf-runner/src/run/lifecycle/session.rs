@@ -92,7 +92,7 @@ async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, Ru
     match checks.iter().find(|(same, _)| !same) {
         None => Ok(bundle),
         Some((_, what)) => Err(RunError::Superseded(format!(
-            "the bundle is about another {what} than the run: it changed in between"
+            "the bundle and the run differ in {what}: it changed in the meantime"
         ))),
     }
 }
@@ -126,11 +126,11 @@ async fn load_approved_plan(
             let approved: Result<PlanId, _> = plan.id.parse();
             if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
                 return Err(RunError::PlanMismatch(
-                    "the stored plan has another effect than the approved".to_owned(),
+                    "the stored plan has a different effect than the approved plan".to_owned(),
                 ));
             }
             if loaded.context.destroy != run.spec.destroy {
-                let text = "of the run and the stored plan one is to destroy, and the other is not";
+                let text = "the run and the stored plan differ in destroy";
                 return Err(RunError::PlanMismatch(text.to_owned()));
             }
             Ok(Some(loaded))

@@ -218,7 +218,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(150);
 
     #[tokio::test]
-    async fn what_a_killed_run_left_aside_goes_with_the_next_and_another_stacks_stays() {
+    async fn leftovers_of_a_killed_run_are_deleted_by_the_next_run_of_the_stack() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("work");
         let stop = CancellationToken::new();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_left_is_empty_and_what_a_kill_interrupts_goes_with_the_next_run() {
+    async fn directories_are_emptied_at_the_end_or_by_the_next_run() {
         let dir = tempfile::tempdir().unwrap();
         let (root, stop) = (dir.path().join("work"), CancellationToken::new());
         let paths = StackPaths::new(Some(&root), "team", "net");

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn inherited_names_that_change_the_run_are_dropped() {
+    fn inherited_variables_that_change_the_run_are_dropped() {
         let inherited = map(&[
             ("PATH", "/bin"),
             ("AWS_PROFILE", "me"),

@@ -88,7 +88,7 @@ fn a_written_record_is_parsed_back() {
 
 proptest! {
     #[test]
-    fn any_files_are_a_record(tips in "(\\PC|\n){0,200}", shallow in "([0-9a-f]{38,42}\n){0,4}") {
+    fn arbitrary_files_do_not_break_a_record(tips in "(\\PC|\n){0,200}", shallow in "([0-9a-f]{38,42}\n){0,4}") {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("packed-refs"), tips).unwrap();
         fs::write(directory.path().join("shallow"), shallow).unwrap();
