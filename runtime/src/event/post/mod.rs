@@ -314,7 +314,7 @@ impl Task {
         let host = self.receiver.host();
         match posted {
             Ok(()) if self.last_failure.take().is_some() => {
-                tracing::info!(host, "the receiver accepts events again")
+                tracing::info!(host, "the receiver accepts events again");
             }
             Ok(()) => {}
             Err(error) if self.last_failure.as_ref() == Some(&error) => {
