@@ -121,7 +121,7 @@ async fn a_dependency_that_refuses_the_finalizer_is_reported_and_retried() {
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     env.stack("app", json!({ "dependsOn": [{ "name": "net" }] }))
         .await;
-    let text = "cannot add finalizer tf.dependency.of.app on dependency 'team/net': no finalizers here";
+    let text = "cannot add finalizer tf.dependency.of.app to dependency 'team/net': no finalizers here";
     let refused_stack = env
         .wait_ready("app", &format!("False DependencyNotReady {text}"))
         .await;
