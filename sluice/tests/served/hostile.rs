@@ -140,13 +140,30 @@ fn trees() -> Vec<MaliciousRepository> {
         let names: Vec<_> = (0..8).map(|n| entry("40000", &n.to_string(), inner)).collect();
         pack.object("tree", &names.concat())
     });
+    let patterns = MaliciousRepository::tree("patterns", "raise --git-max-ignore-patterns", |pack| {
+        let patterns = pack.object("blob", &b"a\n".repeat(1 << 17));
+        pack.object("tree", &entry("100644", ".sourceignore", patterns))
+    });
+    // As many patterns as permitted, in a deep directory. The odd name ends the build after their parsing.
+    let deep = MaliciousRepository::tree("deep", "has a control character", |pack| {
+        let patterns = pack.object("blob", &b"a\n".repeat(1 << 16));
+        let mut tree = pack.object("tree", &entry("100644", ".sourceignore", patterns));
+        for _ in 0..2000 {
+            tree = pack.object("tree", &entry("40000", "d", tree));
+        }
+        let odd = pack.object("blob", b"odd");
+        pack.object(
+            "tree",
+            &[entry("100644", "a\tb", odd), entry("40000", "d", tree)].concat(),
+        )
+    });
     let mut shallow = MaliciousRepository::pack("shallow", "raise --git-max-refs-bytes", |_| {});
     let lines: Vec<u8> = (0..660_000)
         .flat_map(|n| [format!("shallow {n:040x}"), format!("unshallow {n:040x}")])
         .flat_map(|line| packet(line.as_bytes()))
         .collect();
     shallow.answer = fetch_response(&lines, &[]);
-    vec![whole, sparse, wide, rules, shallow]
+    vec![whole, sparse, wide, rules, patterns, deep, shallow]
 }
 
 /// The program, a good object, and the server of it and of all malicious ones.

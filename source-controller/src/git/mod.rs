@@ -37,8 +37,8 @@ pub use mirror::{DiskBudget, Mirror, Mirrors};
 pub use object::{Commit, Kind};
 pub use reference::{Head, RefFields, Reference, TagRef};
 pub use remote::{
-    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, Limits, Owner, PACK_BYTES_FLAG,
-    PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
+    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG, Limits, Owner,
+    PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};
 pub use tls::Tls;

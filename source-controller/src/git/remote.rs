@@ -143,6 +143,8 @@ pub struct Limits {
     pub entries: u64,
     /// Bytes of all ignore files of one commit together. Default 1 MiB.
     pub ignore_bytes: u64,
+    /// Patterns in all ignore files of one commit together. Default 65,536: a pattern of two bytes takes some hundred in memory.
+    pub ignore_patterns: u64,
     /// Bytes of one list of refs. Default 64 MiB, about half a million tags. The list is streamed, not stored.
     pub refs_bytes: u64,
 }
@@ -161,6 +163,8 @@ pub const BLOB_BYTES_FLAG: &str = "--git-max-blob-bytes";
 pub const ENTRIES_FLAG: &str = "--git-max-entries";
 /// Flag that sets [`Limits::ignore_bytes`].
 pub const IGNORE_BYTES_FLAG: &str = "--git-max-ignore-bytes";
+/// Flag that sets [`Limits::ignore_patterns`].
+pub const IGNORE_PATTERNS_FLAG: &str = "--git-max-ignore-patterns";
 /// Flag that sets [`Limits::refs_bytes`].
 pub const REFS_BYTES_FLAG: &str = "--git-max-refs-bytes";
 
@@ -172,6 +176,7 @@ impl Default for Limits {
             blob_bytes: 256 << 20,
             entries: 1_000_000,
             ignore_bytes: 1 << 20,
+            ignore_patterns: 1 << 16,
             refs_bytes: 64 << 20,
         }
     }

@@ -7,7 +7,7 @@
 mod glob;
 mod pattern;
 
-use pattern::Pattern;
+use pattern::{Pattern, Scope};
 
 /// Lines of at least this length in bytes, without line ending, end the parsing of their file.
 const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -66,20 +66,21 @@ impl Rules {
         files.sort_by(|a, b| components(&a.directory).cmp(&components(&b.directory)));
         let mut own: Vec<Pattern> = Vec::new();
         for file in &files {
-            let scope: Vec<Vec<u8>> = components(&file.directory)
+            let scope: Scope = components(&file.directory)
                 .into_iter()
                 .map(<[u8]>::to_vec)
                 .collect();
             own.extend(pattern_lines(&file.content).map(|line| Pattern::parse(line, &scope)));
         }
+        let root = Scope::default();
         if let Some(text) = spec_ignore {
-            own.extend(pattern_lines(text.as_bytes()).map(|line| Pattern::parse(line, &[])));
+            own.extend(pattern_lines(text.as_bytes()).map(|line| Pattern::parse(line, &root)));
         }
         let defaults: &[&str] = if own.is_empty() { DEFAULT_PATTERNS } else { &[] };
         let built_in = VERSION_CONTROL_PATTERNS
             .iter()
             .chain(defaults)
-            .map(|line| Pattern::parse(line.as_bytes(), &[]));
+            .map(|line| Pattern::parse(line.as_bytes(), &root));
         Self {
             patterns: built_in.chain(own).collect(),
         }
@@ -100,6 +101,12 @@ impl Rules {
             .find(|pattern| pattern.matches(&path, directory));
         decisive.is_some_and(|pattern| !pattern.include)
     }
+}
+
+/// Returns the number of patterns in an ignore file.
+#[must_use]
+pub fn count_patterns(content: &[u8]) -> u64 {
+    pattern_lines(content).count() as u64
 }
 
 fn components(path: &[u8]) -> Vec<&[u8]> {

@@ -1,5 +1,7 @@
 //! One line of an ignore file: its grammar and its matching. The grammar is Flux's, not Git's (see `mod.rs`).
 
+use std::sync::Arc;
+
 use super::glob::Glob;
 
 /// Kind of a pattern.
@@ -14,10 +16,13 @@ enum Matcher {
     Never,
 }
 
+/// The components of the directory of an ignore file. All patterns of the file share it: a deep directory may have many.
+pub(super) type Scope = Arc<[Vec<u8>]>;
+
 /// A parsed ignore pattern and its scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    scope: Vec<Vec<u8>>,
+    scope: Scope,
     matcher: Matcher,
     directory_only: bool,
     /// Whether a match includes the path instead of excluding it.
@@ -26,7 +31,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// Parses one line (without line ending) of a file in the directory `scope`.
-    pub(super) fn parse(line: &[u8], scope: &[Vec<u8>]) -> Self {
+    pub(super) fn parse(line: &[u8], scope: &Scope) -> Self {
         let (include, text) = line.strip_prefix(b"!").map_or((false, line), |rest| (true, rest));
         let text = without_trailing_spaces(text);
         let (directory_only, text) = text.strip_suffix(b"/").map_or((false, text), |rest| (true, rest));
@@ -36,7 +41,7 @@ impl Pattern {
             name_matcher(text)
         };
         Self {
-            scope: scope.to_vec(),
+            scope: Arc::clone(scope),
             matcher,
             directory_only,
             include,
@@ -119,7 +124,7 @@ mod tests {
     fn matches(line: &str, scope: &[&str], path: &str, directory: bool) -> bool {
         let scope: Vec<Vec<u8>> = scope.iter().map(|s| s.as_bytes().to_vec()).collect();
         let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
-        Pattern::parse(line.as_bytes(), &scope).matches(&parts, directory)
+        Pattern::parse(line.as_bytes(), &scope.into()).matches(&parts, directory)
     }
 
     #[test]

@@ -112,6 +112,9 @@ pub struct GitOptions {
     /// Maximum total size of the ignore files in one commit, in bytes.
     #[arg(long, default_value_t = Limits::default().ignore_bytes)]
     pub git_max_ignore_bytes: u64,
+    /// Maximum number of patterns in the ignore files of one commit.
+    #[arg(long, default_value_t = Limits::default().ignore_patterns)]
+    pub git_max_ignore_patterns: u64,
     /// Maximum size of a list of refs, in bytes: of all tags for a semver range, or of all refs from a server without
     /// Git protocol 2.
     #[arg(long, default_value_t = Limits::default().refs_bytes)]
@@ -138,6 +141,7 @@ impl GitOptions {
             blob_bytes: self.git_max_blob_bytes,
             entries: self.git_max_entries,
             ignore_bytes: self.git_max_ignore_bytes,
+            ignore_patterns: self.git_max_ignore_patterns,
             refs_bytes: self.git_max_refs_bytes,
         }
     }

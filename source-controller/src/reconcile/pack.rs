@@ -8,7 +8,7 @@ use sluice_runtime::shutdown::Token;
 
 use super::warnings::ContentWarnings;
 use crate::archive::{Algorithm, Archive, Totals};
-use crate::git::IGNORE_BYTES_FLAG;
+use crate::git::{IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG};
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError, lossy_path};
 
@@ -33,13 +33,15 @@ pub enum PackError {
     },
     /// The ignore files exceed the size limit in total.
     #[error(
-        "failed to read ignore file '{path}': the ignore files have more than {limit} bytes together; raise {flag}"
+        "failed to read ignore file '{path}': the ignore files have more than {limit} {unit} together; raise {flag}"
     )]
     IgnoreTooLarge {
         /// The path of the file that exceeded the limit.
         path: String,
         /// The limit.
         limit: u64,
+        /// Its unit.
+        unit: &'static str,
         /// The flag that sets the limit.
         flag: &'static str,
     },
@@ -134,6 +136,7 @@ fn add<W: Write>(
 /// Returns every ignore file of the tree; follows links inside it.
 fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError> {
     let (mut files, mut remaining) = (Vec::new(), tree.limits().ignore_bytes);
+    let mut patterns = tree.limits().ignore_patterns;
     for node in tree.nodes() {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
@@ -149,9 +152,17 @@ fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError>
             Kind::Symlink => follow(tree, &node, remaining)?,
             Kind::Directory => None,
         };
+        let Some(content) = content else { continue };
+        remaining -= content.len() as u64;
+        let left = patterns.checked_sub(ignore::count_patterns(&content));
+        patterns = left.ok_or_else(|| PackError::IgnoreTooLarge {
+            path: lossy_path(&node.path),
+            limit: tree.limits().ignore_patterns,
+            unit: "patterns",
+            flag: IGNORE_PATTERNS_FLAG,
+        })?;
         let directory = directory.to_vec();
-        remaining -= content.as_ref().map_or(0, |content| content.len() as u64);
-        files.extend(content.map(|content| IgnoreFile { directory, content }));
+        files.push(IgnoreFile { directory, content });
     }
     Ok(files)
 }
@@ -162,6 +173,7 @@ fn read(tree: &Tree, node: &Node, remaining: u64) -> Result<Vec<u8>, PackError> 
         return Err(PackError::IgnoreTooLarge {
             path: lossy_path(&node.path),
             limit: tree.limits().ignore_bytes,
+            unit: "bytes",
             flag: IGNORE_BYTES_FLAG,
         });
     }

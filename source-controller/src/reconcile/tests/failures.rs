@@ -246,6 +246,35 @@ async fn the_total_size_of_ignore_files_is_limited() {
 }
 
 #[tokio::test]
+async fn the_total_number_of_ignore_patterns_is_limited() {
+    let mut env = TestEnvironment::new().await;
+    env.commit(
+        "rules",
+        &[
+            ("0/.sourceignore", "a\nb\n# c\n\n"),
+            ("1/.sourceignore", "a\nb\n"),
+        ],
+    );
+    env.limit(Limits {
+        ignore_patterns: 3,
+        ..Limits::default()
+    });
+    env.create("app", json!({})).await;
+    assert_eq!(env.reconcile("app").await, Requeue::Backoff);
+    let table = env.table("app").await;
+    let text = "failed to read ignore file '1/.sourceignore': the ignore files have more than 3 patterns together; raise --git-max-ignore-patterns";
+    assert!(table.contains(text), "{table}");
+    // One more is in the root.
+    env.limit(Limits {
+        ignore_patterns: 5,
+        ..Limits::default()
+    });
+    env.reconcile("app").await;
+    let table = env.table("app").await;
+    assert!(table.contains("Ready=True/Succeeded"), "{table}");
+}
+
+#[tokio::test]
 async fn a_name_with_a_control_character_fails_unless_it_is_ignored() {
     let mut env = TestEnvironment::new().await;
     env.commit("odd", &[("a/b\tc", ""), ("a/b", "")]);
