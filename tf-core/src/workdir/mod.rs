@@ -3,7 +3,8 @@
 mod cleanup;
 mod quarantine;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -145,6 +146,26 @@ pub fn create_private_directory(path: &Path) -> Result<(), DirectoryError> {
     created.map_err(|source| DirectoryError::new(&format!("make {}", path.display()), source))
 }
 
+/// Reads a file whose size is at most the limit.
+///
+/// # Errors
+/// When it cannot be read, or is larger than the limit.
+pub fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    if size <= limit {
+        file.take(limit + 1).read_to_end(&mut bytes)?;
+    }
+    let size = size.max(bytes.len() as u64);
+    if size <= limit {
+        return Ok(bytes);
+    }
+    let name = path.file_name().unwrap_or_default().display();
+    let text = format!("{name} has {size} bytes, more than the limit of {limit}");
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +180,28 @@ mod tests {
         assert_eq!(
             StackPaths::new(None, "team", "net").root,
             Path::new("/tmp/team-net")
+        );
+    }
+
+    #[test]
+    fn a_file_above_its_limit_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "four").unwrap();
+        assert_eq!(read_limited(&path, 4).unwrap(), b"four");
+        let error = read_limited(&path, 3).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(error.to_string(), "file has 4 bytes, more than the limit of 3");
+        // Larger than any memory.
+        let sparse = dir.path().join("sparse");
+        File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
+        assert_eq!(
+            read_limited(&sparse, 9).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
+        assert_eq!(
+            read_limited(&dir.path().join("none"), 9).unwrap_err().kind(),
+            io::ErrorKind::NotFound
         );
     }
 }

@@ -1,15 +1,15 @@
 //! Carries out one run. The steps in their order:
 //!
 //! 1. `lifecycle::claim`: takes the run by compare-and-swap on its status; from then on `status` reports.
-//! 2. `lifecycle::session::RunInputs`: loads the bundle, and for an apply the stored plan.
+//! 2. `lifecycle::prepare::RunInputs`: loads the bundle, and for an apply the stored plan.
 //! 3. `workdir`: locks the stack's directory; `state::errored_tfstate` stores a state that an earlier run left in it.
-//! 4. `lifecycle::session::RunSession`: prepares the directory (`workdir::prepare`): artifact or last applied files, generated
-//!    files, program.
+//! 4. `lifecycle::prepare::prepare_session`: prepares the directory (`workdir::prepare`): artifact or last applied files,
+//!    generated files, program. The steps work with its result, `lifecycle::session::RunSession`.
 //! 5. `apply::restore`: the files of a stored plan.
 //! 6. `lifecycle::steps::record_version` and `workdir::providers`: the version of the CLI, and `init`. A run of the action `Unlock`
 //!    ends with `state_lock::release`, one of `BreakTheGlass` with `lifecycle::break_glass`.
 //! 7. `plan::module_reads`: what the downloaded modules may read of the artifact.
-//! 8. `lifecycle::steps::select_workspace`.
+//! 8. `state::select_workspace`.
 //! 9. `state::errored_tfstate`: pushes the errored state of an earlier run.
 //! 10. With a stored plan: `apply::verify`, then `lifecycle::approval`.
 //! 11. Without: `state::committed_state` adopts a committed state, `plan` creates a plan, `plan::webhook` calls the webhooks,

@@ -28,7 +28,7 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::plan::{self, generated_files, module_digest};
 use crate::run::state_lock::retry_after_unlock;
-use crate::run::workdir::{dependency_lock, directory_error, prepare};
+use crate::run::workdir::{dependency_lock, directory_error, prepare, write_private};
 
 /// The CLI's error for a stale plan.
 const STALE_PLAN: &str = "Saved plan is stale";
@@ -89,7 +89,7 @@ pub(crate) fn restore(cli: &Cli<'_>, stored: &StoredPlan) -> Result<(), RunError
         cli.is_unsaved.set(true);
         return Ok(());
     }
-    prepare::write_private(&cli.plan_file(), &stored.plan)
+    write_private(&cli.plan_file(), &stored.plan)
 }
 
 /// Verifies, after `init`, that nothing that the plan depends on has changed. Plans again if the plan could not be saved or its

@@ -8,8 +8,7 @@ use sluice_api::run::LockInfo;
 use sluice_tf_core::cli::lock;
 use sluice_tf_core::cli::process::tail;
 use sluice_tf_core::cli::text::strip_formatting;
-
-use crate::run::workdir;
+use sluice_tf_core::workdir::read_limited;
 
 /// Most bytes of standard output that are read. A command that reports no step prints less.
 const STDOUT_LIMIT: u64 = 64 * 1024;
@@ -31,7 +30,7 @@ pub(crate) struct RawOutput {
 impl RawOutput {
     /// Reads the output files before they are redacted.
     pub(crate) fn read(stdout: &Path, stderr: &Path) -> Self {
-        let output = workdir::read_limited(stdout, STDOUT_LIMIT);
+        let output = read_limited(stdout, STDOUT_LIMIT);
         let output = output
             .map(|bytes| strip_formatting(&String::from_utf8_lossy(&bytes)))
             .ok();

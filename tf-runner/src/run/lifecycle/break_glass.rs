@@ -15,9 +15,10 @@ use sluice_tf_core::cli::text::truncate;
 use tokio::time::Instant;
 
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::lifecycle::session::RunSession;
-use crate::run::lifecycle::steps::{Success, select_workspace};
-use crate::run::workdir::prepare::write_private;
+use crate::run::lifecycle::session::{RunSession, Success};
+use crate::run::state::select_workspace;
+use crate::run::workdir::run_environment::quote;
+use crate::run::workdir::write_private;
 
 /// How often the session file is checked.
 const FILE_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -138,11 +139,6 @@ fn is_name(name: &str) -> bool {
         .next()
         .is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == b'_')
-}
-
-/// Quotes a text for a shell, which takes single-quoted text literally.
-pub(crate) fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 fn format_time(at: Instant) -> String {

@@ -16,7 +16,6 @@ use sluice_tf_core::template::TemplateError;
 use sluice_tf_core::workdir::DirectoryError;
 
 use crate::run::cli::raw_output::RawOutput;
-use crate::run::plan::webhook::WebhookError;
 use crate::run::post_apply::health::HealthError;
 use crate::run::post_apply::inventory::InventoryError;
 use crate::run::post_apply::outputs::OutputsError;
@@ -116,6 +115,56 @@ pub(crate) enum RunError {
         action: &'static str,
         what: &'static str,
     },
+}
+
+/// The reason why a webhook stopped the run. Only [`WebhookError::Rejected`] quotes the answer of the service.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WebhookError {
+    #[error("webhook {index}: its url is not an http or https URL")]
+    Address {
+        /// The index in `spec.webhooks` among the enabled ones.
+        index: usize,
+    },
+    #[error(
+        "webhook {host}: plans are sent over plain http only if DISABLE_WEBHOOK_TLS_VERIFY=1 is set in the runner's environment"
+    )]
+    PlainHttp { host: String },
+    #[error("webhook {host}: payloadType {payload:?} is not SpecAndPlan, SpecOnly or PlanOnly")]
+    Payload { host: String, payload: String },
+    #[error("webhook {host}: the CLI has no JSON of an unsaved plan; use payloadType SpecOnly")]
+    NoPlanJson { host: String },
+    #[error(
+        "webhook {host}: the plan's JSON has {size} bytes, more than the limit of {limit}; use payloadType SpecOnly"
+    )]
+    PlanTooLarge { host: String, size: u64, limit: u64 },
+    #[error("webhook {host}: cannot use the certificates in {directory}: {text}")]
+    Certificates {
+        host: String,
+        directory: String,
+        text: String,
+    },
+    #[error("webhook {host}: request failed: {text}")]
+    Unreachable { host: String, text: String },
+    #[error("webhook {host}: no response within {limit:?}")]
+    Timeout { host: String, limit: Duration },
+    #[error("webhook {host}: HTTP status {status} instead of 200")]
+    Status { host: String, status: u16 },
+    #[error("webhook {host}: its response has more than {limit} bytes")]
+    AnswerTooLong { host: String, limit: usize },
+    #[error("webhook {host}: its response is not a JSON object")]
+    NotJsonObject { host: String },
+    #[error("webhook {host}: {field}: {source}")]
+    Template {
+        host: String,
+        /// `testExpression` or `errorMessageTemplate`.
+        field: &'static str,
+        source: TemplateError,
+    },
+    #[error("webhook {host}: testExpression does not render true, yes, false or no")]
+    InvalidVerdict { host: String },
+    /// The service rejected the plan. The text is that of `errorMessageTemplate`.
+    #[error("{0}")]
+    Rejected(String),
 }
 
 /// The commands of a run.

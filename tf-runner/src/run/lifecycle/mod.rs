@@ -7,6 +7,7 @@ pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod identity;
+pub(crate) mod prepare;
 pub(crate) mod session;
 pub(crate) mod steps;
 
@@ -19,13 +20,14 @@ use context::Context;
 use error::RunError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
-use session::{RunInputs, RunSession};
+use prepare::{RunInputs, prepare_session};
+use session::{StepsOutcome, Success};
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
 use sluice_tf_core::process_lock::ProcessLock;
-use steps::{StepsOutcome, Success, run_steps};
+use steps::run_steps;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -202,7 +204,7 @@ async fn carry_out(
     } = loaded;
     let stop = limits.stop.clone();
     let mut packages = Vec::new();
-    let outcome = match RunSession::prepare(context, run, bundle, &directory, limits, status).await {
+    let outcome = match prepare_session(context, run, bundle, &directory, limits, status).await {
         Ok(session) => {
             let mut outcome = run_steps(&session, stored.as_ref()).await;
             if let Err(error) = outcome.result {

@@ -1,147 +1,12 @@
-//! The inputs of a run, which have to match its spec, and the directory that is prepared with them.
+//! What the steps of a run work with, and what they return. Every step imports this file, so it imports none of them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Reason;
+use sluice_tf_core::bundle::Bundle;
 
-use k8s_openapi::api::core::v1::Secret;
-use sluice_api::run::{Action, Phase, TerraformRun};
-use sluice_api::terraform::plan_id::PlanId;
-use sluice_tf_core::bundle::{self, Bundle};
-use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::cli::tool;
-use sluice_tf_core::plan::store::{PlanName, StoredPlan};
-use sluice_tf_core::process_lock::ProcessLock;
-use sluice_tf_core::workdir::{StackPaths, WorkdirOwner};
-
-use crate::run::apply::{self, last_applied};
 use crate::run::cli::Cli;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
-use crate::run::lifecycle::identity::lock_holder;
-use crate::run::plan::plan_store;
-use crate::run::state::{committed_state, errored_tfstate};
-use crate::run::state_lock::leftover::LeftoverLock;
-use crate::run::status::StatusWriter;
-use crate::run::workdir::{WorkDirectory, prepare, run_environment};
-
-/// What a run needs before it prepares its directory.
-pub(crate) struct RunInputs {
-    pub(crate) bundle: Bundle,
-    /// The plan that the run applies.
-    pub(crate) stored: Option<StoredPlan>,
-    pub(crate) directory: WorkDirectory,
-    pub(crate) limits: Limits,
-}
-
-impl RunInputs {
-    /// Loads bundle and stored plan, and opens the directory of the stack.
-    pub(crate) async fn load(
-        context: &Context,
-        run: &TerraformRun,
-        status: &StatusWriter,
-        mut limits: Limits,
-        run_lock: Option<Arc<ProcessLock>>,
-    ) -> Result<Self, RunError> {
-        status.buffer(|status| status.phase = Phase::Preparing);
-        let mut bundle = load_bundle(context, run).await?;
-        let grace = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
-        limits.grace = limits.grace.max(grace);
-        let stored = load_approved_plan(context, run, &bundle).await?;
-        if let Some(stored) = &stored {
-            bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
-            status.secrets().add_stored_plan(&stored.context);
-        }
-        status.secrets().extend(bundle.secrets.clone());
-        let (settings, stack) = (&context.settings, &bundle.stack);
-        let paths = StackPaths::new(settings.work_root.as_deref(), &stack.namespace, &stack.name);
-        let directory = WorkDirectory::open(
-            &paths,
-            &settings.run,
-            run_lock,
-            settings.directory_wait,
-            &limits.stop,
-        )
-        .await?;
-        status.buffer(|status| status.log_path = directory.logs.display().to_string());
-        errored_tfstate::store_leftover(context, status, stack, &directory).await?;
-        Ok(Self {
-            bundle,
-            stored,
-            directory,
-            limits,
-        })
-    }
-}
-
-/// Loads the bundle of the run, and verifies that it matches the spec.
-async fn load_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
-    let bundle = if run.spec.bundle_secrets == 0 {
-        Bundle::from_input(context.bundle.as_deref(), run)?
-    } else {
-        stored_bundle(context, run).await?
-    };
-    let spec = &run.spec;
-    let checks = [
-        (bundle.stack.uid == spec.terraform.uid, "Terraform object"),
-        (bundle.stack.name == spec.terraform.name, "Terraform object"),
-        (bundle.stack.namespace == context.settings.namespace, "namespace"),
-        (bundle.inputs_digest == spec.inputs_digest, "inputs"),
-        (bundle.artifact.digest == spec.source.digest, "artifact"),
-    ];
-    match checks.iter().find(|(same, _)| !same) {
-        None => Ok(bundle),
-        Some((_, what)) => Err(RunError::Superseded(format!(
-            "the bundle and the run differ in {what}: it changed in the meantime"
-        ))),
-    }
-}
-
-/// Loads the bundle from the run's Secrets.
-async fn stored_bundle(context: &Context, run: &TerraformRun) -> Result<Bundle, RunError> {
-    let api = context.api::<Secret>();
-    let mut secrets = Vec::new();
-    for name in bundle::secret_names(run) {
-        let secret = context.retry(|| api.get(&name)).await;
-        secrets.push(secret.map_err(RunError::api("read the run's bundle"))?);
-    }
-    Ok(Bundle::from_secrets(&secrets, run)?)
-}
-
-/// Loads the plan that the run applies, and verifies that its effect is the approved one.
-async fn load_approved_plan(
-    context: &Context,
-    run: &TerraformRun,
-    bundle: &Bundle,
-) -> Result<Option<StoredPlan>, RunError> {
-    match (run.spec.action, &run.spec.plan) {
-        (Action::Apply, Some(plan)) => {
-            let name = PlanName {
-                stack: bundle.stack.clone(),
-                workspace: bundle.workspace.clone(),
-                id: plan.id.clone(),
-                run: plan.run.clone(),
-            };
-            let loaded = plan_store::load(context, &name, &plan.digest, &bundle.plan_keys).await?;
-            let approved: Result<PlanId, _> = plan.id.parse();
-            if approved.map_or(true, |id| id.effect().as_str() != loaded.context.effect) {
-                return Err(RunError::PlanMismatch(
-                    "the stored plan has a different effect than the approved plan".to_owned(),
-                ));
-            }
-            if loaded.context.destroy != run.spec.destroy {
-                let text = "the run and the stored plan differ in destroy";
-                return Err(RunError::PlanMismatch(text.to_owned()));
-            }
-            Ok(Some(loaded))
-        }
-        (Action::Apply, None) => Err(RunError::IncompleteSpec {
-            action: run.spec.action.as_str(),
-            what: "a stored plan",
-        }),
-        (Action::Plan | Action::PlanAndApply | Action::Unlock | Action::BreakTheGlass, _) => Ok(None),
-    }
-}
 
 /// Everything that the steps of a run work with. It exists once the directory is prepared.
 pub(crate) struct RunSession<'a> {
@@ -152,73 +17,33 @@ pub(crate) struct RunSession<'a> {
     pub(crate) cli: Cli<'a>,
 }
 
-impl<'a> RunSession<'a> {
-    /// Prepares the directory: artifact or last applied files, generated files, environment and program.
-    pub(crate) async fn prepare(
-        context: &'a Context,
-        run: &'a TerraformRun,
-        bundle: Bundle,
-        directory: &'a WorkDirectory,
-        limits: Limits,
-        status: &'a StatusWriter,
-    ) -> Result<Self, RunError> {
-        directory.clear_for(&WorkdirOwner {
-            path: bundle.path.clone(),
-            workspace: bundle.workspace.clone(),
-            state_location: bundle.run_environment.state_location.clone(),
-        })?;
-        match &bundle.last_applied {
-            None => prepare::fetch(context, &bundle.artifact, directory, &limits.stop).await?,
-            Some(kept) => last_applied::unpack(context, &bundle, kept, directory, &limits.stop).await?,
+/// Reason and message of a run that succeeded.
+pub(crate) struct Success {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+}
+
+impl Success {
+    pub(crate) fn new(reason: Reason, message: &str) -> Self {
+        Self {
+            reason,
+            message: message.to_owned(),
         }
-        let module = prepare::module_directory(&directory.root, &bundle.path)?;
-        errored_tfstate::remove_committed(&module)?;
-        committed_state::move_out(&module, directory.scratch.path(), &bundle)?;
-        let environment = run_environment::command_environment(context, &bundle, &module, &directory.home)?;
-        status.secrets().add_environment(&environment);
-        prepare::write_generated(&module, &directory.home, &bundle)?;
-        let search_path = environment.get("PATH").map_or("", String::as_str);
-        let tool = match &bundle.selected_tool {
-            Some(selected) => {
-                tool::find_selected(search_path, context.settings.tools_dir.as_deref(), selected)?
-            }
-            None => tool::find(search_path, bundle.tool.as_deref())?,
-        };
-        let leftover_lock = LeftoverLock::of_holder(&record_lock_holder(context, status, &environment));
-        let mut cli = Cli::new(
-            tool,
-            directory,
-            module,
-            environment,
-            limits,
-            status,
-            leftover_lock,
-        );
-        let kubeconfig = run_environment::write_kubeconfig(context, &bundle, &directory.root)?;
-        cli.init_arguments = run_environment::init_arguments(&bundle.run_environment, kubeconfig.as_deref());
-        Ok(Self {
-            context,
-            run,
-            bundle,
-            cli,
-        })
     }
 }
 
-/// The `user@host` that the CLI writes into state locks. A stack may set the variables that it is derived from; a name other than
-/// that of the claim is recorded before the first command.
-fn record_lock_holder(
-    context: &Context,
-    status: &StatusWriter,
-    environment: &BTreeMap<String, String>,
-) -> String {
-    let user = |all: &BTreeMap<String, String>| ["USER", "HOME"].map(|name| all.get(name).cloned());
-    if user(environment) == user(&context.environment) {
-        return context.identity.who.clone();
+/// The result of the steps, and whether the working directory stays.
+pub(crate) struct StepsOutcome {
+    pub(crate) result: Result<Success, RunError>,
+    /// A user may still work in the directory, or it holds the only copy of a state.
+    pub(crate) keeps_directory: bool,
+}
+
+impl From<Result<Success, RunError>> for StepsOutcome {
+    fn from(result: Result<Success, RunError>) -> Self {
+        Self {
+            result,
+            keeps_directory: false,
+        }
     }
-    let holder = lock_holder(environment);
-    if holder != context.identity.who {
-        status.write(|status| status.lock_holder.clone_from(&holder));
-    }
-    holder
 }

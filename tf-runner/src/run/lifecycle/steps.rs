@@ -11,53 +11,23 @@ use sluice_tf_core::cli::tool;
 use sluice_tf_core::cli::version_cache::VersionCache;
 use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
+use sluice_tf_core::workdir::read_limited;
 
 use crate::run::apply::{self, last_applied};
 use crate::run::cli::{Cli, PLAN_FILE, arguments};
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::lifecycle::session::RunSession;
+use crate::run::lifecycle::session::{RunSession, StepsOutcome, Success};
 use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
 use crate::run::state::{self, committed_state, errored_tfstate};
-use crate::run::state_lock::{release, retry_after_unlock};
-use crate::run::workdir::{self, directory_error, providers};
+use crate::run::state_lock::release;
+use crate::run::workdir::{directory_error, providers};
 
 /// The directory of known versions of the CLI below the work root. No stack has this name: theirs contain `_`.
 const KNOWN_VERSIONS_DIRECTORY: &str = ".versions";
 /// Size limit of the output of `version`.
 const VERSION_LIMIT: u64 = 1024 * 1024;
-
-/// Reason and message of a run that succeeded.
-pub(crate) struct Success {
-    pub(crate) reason: Reason,
-    pub(crate) message: String,
-}
-
-impl Success {
-    pub(crate) fn new(reason: Reason, message: &str) -> Self {
-        Self {
-            reason,
-            message: message.to_owned(),
-        }
-    }
-}
-
-/// The result of the steps, and whether the working directory stays.
-pub(crate) struct StepsOutcome {
-    pub(crate) result: Result<Success, RunError>,
-    /// A user may still work in the directory, or it holds the only copy of a state.
-    pub(crate) keeps_directory: bool,
-}
-
-impl From<Result<Success, RunError>> for StepsOutcome {
-    fn from(result: Result<Success, RunError>) -> Self {
-        Self {
-            result,
-            keeps_directory: false,
-        }
-    }
-}
 
 /// The step after `init` and the plan.
 enum Next {
@@ -111,7 +81,7 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     recorded?;
     initialized.map_err(RunError::with_field_name)?;
     module_reads::record(cli).await?;
-    select_workspace(session).await?;
+    state::select_workspace(session).await?;
     errored_tfstate::push(session).await?;
     if let Some(stored) = stored {
         apply::verify(session, &stored.context).await?;
@@ -173,8 +143,8 @@ async fn record_version(session: &RunSession<'_>) -> Result<(), RunError> {
 async fn query_version(cli: &Cli<'_>) -> Result<String, RunError> {
     let args = arguments(&["version", "-json"]);
     let answer = cli.capture(Step::Version, &args).await?;
-    let answer = workdir::read_limited(&answer, VERSION_LIMIT)
-        .map_err(|source| directory_error("read the version", source))?;
+    let answer =
+        read_limited(&answer, VERSION_LIMIT).map_err(|source| directory_error("read the version", source))?;
     Ok(tool::parse_version(&cli.tool, &answer)?)
 }
 
@@ -185,38 +155,6 @@ fn store_version(known: VersionCache, program: PathBuf, version: String) {
             tracing::debug!(%error, "the version of the CLI cannot be stored");
         }
     }));
-}
-
-/// After `init`: selects the workspace of the spec, and restores its state if the backend stores it in the module directory.
-pub(crate) async fn select_workspace(session: &RunSession<'_>) -> Result<(), RunError> {
-    let (name, cli) = (&session.bundle.workspace, &session.cli);
-    committed_state::restore(cli, name)?;
-    if name == "default" {
-        return Ok(());
-    }
-    if name.starts_with('-') {
-        // The CLI would parse it as an option.
-        return Err(RunError::WorkspaceName { name: name.clone() });
-    }
-    // It fails if the workspace exists; the selection then succeeds.
-    let args = workspace_arguments("new", name);
-    let created = retry_after_unlock(session, Step::Workspace, &args, &[0]).await;
-    if let Err(stopped @ RunError::Stopped { .. }) = created {
-        return Err(stopped);
-    }
-    let is_locked = cli.leftover_lock.borrow().foreign().is_some();
-    let args = workspace_arguments("select", name);
-    let selected = cli.run(Step::Workspace, &args).await;
-    match (created, selected) {
-        (_, Ok(_)) => Ok(()),
-        // The lock is the cause of the missing workspace.
-        (Err(locked), Err(_)) if is_locked => Err(locked),
-        (_, Err(error)) => Err(error),
-    }
-}
-
-fn workspace_arguments(command: &str, workspace: &str) -> Vec<String> {
-    arguments(&["workspace", command, "-no-color", workspace])
 }
 
 async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
@@ -348,10 +286,6 @@ mod tests {
         assert_eq!(
             line(init_arguments(&Options::default(), false, true)),
             "init -no-color -input=false -backend=true -get=true -upgrade=false -lockfile=readonly"
-        );
-        assert_eq!(
-            line(workspace_arguments("select", "blue")),
-            "workspace select -no-color blue"
         );
     }
 }

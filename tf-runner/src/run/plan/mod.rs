@@ -21,6 +21,7 @@ use sluice_tf_core::plan::ignored_drift::DriftCounts;
 use sluice_tf_core::plan::store::{GeneratedFile, PLAN_LIMIT, PlanContext, PlanName, StoreError, StoredPlan};
 use sluice_tf_core::plan::{ignored_drift, readable, redact, summary, unsaved};
 use sluice_tf_core::redaction::Redactor;
+use sluice_tf_core::workdir::read_limited;
 
 use self::generated_files::{GeneratedFiles, Snapshot};
 use crate::run::cli::{Cli, arguments};
@@ -29,7 +30,7 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::state;
 use crate::run::state_lock::{self, retry_after_unlock};
-use crate::run::workdir::{self, dependency_lock, directory_error, prepare};
+use crate::run::workdir::{dependency_lock, directory_error, prepare};
 
 /// Largest plan JSON that `storeReadablePlan: json` stores. In memory it is several times as large.
 const READABLE_JSON_LIMIT: u64 = 64 * 1024 * 1024;
@@ -334,8 +335,7 @@ async fn store_readable(
 /// The plan's JSON, redacted. The prior state in it has values that no change names, for example of data sources and untargeted
 /// resources.
 fn redacted_json(json: &Path, secrets: &Redactor) -> std::io::Result<Vec<u8>> {
-    let mut whole: serde_json::Value =
-        serde_json::from_slice(&workdir::read_limited(json, READABLE_JSON_LIMIT)?)?;
+    let mut whole: serde_json::Value = serde_json::from_slice(&read_limited(json, READABLE_JSON_LIMIT)?)?;
     let mut secrets = secrets.clone();
     secrets.add_state(&whole["prior_state"]);
     secrets.redact_json(&mut whole);
@@ -362,7 +362,7 @@ fn read_plan_file(path: &Path) -> Result<Vec<u8>, RunError> {
     if size > PLAN_LIMIT {
         return Err(RunError::StorePlan(StoreError::TooLarge { size }));
     }
-    workdir::read_limited(path, PLAN_LIMIT as u64).map_err(error)
+    read_limited(path, PLAN_LIMIT as u64).map_err(error)
 }
 
 fn plan_to_store(session: &RunSession<'_>, planned: &Planned) -> Result<StoredPlan, RunError> {

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::plan::unsaved;
+use sluice_tf_core::workdir::read_limited;
 
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::plan::plan_arguments;
-use crate::run::workdir;
 use crate::run::workdir::directory_error;
 
 /// The CLI's errors for a plan that it cannot save, of all versions.
@@ -67,7 +67,7 @@ pub(crate) async fn plan(
 
 /// Reads the entire text: an omitted part would not be compared.
 fn read_whole_text(file: &Path) -> Result<String, RunError> {
-    let bytes = workdir::read_limited(file, unsaved::TEXT_LIMIT);
+    let bytes = read_limited(file, unsaved::TEXT_LIMIT);
     let bytes = bytes.map_err(|source| directory_error("read the plan's text", source))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

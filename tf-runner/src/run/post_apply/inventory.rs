@@ -1,7 +1,6 @@
 //! The inventory: names, types and identifiers of the resources, from a bounded read of `state pull`. Other attributes are
 //! ignored.
 
-use std::fs::File;
 use std::io::Read;
 
 use serde::Deserialize;
@@ -9,11 +8,6 @@ use sluice_api::run::RunStatusLimit;
 use sluice_api::terraform::{InventoryEntry, ResourceInventory};
 use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
-
-use crate::run::cli::Cli;
-use crate::run::lifecycle::error::RunError;
-use crate::run::state;
-use crate::run::workdir::directory_error;
 
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
@@ -63,22 +57,10 @@ struct Attributes {
     id: serde_json::Value,
 }
 
-/// Reads the state and records its resources.
-pub(crate) async fn record(cli: &Cli<'_>) -> Result<(), RunError> {
-    let answer = state::pull(cli).await?;
-    let file = File::open(answer).map_err(|source| directory_error("read the state", source))?;
-    let secrets = cli.status.secrets().clone();
-    let inventory = tokio::task::spawn_blocking(move || parse(file, &secrets))
-        .await
-        .map_err(|error| directory_error("read the state", std::io::Error::other(error)))??;
-    cli.status.buffer(|status| status.inventory = Some(inventory));
-    Ok(())
-}
-
 /// The entries of a state, data sources too, sorted; at most [`RunStatusLimit::INVENTORY`]. A workspace without a state has none.
 ///
 /// An identifier may be sensitive. It is redacted before it is cut: half a value would not be recognised.
-fn parse(source: impl Read, secrets: &Redactor) -> Result<ResourceInventory, InventoryError> {
+pub(crate) fn parse(source: impl Read, secrets: &Redactor) -> Result<ResourceInventory, InventoryError> {
     let mut bytes = Vec::new();
     source.take(LIMIT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LIMIT {

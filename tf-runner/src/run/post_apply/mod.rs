@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use sluice_api::run::Phase;
+use sluice_api::run::{Health, Phase};
 use sluice_tf_core::cli::output::{self, Output};
 
-use crate::run::cli::arguments;
+use crate::run::cli::{Cli, arguments};
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
+use crate::run::state;
 use crate::run::workdir::directory_error;
 
 /// The outputs of the root module.
@@ -34,7 +35,7 @@ pub(crate) async fn follow_up(
     let outputs = record_outputs(session, apply_stdout).await?;
     list_resources(session, was_applied).await;
     if was_applied || session.bundle.post_apply.health_due {
-        health::check_all(session, &outputs.by_name).await?;
+        check_health(session, &outputs.by_name).await?;
     }
     Ok(outputs.are_written)
 }
@@ -98,10 +99,62 @@ pub(crate) async fn list_resources(session: &RunSession<'_>, was_applied: bool) 
     if !post_apply.inventory || !was_applied && !post_apply.inventory_due {
         return;
     }
-    if let Err(error) = inventory::record(&session.cli).await {
+    if let Err(error) = record_inventory(&session.cli).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
             "the state's resources could not be listed"
         );
     }
+}
+
+/// Reads the state and records its resources.
+async fn record_inventory(cli: &Cli<'_>) -> Result<(), RunError> {
+    let answer = state::pull(cli).await?;
+    let file = File::open(answer).map_err(|source| directory_error("read the state", source))?;
+    let secrets = cli.status.secrets().clone();
+    let inventory = tokio::task::spawn_blocking(move || inventory::parse(file, &secrets))
+        .await
+        .map_err(|error| directory_error("read the state", std::io::Error::other(error)))??;
+    cli.status.buffer(|status| status.inventory = Some(inventory));
+    Ok(())
+}
+
+/// Makes the health checks in order, and records the result.
+async fn check_health(session: &RunSession<'_>, found: &BTreeMap<String, Output>) -> Result<(), RunError> {
+    let RunSession {
+        context, bundle, cli, ..
+    } = session;
+    let checks = &bundle.post_apply.health_checks;
+    if checks.is_empty() {
+        return Ok(());
+    }
+    cli.status
+        .write_soon(|status| status.phase = Phase::CheckingHealth);
+    let selection = bundle.outputs.as_ref().map(|target| target.outputs.as_slice());
+    let selection = selection.unwrap_or_default();
+    let data = health::template_data(found, selection)?;
+    let redacted_data = health::template_data(&health::without_sensitive(found), selection)?;
+    let mut outcome = Ok(());
+    for check in checks {
+        outcome = tokio::select! {
+            result = health::check_one(check, &data, &redacted_data, context, cli.limits.deadline) => result,
+            () = cli.limits.stop.cancelled() => Ok(()),
+        };
+        // A check that was interrupted or not started did not pass.
+        if outcome.is_ok()
+            && let Some(stopped) = cli.stop_error(Step::Health)
+        {
+            return Err(stopped);
+        }
+        if outcome.is_err() {
+            break;
+        }
+    }
+    cli.status.write_soon(|status| {
+        status.health = Some(Health {
+            checks: bundle.post_apply.checks_digest(),
+            passed: outcome.is_ok(),
+        });
+    });
+    outcome.map_err(|error| error.redact(&cli.status.secrets()).into())
 }

@@ -11,13 +11,14 @@ use std::path::Path;
 use serde_json::Value;
 use sluice_tf_core::bundle::Bundle;
 use sluice_tf_core::cli::text::strip_formatting;
+use sluice_tf_core::workdir::read_limited;
 
 use crate::run::cli::Cli;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
+use crate::run::state;
 use crate::run::state_lock::retry_after_unlock;
 use crate::run::workdir::directory_error;
-use crate::run::{state, workdir};
 
 /// The CLI's state file, and the directory of the states of other workspaces.
 const STATE: &str = "terraform.tfstate";
@@ -81,7 +82,7 @@ fn has_no_state(answer: &Path) -> Result<bool, RunError> {
     if is_empty(answer)? {
         return Ok(true);
     }
-    let bytes = match workdir::read_limited(answer, LIMIT) {
+    let bytes = match read_limited(answer, LIMIT) {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => return Ok(false),
         read => read.map_err(|source| directory_error("read a state", source))?,
     };

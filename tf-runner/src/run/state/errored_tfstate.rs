@@ -15,6 +15,7 @@ use sluice_tf_core::errored_state::{
     self, FILE, LABEL, LIMIT, StateLocation, WORKSPACE, encode, is_of_another_location,
 };
 use sluice_tf_core::plan::store::short_label;
+use sluice_tf_core::workdir::read_limited;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
@@ -22,13 +23,12 @@ use crate::run::lifecycle::session::RunSession;
 use crate::run::state;
 use crate::run::state_lock::retry_after_unlock;
 use crate::run::status::StatusWriter;
-use crate::run::workdir;
-use crate::run::workdir::prepare::{module_directory, write_private};
-use crate::run::workdir::{WorkDirectory, directory_error};
+use crate::run::workdir::prepare::module_directory;
+use crate::run::workdir::{WorkDirectory, directory_error, write_private};
 
 /// Reads the errored state in the module directory, if there is one. One that is too large stays there, and every later run fails.
 fn read_errored_state(module: &Path) -> Result<Option<Vec<u8>>, RunError> {
-    let read = workdir::read_limited(&module.join(FILE), LIMIT);
+    let read = read_limited(&module.join(FILE), LIMIT);
     match read {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {

@@ -1,5 +1,5 @@
-//! The state of the stack: one that was committed to the source, one that the CLI could not write, and whether the configured
-//! backend stores it outside of the working directory.
+//! The state of the stack: the selection of its workspace, one that was committed to the source, one that the CLI could not
+//! write, and whether the configured backend stores it outside of the working directory.
 //!
 //! A state in a file below the working directory is lost, because each run clears that directory. That is acceptable for modules
 //! without resources, and the status warns of it before the plan is approved.
@@ -10,16 +10,50 @@ pub(crate) mod errored_tfstate;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use sluice_tf_core::workdir::read_limited;
 
 use crate::run::cli::{Cli, arguments};
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::{state_lock, workdir};
+use crate::run::lifecycle::session::RunSession;
+use crate::run::state_lock::{retry_after_unlock, timeout_argument};
 
 /// The file in which `init` records the backend.
 const BACKEND_FILE: &str = ".terraform/terraform.tfstate";
 const LIMIT: u64 = 16 * 1024 * 1024;
 /// The warning in the status.
 pub(crate) const EPHEMERAL_STATE_NOTE: &str = "Note: the state of this stack is in its working directory and is lost with it. Configure a backend in the module, or a backendConfig in the stack.";
+
+/// After `init`: selects the workspace of the spec, and restores its state if the backend stores it in the module directory.
+pub(crate) async fn select_workspace(session: &RunSession<'_>) -> Result<(), RunError> {
+    let (name, cli) = (&session.bundle.workspace, &session.cli);
+    committed_state::restore(cli, name)?;
+    if name == "default" {
+        return Ok(());
+    }
+    if name.starts_with('-') {
+        // The CLI would parse it as an option.
+        return Err(RunError::WorkspaceName { name: name.clone() });
+    }
+    // It fails if the workspace exists; the selection then succeeds.
+    let args = workspace_arguments("new", name);
+    let created = retry_after_unlock(session, Step::Workspace, &args, &[0]).await;
+    if let Err(stopped @ RunError::Stopped { .. }) = created {
+        return Err(stopped);
+    }
+    let is_locked = cli.leftover_lock.borrow().foreign().is_some();
+    let args = workspace_arguments("select", name);
+    let selected = cli.run(Step::Workspace, &args).await;
+    match (created, selected) {
+        (_, Ok(_)) => Ok(()),
+        // The lock is the cause of the missing workspace.
+        (Err(locked), Err(_)) if is_locked => Err(locked),
+        (_, Err(error)) => Err(error),
+    }
+}
+
+fn workspace_arguments(command: &str, workspace: &str) -> Vec<String> {
+    arguments(&["workspace", command, "-no-color", workspace])
+}
 
 /// Runs `state pull`, which needs no providers; returns the file with the state as JSON.
 pub(crate) async fn pull(cli: &Cli<'_>) -> Result<PathBuf, RunError> {
@@ -34,14 +68,14 @@ fn push_arguments(file: &Path, force: bool, lock_timeout: &str) -> Vec<String> {
         push.push("-force".to_owned());
     }
     push.push("-lock=true".to_owned());
-    push.push(state_lock::timeout_argument(lock_timeout));
+    push.push(timeout_argument(lock_timeout));
     push.push(file.display().to_string());
     push
 }
 
 /// Whether the backend of an initialized module stores the state outside of the working directory.
 pub(crate) fn outlives_run(module: &Path, workspace: &str) -> bool {
-    let record = workdir::read_limited(&module.join(BACKEND_FILE), LIMIT).unwrap_or_default();
+    let record = read_limited(&module.join(BACKEND_FILE), LIMIT).unwrap_or_default();
     let record: Value = serde_json::from_slice(&record).unwrap_or_default();
     let backend = &record["backend"];
     match backend["type"].as_str() {
@@ -64,6 +98,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_workspace_is_selected_with_the_words_of_upstream() {
+        assert_eq!(
+            workspace_arguments("select", "blue").join(" "),
+            "workspace select -no-color blue"
+        );
+    }
 
     #[test]
     fn a_file_below_the_working_directory_does_not_last() {

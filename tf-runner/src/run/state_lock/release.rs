@@ -7,8 +7,8 @@ use sluice_api::terraform::Reason;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::lifecycle::session::RunSession;
-use crate::run::lifecycle::steps::{Success, select_workspace};
+use crate::run::lifecycle::session::{RunSession, Success};
+use crate::run::state::select_workspace;
 use crate::run::state_lock::force_unlock_arguments;
 
 /// The label of the objects of the CLI's kubernetes backend.

@@ -7,11 +7,10 @@ use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
+use sluice_tf_core::workdir::read_limited;
 
 use crate::run::lifecycle::error::RunError;
-use crate::run::workdir;
-use crate::run::workdir::directory_error;
-use crate::run::workdir::prepare::write_private;
+use crate::run::workdir::{directory_error, write_private};
 
 const FILE: &str = ".terraform.lock.hcl";
 /// Most bytes that are read. A lock file of a hundred providers has some hundred kilobytes, and the last applied record
@@ -22,7 +21,7 @@ const MAC_LENGTH: usize = 64;
 
 /// Reads the dependency lock file; `None` if it is absent.
 pub(crate) fn read(module: &Path) -> Result<Option<String>, RunError> {
-    let text = match workdir::read_limited(&module.join(FILE), LIMIT) {
+    let text = match read_limited(&module.join(FILE), LIMIT) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
@@ -86,7 +85,7 @@ impl LockPrediction<'_> {
 
     /// Reads the lock file, if it was stored for the same inputs.
     pub(crate) fn read(&self, file: &Path) -> Option<String> {
-        let bytes = workdir::read_limited(file, LIMIT + MAC_LENGTH as u64).ok()?;
+        let bytes = read_limited(file, LIMIT + MAC_LENGTH as u64).ok()?;
         let (mac, after) = bytes.split_at_checked(MAC_LENGTH)?;
         let (mac, after) = (hex::decode(mac).ok()?, std::str::from_utf8(after).ok()?);
         self.mac(after)?.verify_slice(&mac).ok()?;

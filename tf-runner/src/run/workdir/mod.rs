@@ -8,8 +8,9 @@ pub(crate) mod prepare;
 pub(crate) mod providers;
 pub(crate) mod run_environment;
 
-use std::fs::File;
-use std::io::{Error, ErrorKind, Read as _};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -186,24 +187,16 @@ fn remove_old_logs(logs: &Path) {
     }
 }
 
-/// Reads a file whose size is at most the limit.
-///
-/// # Errors
-/// When it cannot be read, or is larger than the limit.
-pub(crate) fn read_limited(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let size = file.metadata()?.len();
-    let mut bytes = Vec::new();
-    if size <= limit {
-        file.take(limit + 1).read_to_end(&mut bytes)?;
-    }
-    let size = size.max(bytes.len() as u64);
-    if size <= limit {
-        return Ok(bytes);
-    }
-    let name = path.file_name().unwrap_or_default().display();
-    let text = format!("{name} has {size} bytes, more than the limit of {limit}");
-    Err(Error::new(ErrorKind::FileTooLarge, text))
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let open = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    let written = open.and_then(|mut file| file.write_all(bytes));
+    written.map_err(|source| directory_error(&format!("write {}", path.display()), source))
 }
 
 /// The error of a file operation in the working directory, named by what it does.
@@ -302,27 +295,5 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
         drop(next);
-    }
-
-    #[test]
-    fn a_file_above_its_limit_is_refused_before_it_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        std::fs::write(&path, "four").unwrap();
-        assert_eq!(read_limited(&path, 4).unwrap(), b"four");
-        let error = read_limited(&path, 3).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
-        assert_eq!(error.to_string(), "file has 4 bytes, more than the limit of 3");
-        // Larger than any memory.
-        let sparse = dir.path().join("sparse");
-        File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
-        assert_eq!(
-            read_limited(&sparse, 9).unwrap_err().kind(),
-            ErrorKind::FileTooLarge
-        );
-        assert_eq!(
-            read_limited(&dir.path().join("none"), 9).unwrap_err().kind(),
-            ErrorKind::NotFound
-        );
     }
 }

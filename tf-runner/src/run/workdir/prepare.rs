@@ -1,8 +1,7 @@
 //! Prepares a directory for the CLI: fetches, verifies and unpacks the artifact, and writes the generated files.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::{WorkDirectory, directory_error, run_environment};
+use crate::run::workdir::{WorkDirectory, directory_error, run_environment, write_private};
 
 /// The file that overrides the module's backend. The name is upstream's.
 pub(crate) const BACKEND_FILE: &str = "backend_override.tf";
@@ -122,18 +121,6 @@ fn template_data(bundle: &Bundle) -> Value {
         members.insert("Values".to_owned(), values);
     }
     data
-}
-
-/// Writes a file that only its owner can read.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let open = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path);
-    let written = open.and_then(|mut file| file.write_all(bytes));
-    written.map_err(|source| directory_error(&format!("write {}", path.display()), source))
 }
 
 #[cfg(test)]

@@ -12,10 +12,9 @@ use sluice_tf_core::artifact_path;
 use sluice_tf_core::bundle::{Bundle, Location, RunEnvironment};
 use sluice_tf_core::workdir::Home;
 
-use crate::run::lifecycle::break_glass::quote;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
-use crate::run::workdir::prepare::write_private;
+use crate::run::workdir::write_private;
 
 /// Variables that would change commands or output. tofu-controller rejects them as well.
 const REJECTED: [&str; 12] = [
@@ -163,6 +162,11 @@ pub(crate) fn init_arguments(environment: &RunEnvironment, kubeconfig: Option<&P
         .map(|(name, value)| quote(&format!("-backend-config={name}={value}")))
         .collect();
     (!args.is_empty()).then(|| args.join(" "))
+}
+
+/// Quotes a text for a shell, which takes single-quoted text literally.
+pub(crate) fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Writes the kubeconfig of the CLI's kubernetes backend, if the run has one and the generated backend needs it; returns its path.

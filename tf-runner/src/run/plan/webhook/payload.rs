@@ -5,8 +5,7 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::WebhookError;
-use crate::run::lifecycle::error::RunError;
+use crate::run::lifecycle::error::{RunError, WebhookError};
 use crate::run::workdir::directory_error;
 
 /// Largest plan JSON that is sent.

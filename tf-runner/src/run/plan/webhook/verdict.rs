@@ -6,7 +6,7 @@ use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 
-use super::WebhookError;
+use crate::run::lifecycle::error::WebhookError;
 
 /// Most characters of the message of a rejection.
 const MESSAGE_LIMIT: usize = 4096;

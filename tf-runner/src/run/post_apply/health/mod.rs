@@ -8,7 +8,6 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
-use sluice_api::run::{Health, Phase};
 use sluice_tf_core::bundle::{HealthCheck, HealthCheckKind};
 use sluice_tf_core::cli::output::Output;
 use sluice_tf_core::cli::text::truncate;
@@ -17,8 +16,6 @@ use sluice_tf_core::template::{self, Delimiters, Functions};
 use tokio::time::{Instant, timeout_at};
 
 use crate::run::lifecycle::context::Context;
-use crate::run::lifecycle::error::{RunError, Step};
-use crate::run::lifecycle::session::RunSession;
 use crate::run::post_apply::outputs;
 
 mod address;
@@ -48,57 +45,15 @@ pub(crate) enum HealthError {
 
 impl HealthError {
     /// Redacts the address before it cuts it: half a value would not be recognised.
-    fn redact(mut self, secrets: &Redactor) -> Self {
+    pub(crate) fn redact(mut self, secrets: &Redactor) -> Self {
         let (Self::Tcp { address, .. } | Self::Http { address, .. }) = &mut self;
         *address = truncate(&secrets.redact(address), ADDRESS_LIMIT);
         self
     }
 }
 
-/// Makes the checks in order, and records the result.
-pub(crate) async fn check_all(
-    session: &RunSession<'_>,
-    found: &BTreeMap<String, Output>,
-) -> Result<(), RunError> {
-    let RunSession {
-        context, bundle, cli, ..
-    } = session;
-    let checks = &bundle.post_apply.health_checks;
-    if checks.is_empty() {
-        return Ok(());
-    }
-    cli.status
-        .write_soon(|status| status.phase = Phase::CheckingHealth);
-    let selection = bundle.outputs.as_ref().map(|target| target.outputs.as_slice());
-    let data = template_data(found, selection.unwrap_or_default())?;
-    let redacted_data = template_data(&without_sensitive(found), selection.unwrap_or_default())?;
-    let mut outcome = Ok(());
-    for check in checks {
-        outcome = tokio::select! {
-            result = check_one(check, &data, &redacted_data, context, cli.limits.deadline) => result,
-            () = cli.limits.stop.cancelled() => Ok(()),
-        };
-        // A check that was interrupted or not started did not pass.
-        if outcome.is_ok()
-            && let Some(stopped) = cli.stop_error(Step::Health)
-        {
-            return Err(stopped);
-        }
-        if outcome.is_err() {
-            break;
-        }
-    }
-    cli.status.write_soon(|status| {
-        status.health = Some(Health {
-            checks: bundle.post_apply.checks_digest(),
-            passed: outcome.is_ok(),
-        });
-    });
-    outcome.map_err(|error| error.redact(&cli.status.secrets()).into())
-}
-
 /// The outputs as in the Secret, for templates.
-fn template_data(
+pub(crate) fn template_data(
     found: &BTreeMap<String, Output>,
     selection: &[String],
 ) -> Result<Value, outputs::OutputsError> {
@@ -107,7 +62,8 @@ fn template_data(
     Ok(data.into_iter().map(|(key, bytes)| (key, text(bytes))).collect())
 }
 
-fn without_sensitive(found: &BTreeMap<String, Output>) -> BTreeMap<String, Output> {
+/// The outputs with sensitive values replaced.
+pub(crate) fn without_sensitive(found: &BTreeMap<String, Output>) -> BTreeMap<String, Output> {
     let mut redacted = found.clone();
     for output in redacted.values_mut().filter(|output| output.sensitive) {
         output.value = to_raw_value(SENSITIVE).unwrap_or_default();
@@ -116,7 +72,7 @@ fn without_sensitive(found: &BTreeMap<String, Output>) -> BTreeMap<String, Outpu
 }
 
 /// Makes one check, within its own timeout and the run's deadline.
-async fn check_one(
+pub(crate) async fn check_one(
     check: &HealthCheck,
     data: &Value,
     redacted_data: &Value,

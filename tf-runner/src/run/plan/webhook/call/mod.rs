@@ -19,8 +19,8 @@ use sluice_runtime::failure::chain;
 use sluice_runtime::http::{self as client, Environment, Identity, Route, Settings};
 use url::Url;
 
-use super::WebhookError;
 use crate::run::lifecycle::context::Context;
+use crate::run::lifecycle::error::WebhookError;
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
