@@ -9,7 +9,6 @@ mod fixture;
 mod full_disk;
 mod garbage_collection;
 mod kubectl;
-mod modules;
 mod response;
 mod restart;
 mod socket;
