@@ -27,6 +27,16 @@ pub enum Tool {
     KubeApiserver,
     /// Kubernetes' own controllers, for garbage collection and namespaces.
     KubeControllerManager,
+    /// Assigns pods to the node.
+    KubeScheduler,
+    /// Runs pods.
+    Kubelet,
+    /// Routes service addresses to pods.
+    KubeProxy,
+    /// Resolves service names.
+    Coredns,
+    /// The process that holds the namespaces of a pod.
+    Pause,
     /// The Kubernetes command-line client.
     Kubectl,
     /// OpenTofu.
@@ -63,11 +73,16 @@ pub enum BuildError {
 
 impl Tool {
     /// Every program, ordered by build time.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
+        Self::Pause,
         Self::TrialProvider,
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::Coredns,
         Self::Kubectl,
         Self::Tofu,
     ];
@@ -79,6 +94,11 @@ impl Tool {
             Self::Etcd => "etcd",
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+            Self::Coredns => "coredns",
+            Self::Pause => "pause",
             Self::Kubectl => "kubectl",
             Self::Tofu => "tofu",
             Self::TrialProvider => "terraform-provider-trial",
@@ -94,7 +114,14 @@ impl Tool {
     const fn module(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
-            Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl => "kube",
+            Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kubelet
+            | Self::KubeProxy
+            | Self::Kubectl => "kube",
+            Self::Coredns => "coredns",
+            Self::Pause => "pause",
             Self::Tofu => "tofu",
             Self::TrialProvider => "trial",
         }
@@ -105,6 +132,11 @@ impl Tool {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
+            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
+            Self::KubeProxy => "k8s.io/kubernetes/cmd/kube-proxy",
+            Self::Coredns => "sluice.dev/assets/coredns",
+            Self::Pause => "sluice.dev/assets/pause",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Tofu => "github.com/opentofu/opentofu/cmd/tofu",
             Self::TrialProvider => "sluice.dev/assets/trial",
@@ -114,8 +146,13 @@ impl Tool {
     /// Without these flags the Kubernetes programs report `v0.0.0-master` and `tofu` reports `-dev`.
     const fn linker_flags(self) -> &'static str {
         match self {
-            Self::Etcd | Self::TrialProvider => "-s -w",
-            Self::KubeApiserver | Self::KubeControllerManager | Self::Kubectl => concat!(
+            Self::Etcd | Self::TrialProvider | Self::Coredns | Self::Pause => "-s -w",
+            Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kubelet
+            | Self::KubeProxy
+            | Self::Kubectl => concat!(
                 "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4",
                 " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34"
             ),

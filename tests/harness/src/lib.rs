@@ -11,6 +11,8 @@ pub mod git;
 pub mod gobuild;
 pub mod gpg;
 pub mod leaks;
+pub mod node;
+mod packages;
 mod process;
 pub mod proxy;
 pub mod sample;

@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -92,6 +92,16 @@ impl Process {
         !matches!(self.supervisor.try_wait(), Ok(None))
     }
 
+    /// Waits for its end. The pipe stays open meanwhile: at its end the shell kills the child.
+    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.supervisor.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Kills all of its descendants.
     pub(crate) fn kill_descendants(&self) {
         let parents = parents();
@@ -109,6 +119,13 @@ impl Process {
         for pid in family.into_iter().skip(1).filter_map(Pid::from_raw) {
             let _already_gone = kill_process(pid, Signal::KILL);
         }
+    }
+
+    /// Returns the process ids of its children.
+    pub(crate) fn children(&self) -> Vec<i32> {
+        let own = self.pid.as_raw_nonzero().get();
+        let of_own = parents().into_iter().filter(|(_, parent)| *parent == own);
+        of_own.map(|(child, _)| child).collect()
     }
 
     /// Returns the last lines of its output.

@@ -50,7 +50,7 @@ pub enum AccessError {
 pub struct Access(String);
 
 impl Access {
-    pub(super) fn certificate(url: &str, authority: &str, identity: &Identity) -> Self {
+    pub(crate) fn certificate(url: &str, authority: &str, identity: &Identity) -> Self {
         let user = json!({
             "client-certificate-data": STANDARD.encode(&identity.certificate),
             "client-key-data": STANDARD.encode(&identity.key),
@@ -152,7 +152,7 @@ pub(super) async fn token(
 }
 
 /// Applies each document by server-side apply.
-pub(super) async fn apply(client: &Client, documents: &str) -> Result<(), AccessError> {
+pub(crate) async fn apply(client: &Client, documents: &str) -> Result<(), AccessError> {
     for (index, document) in serde_yaml_ng::Deserializer::from_str(documents).enumerate() {
         let number = index + 1;
         let invalid = |why: &dyn ToString| AccessError::Document {

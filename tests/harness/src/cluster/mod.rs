@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use access::apply;
 pub use access::{Access, AccessError};
 use components::{Keys, Ports};
 use kube::Client;

@@ -1,0 +1,389 @@
+//! A real Kubernetes of one node: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, CoreDNS,
+//! containerd and runc.
+//!
+//! The node has its own mount, process and network namespaces (see [`sandbox`]), so it needs root, and nothing of the machine
+//! changes. This process reaches the API at a forwarded port of loopback; pods reach servers of the tests at
+//! [`Node::listen`]. Images are imported, since there is no registry. Pods cannot leave the machine.
+
+mod components;
+mod image;
+mod sandbox;
+
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use components::Keys;
+pub use image::{Image, ImageFile};
+use kube::Client;
+use sandbox::{Cgroups, Sandbox};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use crate::cluster::{Access, AccessError};
+use crate::gobuild::{self, BuildError, Tool};
+use crate::packages::{self, PackageError};
+use crate::process::Process;
+use crate::tls::CertificateError;
+
+/// Time limit for the start of a component, long enough for the slowest build machine.
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time between two checks of a component that starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Debian's packages of the container runtime, with the libraries that a machine may lack.
+const PACKAGES: [&str; 16] = [
+    "containerd",
+    "runc",
+    "libseccomp2",
+    "containernetworking-plugins",
+    "nftables",
+    "libnftables1",
+    "libnftnl11",
+    "libmnl0",
+    "libjansson4",
+    "libedit2",
+    "libbsd0",
+    "libmd0",
+    "libxtables12",
+    "libgmp10",
+    "libtinfo6",
+    "libc-bin",
+];
+
+/// The programs that a node needs.
+pub const TOOLS: [Tool; 8] = [
+    Tool::Pause,
+    Tool::Etcd,
+    Tool::KubeApiserver,
+    Tool::KubeControllerManager,
+    Tool::KubeScheduler,
+    Tool::Kubelet,
+    Tool::KubeProxy,
+    Tool::Coredns,
+];
+
+/// Why the node is not available.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A program could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The container runtime could not be downloaded.
+    #[error(transparent)]
+    Packages(#[from] PackageError),
+    /// A certificate cannot be created.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// An operation on a file or process of the node failed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// The operation.
+        what: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// Its API does not work.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// A component ended, or was not ready in time.
+    #[error("{component} {how}; the end of its log:\n{log}")]
+    NotReady {
+        /// The program.
+        component: &'static str,
+        /// `ended` or `was not ready in time`.
+        how: &'static str,
+        /// The end of its log.
+        log: String,
+    },
+    /// An image cannot be imported.
+    #[error("cannot import image {image}: {why}")]
+    Import {
+        /// Its name.
+        image: String,
+        /// The error.
+        why: String,
+    },
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> NodeError {
+    move |source| NodeError::System { what, source }
+}
+
+/// The unpacked container runtime.
+#[derive(Clone, Debug)]
+struct Runtime {
+    root: PathBuf,
+}
+
+impl Runtime {
+    fn find() -> Result<Self, NodeError> {
+        let root = packages::unpack("container-runtime", &PACKAGES, &mut |line| eprintln!("{line}"))?;
+        Ok(Self { root })
+    }
+
+    /// Returns the variables with which its programs find each other and their libraries.
+    fn environment(&self) -> Vec<String> {
+        let root = self.root.display();
+        let libraries = packages::library_folder(&self.root, "libseccomp.so").unwrap_or_default();
+        let base = packages::library_folder(&self.root, "libtinfo.so").unwrap_or_default();
+        vec![
+            format!("PATH={root}/usr/bin:{root}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            format!("LD_LIBRARY_PATH={}:{}", libraries.display(), base.display()),
+        ]
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.root.join("usr/bin").join(name)
+    }
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Node {
+    // In drop order: the sandbox ends every process that is left, then its cgroups are empty.
+    kubelet: Mutex<Option<Process>>,
+    others: Vec<Process>,
+    sandbox: Sandbox,
+    cgroups: Cgroups,
+    runtime: Runtime,
+    keys: Keys,
+    /// The port of loopback that leads to the API.
+    port: u16,
+    folder: TempDir,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    /// Starts all components and waits until pods can be created. Builds the programs first if needed.
+    ///
+    /// # Errors
+    /// When a program cannot be built or started, or does not become ready.
+    pub async fn start() -> Result<Self, NodeError> {
+        let built = tokio::task::spawn_blocking(build_programs).await;
+        built.map_err(|error| system("build the programs")(error.into()))??;
+        let runtime = Runtime::find()?;
+        let folder = TempDir::with_prefix("node-").map_err(system("make a folder"))?;
+        let at = folder.path();
+        let keys = Keys::create(at)?;
+        let pause = gobuild::binary_path(Tool::Pause)?;
+        let address = format!("{}/24", components::ADDRESS);
+        let sandbox = Sandbox::start(at, &address, &pause, runtime.environment())
+            .map_err(system("make the namespaces of the node"))?;
+        let cgroups = Cgroups::create(at).map_err(system("make the cgroup of the node"))?;
+        let port = sandbox.forward(components::API).map_err(system("forward a port to the API"))?;
+        let mut node = Self {
+            kubelet: Mutex::new(None),
+            others: Vec::new(),
+            sandbox,
+            cgroups,
+            runtime,
+            keys,
+            port,
+            folder,
+        };
+        node.start_components().await?;
+        Ok(node)
+    }
+
+    /// Returns the node that all tests of a process share; use one namespace per test.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub async fn shared() -> Result<&'static Self, NodeError> {
+        static SHARED: OnceCell<Node> = OnceCell::const_new();
+        SHARED.get_or_try_init(Self::start).await
+    }
+
+    async fn start_components(&mut self) -> Result<(), NodeError> {
+        let at = self.folder.path().to_owned();
+        self.start_in_network("etcd", Tool::Etcd, &components::etcd(&at))?;
+        self.start_in_network("kube-apiserver", Tool::KubeApiserver, &components::apiserver(&at))?;
+        let flags = components::containerd(&at, &self.runtime)?;
+        let program = self.runtime.program("containerd");
+        let started = self.sandbox.start_inside("containerd", &program, &flags);
+        self.others.push(started.map_err(system("start containerd"))?);
+        self.wait_for("kube-apiserver", || self.is_api_ready()).await?;
+        self.wait_for("containerd", || self.has_runtime()).await?;
+        self.import(&Image::new("localhost/pause:1").file(
+            ImageFile::program(gobuild::binary_path(Tool::Pause)?, "/pause"),
+        ))?;
+        self.start_in_network("kube-controller-manager", Tool::KubeControllerManager, &components::controllers(&at))?;
+        self.start_in_network("kube-scheduler", Tool::KubeScheduler, &components::scheduler(&at))?;
+        self.start_in_network("kube-proxy", Tool::KubeProxy, &components::proxy(&at)?)?;
+        self.apply(components::DNS_ROLE).await?;
+        self.start_in_network("coredns", Tool::Coredns, &components::dns(&at)?)?;
+        self.start_kubelet()?;
+        self.wait_for("kubelet", || self.can_create_pods()).await
+    }
+
+    fn start_in_network(&mut self, name: &str, tool: Tool, flags: &[String]) -> Result<(), NodeError> {
+        let program = gobuild::binary_path(tool)?;
+        let started = self.sandbox.start_in_network(name, &program, flags);
+        self.others.push(started.map_err(system("start a component"))?);
+        Ok(())
+    }
+
+    /// Starts the kubelet, again after [`Node::kill_kubelet`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_kubelet(&self) -> Result<(), NodeError> {
+        let flags = components::kubelet(self.folder.path(), &self.cgroups.name)?;
+        let program = gobuild::binary_path(Tool::Kubelet)?;
+        let started = self.sandbox.start_inside("kubelet", &program, &flags);
+        *lock(&self.kubelet) = Some(started.map_err(system("start the kubelet"))?);
+        Ok(())
+    }
+
+    /// Kills the kubelet; its pods go on.
+    pub fn kill_kubelet(&self) {
+        if let Some(kubelet) = lock(&self.kubelet).take() {
+            kubelet.kill_descendants();
+        }
+    }
+
+    async fn wait_for<F: Future<Output = bool>>(
+        &self,
+        component: &'static str,
+        ready: impl Fn() -> F,
+    ) -> Result<(), NodeError> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !ready().await {
+            if Instant::now() > deadline {
+                return Err(NodeError::NotReady {
+                    component,
+                    how: "was not ready in time",
+                    log: self.log_tail(component),
+                });
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    fn log_tail(&self, component: &str) -> String {
+        let log = std::fs::read(self.folder.path().join(format!("{component}.log"))).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    async fn is_api_ready(&self) -> bool {
+        matches!(self.get("/readyz").await.as_deref(), Some("ok"))
+    }
+
+    async fn has_runtime(&self) -> bool {
+        Path::new(&components::socket(self.folder.path())).exists()
+    }
+
+    /// Returns whether the node is ready and the default account exists, without which no pod is admitted.
+    async fn can_create_pods(&self) -> bool {
+        let node = self.get(&format!("/api/v1/nodes/{}", components::NAME)).await;
+        let node: serde_json::Value = serde_json::from_str(&node.unwrap_or_default()).unwrap_or_default();
+        let conditions = node["status"]["conditions"].as_array();
+        let is_ready = conditions.is_some_and(|all| {
+            all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+        });
+        is_ready && self.get("/api/v1/namespaces/default/serviceaccounts/default").await.is_some()
+    }
+
+    async fn get(&self, path: &str) -> Option<String> {
+        let client = self.client().await.ok()?;
+        let request = http::Request::get(path).body(Vec::new()).ok()?;
+        let response = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+        response.ok()?.ok()
+    }
+
+    /// Imports an image into the container runtime, also over one of that name.
+    ///
+    /// # Errors
+    /// When a file of it cannot be read, or the runtime refuses it.
+    pub fn import(&self, image: &Image) -> Result<(), NodeError> {
+        let archive = self.folder.path().join("image.tar");
+        let failed = |why: String| NodeError::Import {
+            image: image.name().to_owned(),
+            why,
+        };
+        image.write(&archive).map_err(|error| failed(error.to_string()))?;
+        let arguments = ["-a", &components::socket(self.folder.path()), "-n", "k8s.io", "images", "import"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([archive.display().to_string()])
+            .collect::<Vec<_>>();
+        let mut import = self
+            .sandbox
+            .start_inside("import", &self.runtime.program("ctr"), &arguments)
+            .map_err(system("start ctr"))?;
+        let status = import.wait().map_err(system("wait for ctr"))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(failed(import.log_tail(5)))
+    }
+
+    /// Returns a listener that pods reach at the returned host and its port.
+    ///
+    /// # Errors
+    /// When the network of the node cannot be entered.
+    pub fn listen(&self) -> Result<(TcpListener, &'static str), NodeError> {
+        let listener = self.sandbox.listen().map_err(system("listen in the network of the node"))?;
+        Ok((listener, components::ADDRESS))
+    }
+
+    /// Returns access as a member of `system:masters`, which bypasses RBAC.
+    #[must_use]
+    pub fn admin(&self) -> Access {
+        Access::certificate(&self.url(), self.keys.authority.pem(), &self.keys.admin)
+    }
+
+    /// Returns a client with the rights of [`Node::admin`]. Create one per test.
+    ///
+    /// # Errors
+    /// When the kubeconfig is invalid.
+    pub async fn client(&self) -> Result<Client, AccessError> {
+        self.admin().client().await
+    }
+
+    /// Applies the objects of a stream of YAML documents by server-side apply; waits until custom resource definitions are
+    /// served.
+    ///
+    /// # Errors
+    /// When a document is not an object or is refused.
+    pub async fn apply(&self, documents: &str) -> Result<(), AccessError> {
+        crate::cluster::apply(&self.client().await?, documents).await
+    }
+
+    /// Returns the URL of the API for this process.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the folder with keys and logs; it is removed with the node.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.sandbox.kill();
+    }
+}
+
+fn build_programs() -> Result<(), BuildError> {
+    for tool in TOOLS {
+        gobuild::build(tool, &mut |line| eprintln!("{line}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
