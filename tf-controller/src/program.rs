@@ -13,9 +13,13 @@ use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::{self, Token};
 use sluice_runtime::{client, leader};
 use sluice_tf_core::run_input::PodRef;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::args::{Args, CONCURRENT, ExecutorKind};
-use crate::executor::{ProcessExecutor, ProcessOptions, provider_cache, runner_environment};
+use crate::executor::{
+    Executor, JobExecutor, JobOptions, ProcessExecutor, ProcessOptions, RunRef, pod_environment,
+    provider_cache, runner_environment,
+};
 use crate::inputs::{CliLocation, DefaultBackend, key_secret};
 use crate::{Options, definitions, run};
 
@@ -50,8 +54,11 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     let _server = endpoints.serve(&metrics, &ready, &stop);
     // Before the election: an instance that is not ready must not lead.
     definitions::wait(&client, &ready, &stop).await;
-    let (executor, ended) = ProcessExecutor::new(process_options(&args)?)?;
-    let executor = Arc::new(executor);
+    let Runners {
+        executor,
+        ended,
+        processes,
+    } = Runners::start(&args, &client, &stop)?;
     let names = ("tf-controller", LEASE);
     let instance = Instance::new(names, &args.common, manager::hostname(), client.clone(), metrics);
     let leadership = instance.acquire_leadership(&stop).await?;
@@ -68,10 +75,10 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
         async move { leadership.hold(&done).await }
     });
     let work = async {
-        run(options, (Arc::clone(&executor), ended), client, stop).await?;
+        run(options, (executor, ended), client, stop).await?;
         recorder.close(EVENT_GRACE).await;
-        if is_in_pod(&args) {
-            executor.finish(grace(), signals.reached(2)).await;
+        if let Some(processes) = &processes {
+            processes.finish(grace(), signals.reached(2)).await;
         }
         done.cancel();
         // The leadership task releases the Lease.
@@ -81,21 +88,19 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
         failed = work => return failed,
         ended = leadership => ended?,
     };
-    if ended == leader::LeadershipEnd::Lost && is_in_pod(&args) {
+    if ended == leader::LeadershipEnd::Lost
+        && let Some(processes) = &processes
+    {
         // This instance starts no runs any more, but its active runs must be able to write their state.
-        executor.finish(grace(), signals.reached(2)).await;
+        processes.finish(grace(), signals.reached(2)).await;
     }
     Ok(ended)
 }
 
 /// Rejects values of flags that this version does not support.
 fn check_flags(args: &Args) -> Result<(), ProgramError> {
-    if args.executor == ExecutorKind::Job {
-        return Err(
-            "--executor=job is not supported by this version; omit the flag, or set --executor=process to start runs as \
-             child processes"
-                .into(),
-        );
+    if args.executor == ExecutorKind::Job && args.runner_image.is_empty() {
+        return Err("--executor=job requires an image: set --runner-image or RUNNER_POD_IMAGE".into());
     }
     if args.run_silence < MIN_RUN_SILENCE {
         let least = MIN_RUN_SILENCE.as_secs();
@@ -104,6 +109,37 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
         );
     }
     Ok(())
+}
+
+/// The executor of this instance.
+struct Runners {
+    executor: Arc<dyn Executor>,
+    /// Yields each run whose runner has ended.
+    ended: UnboundedReceiver<RunRef>,
+    /// The same executor, if its runners end with this process: they get time to finish.
+    processes: Option<Arc<ProcessExecutor>>,
+}
+
+impl Runners {
+    fn start(args: &Args, client: &kube::Client, stop: &Token) -> Result<Self, ProgramError> {
+        if args.executor == ExecutorKind::Job {
+            let namespace = args.common.scope.namespace();
+            let (executor, ended) =
+                JobExecutor::new(client.clone(), namespace, job_options(args), stop.clone());
+            return Ok(Self {
+                executor: Arc::new(executor),
+                ended,
+                processes: None,
+            });
+        }
+        let (executor, ended) = ProcessExecutor::new(process_options(args)?)?;
+        let executor = Arc::new(executor);
+        Ok(Self {
+            processes: is_in_pod(args).then(|| Arc::clone(&executor)),
+            executor,
+            ended,
+        })
+    }
 }
 
 /// Returns the time of the request to stop, set when it arrives.
@@ -171,6 +207,18 @@ fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
     })
 }
 
+fn job_options(args: &Args) -> JobOptions {
+    let host = args.source_controller_localhost.iter();
+    let host = host.map(|host| format!("--source-controller-localhost={host}"));
+    let retries = format!("--http-retry={}", args.http_retry);
+    JobOptions {
+        image: args.runner_image.clone(),
+        arguments: std::iter::once(retries).chain(host).collect(),
+        environment: pod_environment(std::env::vars()),
+        ttl: args.runner_job_ttl,
+    }
+}
+
 /// Returns the pod of this process, from the downward API. Without a uid, the deletion of the pod proves nothing about its runs.
 fn pod(args: &Args) -> Option<PodRef> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -224,7 +272,9 @@ fn options(
             args.allow_cross_namespace_refs,
             args.no_cross_namespace_refs,
         ),
-        ignore_account: args.ignore_service_account_name || !is_in_pod(args),
+        ignore_account: args.ignore_service_account_name
+            || args.executor == ExecutorKind::Job
+            || !is_in_pod(args),
         run_deadline: interval(args.run_deadline),
         destroy_files_limit: args.destroy_files_limit,
         run_silence: args.run_silence,
@@ -233,7 +283,7 @@ fn options(
             .allow_break_the_glass
             .then(|| interval(args.break_the_glass_deadline)),
         http_retry: args.http_retry,
-        cli_location: if is_in_pod(args) {
+        cli_location: if args.executor == ExecutorKind::Job || is_in_pod(args) {
             CliLocation::Pod
         } else {
             CliLocation::Outside

@@ -99,9 +99,9 @@ pub enum RunError {
 ///
 /// # Errors
 /// [`RunError`], before anything was watched.
-pub async fn run<E: Executor + 'static>(
+pub async fn run(
     options: Options,
-    (executor, ended): (Arc<E>, UnboundedReceiver<RunRef>),
+    (executor, ended): (Arc<dyn Executor>, UnboundedReceiver<RunRef>),
     client: Client,
     stop: Token,
 ) -> Result<(), RunError> {

@@ -29,7 +29,9 @@ use sluice_runtime::shutdown::{self, Signals, Token};
 use sluice_runtime::telemetry::Encoding;
 use sluice_runtime::watch::{Scope, Settings};
 use sluice_tf_controller::args::PROVIDER_CACHE_MAX_BYTES;
-use sluice_tf_controller::executor::{ExecutorError, ProcessExecutor, ProcessOptions, provider_cache};
+use sluice_tf_controller::executor::{
+    Executor, ExecutorError, ProcessExecutor, ProcessOptions, provider_cache,
+};
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
 use tokio::sync::watch;
@@ -172,7 +174,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let (executor, ended) = ProcessExecutor::new(process(&state_dir, access, tools.clone()))?;
     let executor = Arc::new(executor);
     let options = terraform_options(&args, &state_dir, &client, tools);
-    let executing = (Arc::clone(&executor), ended);
+    let executing: (Arc<dyn Executor>, _) = (Arc::clone(&executor) as _, ended);
     sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
     wait_for_runs(&client, &executor, &signals, &screen).await;
     sources.wait().await;

@@ -13,8 +13,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_tf_controller::executor::{Executor, ExecutorError, IsGone, Liveness, ProcessExecutor, RunRef};
-use sluice_tf_core::bundle::BundlePayload;
+use sluice_tf_controller::executor::{
+    Executor, ExecutorError, IsGone, Launch, Liveness, ProcessExecutor, RunRef,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// A fake executor.
@@ -104,7 +105,8 @@ impl Executor for FakeExecutor {
         false
     }
 
-    fn start(&self, run: RunRef, _: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>> {
+        let run = RunRef::of(launch.run);
         self.0.started.lock().unwrap().push(run.name.clone());
         let this = self.clone();
         Box::pin(async move {
@@ -114,7 +116,7 @@ impl Executor for FakeExecutor {
     }
 
     fn liveness(&self, _: RunRef, _: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
-        Box::pin(async { Ok(Liveness::Alive) })
+        Box::pin(async { Ok(Liveness::Locked) })
     }
 
     fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
@@ -140,9 +142,10 @@ impl Executor for StoredBundles {
         false
     }
 
-    fn start(&self, run: RunRef, bundle: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>> {
-        assert!(bundle.is_none(), "the bundle of {} is stored", run.name);
-        self.0.start(run, bundle)
+    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>> {
+        let run = RunRef::of(launch.run);
+        assert!(launch.bundle.is_none(), "the bundle of {} is stored", run.name);
+        self.0.start(launch)
     }
 
     fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {

@@ -86,7 +86,10 @@ fn run(command: &mut Command) -> io::Result<()> {
 /// beginning of the name of a file in it.
 pub(crate) fn library_folder(root: &Path, library: &str) -> Option<PathBuf> {
     let folders = ["usr/lib", "lib"].map(|folder| root.join(folder));
-    let folders = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let folders = folders
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten();
     let mut folders = folders.filter_map(|entry| Some(entry.ok()?.path()));
     folders.find(|folder| {
         let mut files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);

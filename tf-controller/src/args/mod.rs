@@ -40,6 +40,12 @@ pub struct Args {
     /// How runs are started.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Process)]
     pub executor: ExecutorKind,
+    /// The image of the Jobs of the job executor, for stacks without runnerPodTemplate.spec.image.
+    #[arg(long, env = "RUNNER_POD_IMAGE", default_value = "")]
+    pub runner_image: String,
+    /// How long a finished Job stays, with the log of its pod.
+    #[arg(long, default_value = "1h", value_parser = args::duration)]
+    pub runner_job_ttl: Duration,
     /// The runner program of the process executor. Default: this program, as `tf-runner`.
     #[arg(long)]
     pub runner: Option<PathBuf>,
@@ -103,7 +109,7 @@ pub struct Args {
 /// The executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExecutorKind {
-    /// A Kubernetes Job for each run; not part of this version.
+    /// A Kubernetes Job for each run.
     Job,
     /// A child process of the controller for each run.
     Process,

@@ -34,6 +34,19 @@ pub(crate) fn runner_environment(
     environment.into_iter().filter(is_inherited).collect()
 }
 
+/// Returns the part of the controller's environment that pods of runs get: proxies and settings. Paths are those of another image,
+/// and the kubelet sets the access to the API.
+pub(crate) fn pod_environment(
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> BTreeMap<String, String> {
+    let mut inherited = runner_environment(environment);
+    let is_local = |name: &str| {
+        name.starts_with("KUBE") || name.starts_with("SSL_") || matches!(name, "PATH" | "HOME" | "TMPDIR")
+    };
+    inherited.retain(|name, _| !is_local(name));
+    inherited
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,15 +1,20 @@
 //! Starts runners and checks their liveness. A runner reports only through the status of its TerraformRun.
 
 mod environment;
+mod job;
 mod lock_domain;
 mod process;
 
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use environment::runner_environment;
+pub(crate) use environment::{pod_environment, runner_environment};
 use futures::future::BoxFuture;
+pub use job::{JobExecutor, JobOptions};
+use kube::ResourceExt as _;
 pub use process::{ProcessExecutor, ProcessOptions};
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::TerraformSpec;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::bundle::BundlePayload;
 use sluice_tf_core::run_input::Kubeconfigs;
@@ -32,12 +37,35 @@ pub struct RunRef {
     pub name: String,
 }
 
-/// Whether a run has a process.
+impl RunRef {
+    /// Returns the reference of a run.
+    #[must_use]
+    pub fn of(run: &TerraformRun) -> Self {
+        Self {
+            namespace: run.namespace().unwrap_or_default(),
+            name: run.name_any(),
+        }
+    }
+}
+
+/// A run to start.
+pub struct Launch<'a> {
+    /// The run, with its deadline.
+    pub run: &'a TerraformRun,
+    /// The spec of its stack, with the settings of the runner's pod, its account and its grace period.
+    pub spec: &'a TerraformSpec,
+    /// The bundle, if the executor passes it.
+    pub bundle: Option<BundlePayload>,
+}
+
+/// Whether the runner of a run is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It has one, or was started a moment ago.
+    /// It is, or was started a moment ago; its place ends it at the deadline.
     Alive,
-    /// It has none.
+    /// A process holds its lock, or was started a moment ago. It may hang: then it sends no heartbeats after the deadline.
+    Locked,
+    /// It is not.
     Gone,
     /// The runner is in another lock domain: only its heartbeats show whether it is alive.
     OtherLockDomain,
@@ -64,6 +92,17 @@ pub enum ExecutorError {
         /// Path of the runner's log.
         log: String,
     },
+    /// The API rejected the Job of the run.
+    #[error("cannot create the Job of run {run}: {text}")]
+    Rejected {
+        /// The run.
+        run: String,
+        /// The message of the API.
+        text: String,
+    },
+    /// The API did not answer.
+    #[error("the API server: {0}")]
+    Api(#[from] kube::Error),
     /// The input of the runner cannot be prepared.
     #[error("cannot prepare the API access of run {run}: {text}")]
     Input {
@@ -97,9 +136,8 @@ pub trait Executor: Send + Sync {
     /// before the start, as for runners on another machine.
     fn passes_bundles(&self) -> bool;
 
-    /// Starts the runner of a run, with the run's bundle unless that is stored in Secrets. A second start is harmless: only one
-    /// runner claims the run.
-    fn start(&self, run: RunRef, bundle: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>>;
+    /// Starts the runner of a run. A second start is harmless: only one runner claims the run.
+    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>>;
 
     /// Returns whether the runner of a run is alive. `lock_domain` is that of its claim; empty before it is claimed.
     fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;

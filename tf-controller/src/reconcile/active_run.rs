@@ -20,13 +20,13 @@ use sluice_runtime::sync::lock;
 use tokio::time::Instant;
 
 use super::Context;
-use super::dispatch::{DispatchError, end, reference, restart};
+use super::dispatch::{DispatchError, end, restart};
 use super::history::find_run;
 use super::observe::{LiveStack, claimed_runs};
 use super::report::phase;
 use super::resolve::Resolved;
 use crate::decide::{Facts, Inputs, MutationPoint, holds};
-use crate::executor::Liveness;
+use crate::executor::{Liveness, RunRef};
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
@@ -187,22 +187,22 @@ pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
 /// Starts the active run if it was not started, and ends it as lost if its process is gone or sent no heartbeat for too long.
 pub(super) async fn supervise(
     run: &TerraformRun,
+    stack: &Terraform,
     resolved: Option<&Resolved>,
     facts: &Facts,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let reference = reference(run);
     let liveness = context
         .executor
-        .liveness(reference.clone(), lock_domain(run))
+        .liveness(RunRef::of(run), lock_domain(run))
         .await?;
-    if liveness == Liveness::Alive && !is_hung(run, context) {
+    if is_known_alive(liveness, run, context) {
         return Ok(());
     }
     // Read the run, then check its liveness again: its last report may be newer than the first read, and another
     // controller may have started it meanwhile.
     let api: Api<TerraformRun> = context.api_of(run);
-    let Some(live) = api.get_opt(&reference.name).await? else {
+    let Some(live) = api.get_opt(&run.name_any()).await? else {
         return Ok(());
     };
     let status = live.status.clone().unwrap_or_default();
@@ -215,7 +215,7 @@ pub(super) async fn supervise(
     });
     let (phase, reason, message) = match (step, resolved) {
         (Supervision::Launch, Some(resolved)) => {
-            return restart(&live, resolved, &facts.history, context).await;
+            return restart(&live, stack, resolved, &facts.history, context).await;
         }
         (Supervision::Wait | Supervision::Launch, _) => return Ok(()),
         (Supervision::MarkLost, _) => (
@@ -280,13 +280,19 @@ fn lock_domain(run: &TerraformRun) -> String {
 pub(super) async fn is_alive(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
     let liveness = context
         .executor
-        .liveness(reference(run), lock_domain(run))
+        .liveness(RunRef::of(run), lock_domain(run))
         .await?;
-    Ok(match liveness {
-        Liveness::Alive => !is_hung(run, context),
-        Liveness::Gone => false,
-        Liveness::OtherLockDomain => has_recent_heartbeat(run, context),
-    })
+    Ok(is_known_alive(liveness, run, context)
+        || liveness == Liveness::OtherLockDomain && has_recent_heartbeat(run, context))
+}
+
+/// Returns whether the place of the runner shows that it is alive.
+fn is_known_alive(liveness: Liveness, run: &TerraformRun, context: &Context) -> bool {
+    match liveness {
+        Liveness::Alive => true,
+        Liveness::Locked => !is_hung(run, context),
+        Liveness::Gone | Liveness::OtherLockDomain => false,
+    }
 }
 
 /// Returns whether the run still sends heartbeats.
@@ -298,7 +304,7 @@ fn has_recent_heartbeat(run: &TerraformRun, context: &Context) -> bool {
     let heartbeat = heartbeat.map(|time| time.0);
     context
         .heartbeats
-        .is_alive(&reference(run), heartbeat, Instant::now())
+        .is_alive(&RunRef::of(run), heartbeat, Instant::now())
 }
 
 /// Returns whether a run that holds its process lock is given up: its runner should have ended it at the deadline and

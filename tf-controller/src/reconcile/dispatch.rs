@@ -17,7 +17,7 @@ use super::Context;
 use super::history::{find_run, is_drift_check, run_fact, sequence};
 use super::resolve::{self, Resolved};
 use crate::decide::{Health, History, NewRun, RunAction};
-use crate::executor::{ExecutorError, RunRef};
+use crate::executor::{ExecutorError, Launch};
 
 /// Why a run could not be started or supervised. All errors are retried.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ pub(super) async fn start(
         return Err(DispatchError::NameTaken(run.name_any()));
     }
     if run.spec.bundle_digest == desired.spec.bundle_digest {
-        deliver(&run, packed, context).await?;
+        deliver(&run, request.stack, packed, context).await?;
     }
     Ok(run)
 }
@@ -236,6 +236,7 @@ async fn bundle_of(
 /// Starts a run that was created but not started, if the same bundle can be built again or read from its Secrets.
 pub(super) async fn restart(
     run: &TerraformRun,
+    stack: &Terraform,
     resolved: &Resolved,
     history: &History,
     context: &Context,
@@ -244,12 +245,12 @@ pub(super) async fn restart(
     let packed = bundle.pack();
     let is_same = |packed: &BundlePayload| packed.digest() == run.spec.bundle_digest;
     if packed.as_ref().is_ok_and(is_same) {
-        return deliver(run, packed, context).await;
+        return deliver(run, stack, packed, context).await;
     }
     if run.spec.bundle_secrets > 0
         && let Some(found) = stored_bundle(run, context).await?
     {
-        return start_with_stored(run, &found, context).await;
+        return start_with_stored(run, stack, &found, context).await;
     }
     let (reason, text) = (
         Reason::InputsChanged.as_str(),
@@ -274,6 +275,7 @@ async fn stored_bundle(run: &TerraformRun, context: &Context) -> Result<Option<V
 /// cannot be started is ended, so that it is reported, counted and retried like any failure.
 async fn deliver(
     run: &TerraformRun,
+    stack: &Terraform,
     packed: Result<BundlePayload, BundleError>,
     context: &Context,
 ) -> Result<(), DispatchError> {
@@ -284,7 +286,7 @@ async fn deliver(
         }
     };
     if run.spec.bundle_secrets == 0 {
-        return start_runner(run, Some(packed), context).await;
+        return start_runner(run, stack, Some(packed), context).await;
     }
     let (secrets, mut already_exists): (Api<Secret>, _) = (context.api_of(run), false);
     for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
@@ -299,11 +301,11 @@ async fn deliver(
         }
     }
     if !already_exists {
-        return start_runner(run, None, context).await;
+        return start_runner(run, stack, None, context).await;
     }
     // Stored by an earlier reconciliation, or by another client that knew the name.
     match stored_bundle(run, context).await? {
-        Some(found) => start_with_stored(run, &found, context).await,
+        Some(found) => start_with_stored(run, stack, &found, context).await,
         None => Ok(()), // deleted in between: the next reconciliation creates it
     }
 }
@@ -311,11 +313,12 @@ async fn deliver(
 /// Starts the runner with the stored bundle if it is the run's own.
 async fn start_with_stored(
     run: &TerraformRun,
+    stack: &Terraform,
     found: &[Secret],
     context: &Context,
 ) -> Result<(), DispatchError> {
     match bundle::verify(found, run) {
-        Ok(()) => start_runner(run, None, context).await,
+        Ok(()) => start_runner(run, stack, None, context).await,
         Err(error) => {
             let text = format!("{error}; delete the Secret");
             fail(run, Reason::TfExecNewFailed, &text, context).await
@@ -325,11 +328,18 @@ async fn start_with_stored(
 
 async fn start_runner(
     run: &TerraformRun,
+    stack: &Terraform,
     bundle: Option<BundlePayload>,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    match context.executor.start(reference(run), bundle).await {
+    let launch = Launch {
+        run,
+        spec: &stack.spec,
+        bundle,
+    };
+    match context.executor.start(launch).await {
         Ok(()) => Ok(()),
+        Err(error @ ExecutorError::Api(_)) => Err(error.into()),
         Err(error) => fail(run, Reason::TfExecNewFailed, &error.to_string(), context).await,
     }
 }
@@ -372,12 +382,5 @@ pub(super) async fn end(
         }
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
         Err(error) => Err(error.into()),
-    }
-}
-
-pub(super) fn reference(run: &TerraformRun) -> RunRef {
-    RunRef {
-        namespace: run.namespace().unwrap_or_default(),
-        name: run.name_any(),
     }
 }

@@ -87,7 +87,7 @@ pub(super) async fn execute(
             Requeue::OnChange
         }
         (Step::Follow, resolved) => {
-            follow(&key, observed, facts, resolved, context)
+            follow(stack, observed, facts, resolved, context)
                 .await
                 .map_err(failed)?;
             Requeue::After(POLL_INTERVAL)
@@ -102,20 +102,20 @@ pub(super) async fn execute(
 
 /// Counts the active run among the occupied slots, and supervises it.
 async fn follow(
-    key: &ObjectKey,
+    stack: &Terraform,
     observed: &Observed,
     facts: &Facts,
     resolved: Option<&Resolved>,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let active = facts.history.active.as_ref();
+    let (key, active) = (&ObjectKey::of(stack), facts.history.active.as_ref());
     if active.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
         context.run_slots.release(key);
     } else {
         context.run_slots.occupy(key);
     }
     match active.and_then(|run| find_run(&observed.runs, &run.name)) {
-        Some(run) => active_run::supervise(run, resolved, facts, context).await,
+        Some(run) => active_run::supervise(run, stack, resolved, facts, context).await,
         None => Ok(()),
     }
 }

@@ -43,14 +43,35 @@ impl Keys {
             Ok::<(), NodeError>(())
         };
         let api_hosts = [
-            "kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", ADDRESS, API_SERVICE,
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "localhost",
+            "127.0.0.1",
+            ADDRESS,
+            API_SERVICE,
         ];
         identity("api", "kube-apiserver", "tests", &api_hosts)?;
-        identity("kubelet-client", "kube-apiserver-kubelet-client", "system:masters", &[])?;
+        identity(
+            "kubelet-client",
+            "kube-apiserver-kubelet-client",
+            "system:masters",
+            &[],
+        )?;
         let clients = [
-            ("controllers", "system:kube-controller-manager", "tests", [].as_slice()),
+            (
+                "controllers",
+                "system:kube-controller-manager",
+                "tests",
+                [].as_slice(),
+            ),
             ("scheduler", "system:kube-scheduler", "tests", &[]),
-            ("kubelet", &format!("system:node:{NAME}"), "system:nodes", &[NAME, ADDRESS]),
+            (
+                "kubelet",
+                &format!("system:node:{NAME}"),
+                "system:nodes",
+                &[NAME, ADDRESS],
+            ),
             ("proxy", "system:kube-proxy", "tests", &[]),
             ("coredns", "system:coredns", "tests", &[]),
         ];
@@ -251,10 +272,13 @@ pub(super) fn proxy(folder: &Path) -> Result<Vec<String>, NodeError> {
     });
     std::fs::write(folder.join("proxy.json"), configuration.to_string())
         .map_err(system("write the configuration of kube-proxy"))?;
-    Ok(vec![format!("--config={}", folder.join("proxy.json").display()), "--v=2".into()])
+    Ok(vec![
+        format!("--config={}", folder.join("proxy.json").display()),
+        "--v=2".into(),
+    ])
 }
 
-/// The rights of CoreDNS, which runs beside the pods.
+/// The rights of `CoreDNS`, which runs beside the pods.
 pub(super) const DNS_ROLE: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -270,7 +294,7 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: coredns
 subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: system:coredns }]
 "#;
 
-/// Writes the configuration of CoreDNS and returns its flags.
+/// Writes the configuration of `CoreDNS` and returns its flags.
 pub(super) fn dns(folder: &Path) -> Result<Vec<String>, NodeError> {
     let configuration = format!(
         ".:53 {{\n  bind {ADDRESS}\n  errors\n  kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {}\n  }}\n}}\n",

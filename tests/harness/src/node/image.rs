@@ -114,7 +114,7 @@ impl Image {
             hash: Sha256::new(),
         });
         append_directory(&mut tar, "tmp", 0o1777)?;
-        let mut directories = BTreeSet::from(["".to_owned(), "tmp".to_owned()]);
+        let mut directories = BTreeSet::from([String::new(), "tmp".to_owned()]);
         for file in &self.files {
             let path = file.path.trim_start_matches('/');
             let parents: Vec<_> = Path::new(path).ancestors().skip(1).collect();
@@ -124,18 +124,15 @@ impl Image {
                     append_directory(&mut tar, &parent, 0o755)?;
                 }
             }
-            match &file.source {
-                Some(source) => {
-                    let mut contents = File::open(source)?;
-                    let metadata = contents.metadata()?;
-                    let mut header = header(metadata.permissions().mode() & 0o777, metadata.len());
-                    tar.append_data(&mut header, path, &mut contents)?;
-                }
-                None => {
-                    let mut header = header(0o777, 0);
-                    header.set_entry_type(tar::EntryType::Symlink);
-                    tar.append_link(&mut header, path, &file.target)?;
-                }
+            if let Some(source) = &file.source {
+                let mut contents = File::open(source)?;
+                let metadata = contents.metadata()?;
+                let mut header = header(metadata.permissions().mode() & 0o777, metadata.len());
+                tar.append_data(&mut header, path, &mut contents)?;
+            } else {
+                let mut header = header(0o777, 0);
+                header.set_entry_type(tar::EntryType::Symlink);
+                tar.append_link(&mut header, path, &file.target)?;
             }
         }
         let mut writer = tar.into_inner()?;

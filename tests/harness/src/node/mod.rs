@@ -1,4 +1,4 @@
-//! A real Kubernetes of one node: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, CoreDNS,
+//! A real Kubernetes of one node: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, `CoreDNS`,
 //! containerd and runc.
 //!
 //! The node has its own mount, process and network namespaces (see [`sandbox`]), so it needs root, and nothing of the machine
@@ -10,7 +10,7 @@ mod image;
 mod sandbox;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -155,6 +155,18 @@ pub struct Node {
     folder: TempDir,
 }
 
+/// A program in the network of the node.
+#[derive(Debug)]
+pub struct NodeProcess(Process);
+
+impl NodeProcess {
+    /// Returns the last lines of its output.
+    #[must_use]
+    pub fn log_tail(&self, lines: usize) -> String {
+        self.0.log_tail(lines)
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -176,7 +188,9 @@ impl Node {
         let sandbox = Sandbox::start(at, &address, &pause, runtime.environment())
             .map_err(system("make the namespaces of the node"))?;
         let cgroups = Cgroups::create(at).map_err(system("make the cgroup of the node"))?;
-        let port = sandbox.forward(components::API).map_err(system("forward a port to the API"))?;
+        let port = sandbox
+            .forward(components::API)
+            .map_err(system("forward a port to the API"))?;
         let mut node = Self {
             kubelet: Mutex::new(None),
             others: Vec::new(),
@@ -209,11 +223,17 @@ impl Node {
         let started = self.sandbox.start_inside("containerd", &program, &flags);
         self.others.push(started.map_err(system("start containerd"))?);
         self.wait_for("kube-apiserver", || self.is_api_ready()).await?;
-        self.wait_for("containerd", || self.has_runtime()).await?;
-        self.import(&Image::new("localhost/pause:1").file(
-            ImageFile::program(gobuild::binary_path(Tool::Pause)?, "/pause"),
-        ))?;
-        self.start_in_network("kube-controller-manager", Tool::KubeControllerManager, &components::controllers(&at))?;
+        self.wait_for("containerd", || std::future::ready(self.has_runtime()))
+            .await?;
+        self.import(
+            &Image::new("localhost/pause:1")
+                .file(ImageFile::program(gobuild::binary_path(Tool::Pause)?, "/pause")),
+        )?;
+        self.start_in_network(
+            "kube-controller-manager",
+            Tool::KubeControllerManager,
+            &components::controllers(&at),
+        )?;
         self.start_in_network("kube-scheduler", Tool::KubeScheduler, &components::scheduler(&at))?;
         self.start_in_network("kube-proxy", Tool::KubeProxy, &components::proxy(&at)?)?;
         self.apply(components::DNS_ROLE).await?;
@@ -278,7 +298,7 @@ impl Node {
         matches!(self.get("/readyz").await.as_deref(), Some("ok"))
     }
 
-    async fn has_runtime(&self) -> bool {
+    fn has_runtime(&self) -> bool {
         Path::new(&components::socket(self.folder.path())).exists()
     }
 
@@ -288,9 +308,14 @@ impl Node {
         let node: serde_json::Value = serde_json::from_str(&node.unwrap_or_default()).unwrap_or_default();
         let conditions = node["status"]["conditions"].as_array();
         let is_ready = conditions.is_some_and(|all| {
-            all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+            all.iter()
+                .any(|one| one["type"] == "Ready" && one["status"] == "True")
         });
-        is_ready && self.get("/api/v1/namespaces/default/serviceaccounts/default").await.is_some()
+        is_ready
+            && self
+                .get("/api/v1/namespaces/default/serviceaccounts/default")
+                .await
+                .is_some()
     }
 
     async fn get(&self, path: &str) -> Option<String> {
@@ -311,11 +336,18 @@ impl Node {
             why,
         };
         image.write(&archive).map_err(|error| failed(error.to_string()))?;
-        let arguments = ["-a", &components::socket(self.folder.path()), "-n", "k8s.io", "images", "import"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain([archive.display().to_string()])
-            .collect::<Vec<_>>();
+        let arguments = [
+            "-a",
+            &components::socket(self.folder.path()),
+            "-n",
+            "k8s.io",
+            "images",
+            "import",
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([archive.display().to_string()])
+        .collect::<Vec<_>>();
         let mut import = self
             .sandbox
             .start_inside("import", &self.runtime.program("ctr"), &arguments)
@@ -327,13 +359,49 @@ impl Node {
         Err(failed(import.log_tail(5)))
     }
 
-    /// Returns a listener that pods reach at the returned host and its port.
+    /// Makes a server of this machine reachable for pods. Returns its address in the network of the node.
     ///
     /// # Errors
     /// When the network of the node cannot be entered.
-    pub fn listen(&self) -> Result<(TcpListener, &'static str), NodeError> {
-        let listener = self.sandbox.listen().map_err(system("listen in the network of the node"))?;
-        Ok((listener, components::ADDRESS))
+    pub fn expose(&self, server: SocketAddr) -> Result<String, NodeError> {
+        let port = self
+            .sandbox
+            .expose(server)
+            .map_err(system("listen in the network of the node"))?;
+        Ok(format!("{}:{port}", components::ADDRESS))
+    }
+
+    /// Starts a program in the network of the node, with the files of this machine. It ends with the returned value.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_program(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+    ) -> Result<NodeProcess, NodeError> {
+        let started = self.sandbox.start_in_network(name, program, arguments);
+        started.map(NodeProcess).map_err(system("start a program"))
+    }
+
+    /// Writes a kubeconfig that works in the network of the node, for a service account. It has the permissions of the roles in
+    /// `rbac`.
+    ///
+    /// # Errors
+    /// When a document is refused, or no token is issued.
+    pub async fn service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+        rbac: &str,
+    ) -> Result<PathBuf, NodeError> {
+        let token = crate::cluster::token(&self.client().await?, namespace, name, rbac).await?;
+        let url = format!("https://{}", components::API);
+        let access = Access::token(&url, self.keys.authority.pem(), &token, namespace);
+        let path = self.folder.path().join(format!("{namespace}-{name}.conf"));
+        std::fs::write(&path, access.kubeconfig()).map_err(system("write a kubeconfig"))?;
+        Ok(path)
     }
 
     /// Returns access as a member of `system:masters`, which bypasses RBAC.

@@ -73,11 +73,24 @@ impl Sandbox {
         environment: Vec<String>,
     ) -> io::Result<Self> {
         let arguments: Vec<String> = [
-            "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", INIT, "init",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            INIT,
+            "init",
         ]
         .map(str::to_owned)
         .into_iter()
-        .chain([folder.display().to_string(), address.to_owned(), pause.display().to_string()])
+        .chain([
+            folder.display().to_string(),
+            address.to_owned(),
+            pause.display().to_string(),
+        ])
         .collect();
         let log = folder.join("sandbox.log");
         let mut parent = Process::start(Path::new("unshare"), &arguments, &log, None)?;
@@ -101,12 +114,22 @@ impl Sandbox {
     }
 
     /// Starts a program in the network of the sandbox, with the files and processes of the machine.
-    pub(super) fn start_in_network(&self, name: &str, program: &Path, arguments: &[String]) -> io::Result<Process> {
+    pub(super) fn start_in_network(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+    ) -> io::Result<Process> {
         self.enter(&["-n"], name, program, arguments)
     }
 
     /// Starts a program in all namespaces of the sandbox. Its process is a child of the returned one.
-    pub(super) fn start_inside(&self, name: &str, program: &Path, arguments: &[String]) -> io::Result<Process> {
+    pub(super) fn start_inside(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+    ) -> io::Result<Process> {
         self.enter(&["-n", "-m", "-p", "--wd=/"], name, program, arguments)
     }
 
@@ -122,31 +145,29 @@ impl Sandbox {
         all.extend(namespaces.iter().map(|namespace| (*namespace).to_owned()));
         all.push(program.display().to_string());
         all.extend_from_slice(arguments);
-        Process::start(Path::new("env"), &all, &self.folder.join(format!("{name}.log")), None)
+        Process::start(
+            Path::new("env"),
+            &all,
+            &self.folder.join(format!("{name}.log")),
+            None,
+        )
     }
 
-    /// Returns a listener in the network of the sandbox, at a free port of all its addresses.
-    ///
-    /// A socket stays in the network in which it was made, so any thread of this process can accept from it.
-    pub(super) fn listen(&self) -> io::Result<TcpListener> {
-        self.run_in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?
-    }
-
-    /// Forwards a free port of loopback to an address in the sandbox. The thread ends with this process.
+    /// Forwards a free port of loopback to an address in the sandbox. Returns the port.
     pub(super) fn forward(&self, target: SocketAddrV4) -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        let network = self.network()?;
-        thread::Builder::new().name("node-gateway".to_owned()).spawn(move || {
-            let served = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(io::Error::from)
-                .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
-                .and_then(|runtime| runtime.block_on(forward_connections(listener, target.into())));
-            if let Err(error) = served {
-                eprintln!("node: the gateway to {target} ended: {error}");
-            }
-        })?;
+        start_gateway(listener, target.into(), Some(self.network()?))?;
+        Ok(port)
+    }
+
+    /// Forwards a free port of all addresses of the sandbox to an address of this machine. Returns the port.
+    ///
+    /// A socket stays in the network in which it was made, so the gateway accepts from the sandbox and connects outside.
+    pub(super) fn expose(&self, target: SocketAddr) -> io::Result<u16> {
+        let listener = self.run_in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
+        let port = listener.local_addr()?.port();
+        start_gateway(listener, target, None)?;
         Ok(port)
     }
 
@@ -160,13 +181,36 @@ impl Sandbox {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok(act())
         });
-        entered.join().map_err(|_| io::Error::other("the thread in the sandbox failed"))?
+        entered
+            .join()
+            .map_err(|_| io::Error::other("the thread in the sandbox failed"))?
     }
 
     /// Kills the first process, and with it all others.
     pub(super) fn kill(&self) {
         self.parent.kill_descendants();
     }
+}
+
+/// Starts a thread that forwards connections, in another network if there is one. It ends with this process.
+fn start_gateway(listener: TcpListener, target: SocketAddr, network: Option<File>) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let serve = move || {
+        if let Some(network) = network {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(forward_connections(listener, target))
+    };
+    let gateway = thread::Builder::new().name("node-gateway".to_owned());
+    gateway.spawn(move || {
+        if let Err(error) = serve() {
+            eprintln!("node: the gateway to {target} ended: {error}");
+        }
+    })?;
+    Ok(())
 }
 
 async fn forward_connections(listener: TcpListener, target: SocketAddr) -> io::Result<()> {

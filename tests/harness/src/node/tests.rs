@@ -16,7 +16,10 @@ async fn a_job_runs_on_the_node_and_reaches_the_api_and_a_server_of_the_tests() 
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
-        let all = pods.list(&ListParams::default().labels("job-name=one")).await.unwrap();
+        let all = pods
+            .list(&ListParams::default().labels("job-name=one"))
+            .await
+            .unwrap();
         let phase = all.items.first().and_then(|pod| pod.status.clone()?.phase);
         if phase.as_deref() == Some("Running") {
             break;

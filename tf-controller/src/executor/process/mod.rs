@@ -25,7 +25,7 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 
 use super::lock_domain::lock_domain;
-use super::{Credentials, Executor, ExecutorError, IsGone, Liveness, RunRef};
+use super::{Credentials, Executor, ExecutorError, IsGone, Launch, Liveness, RunRef};
 
 /// The options of runner processes.
 #[derive(Clone, Debug)]
@@ -306,10 +306,11 @@ impl Executor for ProcessExecutor {
         true
     }
 
-    fn start(&self, run: RunRef, bundle: Option<BundlePayload>) -> BoxFuture<'_, Result<(), ExecutorError>> {
+    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>> {
         async move {
+            let run = RunRef::of(launch.run);
             if !self.is_child(&run) && self.may_start(&run)? {
-                let input = self.input(&run, bundle).await?;
+                let input = self.input(&run, launch.bundle).await?;
                 self.spawn(run, input)?;
             }
             Ok(())
@@ -320,7 +321,7 @@ impl Executor for ProcessExecutor {
     fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         async move {
             if self.is_child(&run) {
-                return Ok(Liveness::Alive);
+                return Ok(Liveness::Locked);
             }
             if !lock_domain.is_empty() && lock_domain != self.lock_domain {
                 return Ok(Liveness::OtherLockDomain);
@@ -330,7 +331,7 @@ impl Executor for ProcessExecutor {
                 return Ok(Liveness::Gone);
             }
             self.await_end(run);
-            Ok(Liveness::Alive)
+            Ok(Liveness::Locked)
         }
         .boxed()
     }

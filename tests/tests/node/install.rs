@@ -1,0 +1,131 @@
+//! An installation as a user makes it: `kubectl apply -k` of an overlay.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::json;
+use sluice_harness::cli;
+use sluice_harness::node::Node;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::images;
+
+/// A kubeconfig of the administrator and a folder for manifests.
+pub(crate) struct Installation {
+    pub(crate) node: &'static Node,
+    folder: TempDir,
+}
+
+impl Installation {
+    /// Installs both controllers with the job executor.
+    pub(crate) async fn standalone() -> Self {
+        let node = Node::shared().await.unwrap();
+        images::import(node);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("admin"), node.admin().kubeconfig()).unwrap();
+        let installation = Self { node, folder };
+        let setup = config("overlays/standalone/setup");
+        installation.kubectl(&["apply", "-k", &setup]).await;
+        let wait = [
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ];
+        installation.kubectl(&wait).await;
+        let overlay = installation.overlay();
+        installation.kubectl(&["apply", "-k", &overlay]).await;
+        let rollout = [
+            "-n",
+            "flux-system",
+            "wait",
+            "--for=condition=Available",
+            "deployment",
+            "--all",
+            "--timeout=120s",
+        ];
+        installation.kubectl(&rollout).await;
+        installation
+    }
+
+    /// Writes an overlay of `standalone` with the component `jobs`; returns its path.
+    fn overlay(&self) -> String {
+        let folder = self.folder.path().join("overlay");
+        std::fs::create_dir(&folder).unwrap();
+        // Kustomize accepts only relative paths.
+        let up = "../".repeat(folder.components().count());
+        let relative = |name: &str| format!("{up}{}", config(name).trim_start_matches('/'));
+        let kustomization = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+            "resources": [relative("overlays/standalone")], "components": [relative("components/jobs")],
+        });
+        std::fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+        folder.display().to_string()
+    }
+
+    /// Runs `kubectl` as administrator and returns its output.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
+        let child = Command::new(cli::kubectl().unwrap())
+            .args(arguments)
+            .env("KUBECONFIG", self.folder.path().join("admin"))
+            .env("KUBECACHEDIR", self.folder.path().join("cache"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let output =
+            tokio::time::timeout(sluice_tests::scenario::TIMEOUT * 2, child.wait_with_output()).await;
+        let output = output.unwrap().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            let pods = Box::pin(self.describe_pods()).await;
+            panic!("kubectl {arguments:?}: {error}\n{pods}");
+        }
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Returns what a user would look at after a failure.
+    pub(crate) async fn describe_pods(&self) -> String {
+        let mut text = String::new();
+        for arguments in [
+            ["get", "pods,jobs", "-A", "-owide"].as_slice(),
+            &["get", "events", "-A"],
+            &["get", "terraformruns,terraforms,gitrepositories", "-A", "-oyaml"],
+            &[
+                "-n",
+                "flux-system",
+                "logs",
+                "deployment/tf-controller",
+                "--tail=30",
+            ],
+            &[
+                "-n",
+                "flux-system",
+                "logs",
+                "deployment/source-controller",
+                "--tail=10",
+            ],
+        ] {
+            let output = Command::new(cli::kubectl().unwrap())
+                .args(arguments)
+                .env("KUBECONFIG", self.folder.path().join("admin"))
+                .output()
+                .await
+                .unwrap();
+            text.push_str(&String::from_utf8_lossy(&output.stdout));
+            text.push_str(&String::from_utf8_lossy(&output.stderr));
+        }
+        text
+    }
+}
+
+/// Returns the path of a folder of `config`.
+fn config(folder: &str) -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path: PathBuf = here.join("../config").join(folder);
+    path.canonicalize().unwrap().display().to_string()
+}

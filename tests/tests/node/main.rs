@@ -1,0 +1,13 @@
+//! Sluice on a real node: images, the manifests of `config`, and runs as Jobs.
+//!
+//! `SLUICE_CLUSTER=0` skips them: the node is built, and needs root; under `CI` nothing is skipped.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests fail by panicking; clippy exempts only the test functions themselves"
+)]
+
+mod images;
+mod install;
+mod jobs;
