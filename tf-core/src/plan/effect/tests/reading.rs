@@ -75,7 +75,7 @@ fn read_inside(line: &str, entry: &mut Value) {
         entry["changes"].as_array_mut().unwrap().push(change);
         return;
     };
-    if detail == "what it holds is not compared" {
+    if detail == "its content is not compared" {
         entry.as_object_mut().unwrap().remove("changes");
         return;
     }
