@@ -150,8 +150,8 @@ check-manifests: build ## Fail if config/crd/bases differs from the types
 	$(TARGET)/debug/crdgen --check
 
 .PHONY: tools
-tools: build ## Build etcd, kube-apiserver, its controller manager, OpenTofu and the trial provider from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial tofu etcd kube-apiserver kube-controller-manager
+tools: build ## Build OpenTofu, the trial provider and the programs of a Kubernetes node from pinned Go modules (cached under target/)
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
 
 # Coverage comes from flags of the stable compiler. With an explicit --target they do not apply to build scripts.
 FUZZ = --locked --manifest-path fuzz/Cargo.toml
