@@ -3,7 +3,7 @@
 //!
 //! The node has its own mount, process and network namespaces (see [`sandbox`]), so it needs root, and nothing of the machine
 //! changes. This process reaches the API at a forwarded port of loopback; pods reach servers of the tests at
-//! [`Node::listen`]. Images are imported, since there is no registry. Pods cannot leave the machine.
+//! [`Node::expose`]. Images are imported, since there is no registry. Pods cannot leave the machine.
 
 mod components;
 mod image;
