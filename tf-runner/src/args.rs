@@ -45,7 +45,7 @@ pub struct RunnerArgs {
     #[arg(long)]
     pub input_stdin: bool,
     /// The lock domain of the run: the same for processes that see each other's process locks.
-    #[arg(long = "site", default_value = "")]
+    #[arg(long, default_value = "")]
     pub lock_domain: String,
     /// Seconds between two heartbeats in the run's status.
     #[arg(long, default_value_t = 10)]
@@ -57,7 +57,7 @@ pub struct RunnerArgs {
     #[arg(long, default_value_t = 60)]
     pub grace_seconds: u64,
     /// Timeout in seconds for calls while the API is unavailable.
-    #[arg(long = "patience-seconds", default_value_t = 600)]
+    #[arg(long, default_value_t = 600)]
     pub api_timeout_seconds: u64,
     /// Host and port that replace those of artifact URLs.
     #[arg(long)]

@@ -176,7 +176,7 @@ impl ProcessExecutor {
             .arg(self.work_dir())
             .arg("--lock-file")
             .arg(self.file(&run, "lock"))
-            .args(["--site", &self.lock_domain])
+            .args(["--lock-domain", &self.lock_domain])
             .args(
                 self.options
                     .artifact_host
