@@ -135,7 +135,7 @@ fn trees() -> Vec<MaliciousRepository> {
         },
     );
     let rules = MaliciousRepository::tree("rules", "raise --git-max-ignore-bytes", |pack| {
-        let rules = pack.object("blob", &b"a\n".repeat(1 << 19));
+        let rules = pack.object("blob", &b"#\n".repeat(1 << 19));
         let inner = pack.object("tree", &entry("100644", ".sourceignore", rules));
         let names: Vec<_> = (0..8).map(|n| entry("40000", &n.to_string(), inner)).collect();
         pack.object("tree", &names.concat())
