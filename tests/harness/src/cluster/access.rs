@@ -58,7 +58,7 @@ impl Access {
         Self::new(url, authority, &user, "default")
     }
 
-    pub(crate) fn token(url: &str, authority: &str, token: &str, namespace: &str) -> Self {
+    pub(super) fn token(url: &str, authority: &str, token: &str, namespace: &str) -> Self {
         Self::new(url, authority, &json!({ "token": token }), namespace)
     }
 
@@ -112,7 +112,7 @@ fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> AccessError {
 }
 
 /// Creates namespace, account and roles, and requests a token for one hour.
-pub(crate) async fn token(
+pub(super) async fn token(
     client: &Client,
     namespace: &str,
     name: &str,

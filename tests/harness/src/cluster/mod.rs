@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use access::apply;
 pub use access::{Access, AccessError};
-pub(crate) use access::{apply, token};
 use components::{Keys, Ports};
 use kube::Client;
 use rustix::process::Signal;

@@ -212,7 +212,7 @@ impl Repository {
         Ok(String::from_utf8_lossy(&output).trim().to_owned())
     }
 
-    /// Returns a pack that `git pack-objects` makes of these revisions, one a line. Deltas are computed anew.
+    /// Returns a pack that `git pack-objects` makes of these revisions, one a line. Git computes the deltas again.
     ///
     /// # Errors
     /// When `git` cannot be started or fails.

@@ -34,7 +34,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Debian's packages of the container runtime, with the libraries that a machine may lack.
-const PACKAGES: [&str; 16] = [
+const PACKAGES: [&str; 15] = [
     "containerd",
     "runc",
     "libseccomp2",
@@ -50,7 +50,6 @@ const PACKAGES: [&str; 16] = [
     "libxtables12",
     "libgmp10",
     "libtinfo6",
-    "libc-bin",
 ];
 
 /// The programs that a node needs.
@@ -153,18 +152,6 @@ pub struct Node {
     /// The port of loopback that leads to the API.
     port: u16,
     folder: TempDir,
-}
-
-/// A program in the network of the node.
-#[derive(Debug)]
-pub struct NodeProcess(Process);
-
-impl NodeProcess {
-    /// Returns the last lines of its output.
-    #[must_use]
-    pub fn log_tail(&self, lines: usize) -> String {
-        self.0.log_tail(lines)
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -369,39 +356,6 @@ impl Node {
             .expose(server)
             .map_err(system("listen in the network of the node"))?;
         Ok(format!("{}:{port}", components::ADDRESS))
-    }
-
-    /// Starts a program in the network of the node, with the files of this machine. It ends with the returned value.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start_program(
-        &self,
-        name: &str,
-        program: &Path,
-        arguments: &[String],
-    ) -> Result<NodeProcess, NodeError> {
-        let started = self.sandbox.start_in_network(name, program, arguments);
-        started.map(NodeProcess).map_err(system("start a program"))
-    }
-
-    /// Writes a kubeconfig that works in the network of the node, for a service account. It has the permissions of the roles in
-    /// `rbac`.
-    ///
-    /// # Errors
-    /// When a document is refused, or no token is issued.
-    pub async fn service_account(
-        &self,
-        namespace: &str,
-        name: &str,
-        rbac: &str,
-    ) -> Result<PathBuf, NodeError> {
-        let token = crate::cluster::token(&self.client().await?, namespace, name, rbac).await?;
-        let url = format!("https://{}", components::API);
-        let access = Access::token(&url, self.keys.authority.pem(), &token, namespace);
-        let path = self.folder.path().join(format!("{namespace}-{name}.conf"));
-        std::fs::write(&path, access.kubeconfig()).map_err(system("write a kubeconfig"))?;
-        Ok(path)
     }
 
     /// Returns access as a member of `system:masters`, which bypasses RBAC.

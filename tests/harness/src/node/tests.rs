@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::ListParams;
 
 #[tokio::test]
-async fn a_job_runs_on_the_node_and_reaches_the_api_and_a_server_of_the_tests() {
+async fn the_pod_of_a_job_runs_on_the_node() {
     if crate::skip::without_cluster().unwrap() {
         return;
     }
