@@ -54,17 +54,18 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     let _server = endpoints.serve(&metrics, &ready, &stop);
     // Before the election: an instance that is not ready must not lead.
     definitions::wait(&client, &ready, &stop).await;
-    let Runners {
-        executor,
-        ended,
-        processes,
-    } = Runners::start(&args, &client, &stop)?;
     let names = ("tf-controller", LEASE);
     let instance = Instance::new(names, &args.common, manager::hostname(), client.clone(), metrics);
     let leadership = instance.acquire_leadership(&stop).await?;
     if matches!(leadership, leader::Leadership::Stopped) {
         return Ok(leader::LeadershipEnd::Released);
     }
+    // After the election: an instance that does not lead must not watch what it does not handle.
+    let Runners {
+        executor,
+        ended,
+        processes,
+    } = Runners::start(&args, &client, &stop)?;
     let recorder = instance.recorder()?;
     let options = options(&args, &instance, recorder.clone(), ready)?;
     let (done, stopped_at) = (Token::new(), stop_time(&stop));
@@ -114,7 +115,7 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
 /// The executor of this instance.
 struct Runners {
     executor: Arc<dyn Executor>,
-    /// Yields each run whose runner has ended.
+    /// Yields each run whose runner has ended or cannot begin.
     ended: UnboundedReceiver<RunRef>,
     /// The same executor, if its runners end with this process: they get time to finish.
     processes: Option<Arc<ProcessExecutor>>,

@@ -85,6 +85,9 @@ pub struct TerraformRunStatus {
     /// Resources in the state, if requested. Absent: they were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,
+    /// Name of the Job that executes the run. Absent: a process does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub job_name: String,
     /// The state lock that was encountered or acquired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockInfo>,

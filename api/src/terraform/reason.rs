@@ -23,10 +23,14 @@ api_enum! {
         BreakTheGlass = "BreakTheGlass",
         /// A break-the-glass session ended.
         BreakTheGlassEnded = "BreakTheGlassEnded",
+        /// The pod of a run, or its Job, exceeded its deadline.
+        DeadlineExceeded = "DeadlineExceeded",
         /// The plan of a drift detection has changes.
         DriftDetected = "DriftDetected",
         /// The plan of a drift detection failed.
         DriftDetectionFailed = "DriftDetectionFailed",
+        /// The pod of a run was evicted.
+        Evicted = "Evicted",
         /// A state lock was released.
         ForceUnlock = "ForceUnlock",
         /// A health check failed.
@@ -35,6 +39,10 @@ api_enum! {
         HealthChecksSucceed = "HealthChecksSucceed",
         /// The inputs changed before the run began.
         InputsChanged = "InputsChanged",
+        /// The node of a run's pod was lost or shut down.
+        NodeLost = "NodeLost",
+        /// The pod of a run exceeded its memory limit.
+        OomKilled = "OOMKilled",
         /// The outputs could not be written to their Secret.
         OutputsWritingFailed = "OutputsWritingFailed",
         /// The key that encrypts plans could not be read.
@@ -47,6 +55,8 @@ api_enum! {
         RetryLimitReached = "RetryLimitReached",
         /// A run failed without a reason of its own.
         RunFailed = "RunFailed",
+        /// The runner of a run cannot begin yet.
+        RunPending = "RunPending",
         /// The runner disappeared without a report.
         RunLost = "RunLost",
         /// The CLI could not select the workspace.

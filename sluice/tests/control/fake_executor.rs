@@ -115,6 +115,10 @@ impl Executor for FakeExecutor {
         })
     }
 
+    fn cancel(&self, _: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn liveness(&self, _: RunRef, _: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         Box::pin(async { Ok(Liveness::Locked) })
     }
@@ -146,6 +150,10 @@ impl Executor for StoredBundles {
         let run = RunRef::of(launch.run);
         assert!(launch.bundle.is_none(), "the bundle of {} is stored", run.name);
         self.0.start(launch)
+    }
+
+    fn cancel(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.0.cancel(run)
     }
 
     fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {

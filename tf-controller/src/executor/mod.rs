@@ -14,7 +14,7 @@ pub use job::{JobExecutor, JobOptions};
 use kube::ResourceExt as _;
 pub use process::{ProcessExecutor, ProcessOptions};
 use sluice_api::run::TerraformRun;
-use sluice_api::terraform::TerraformSpec;
+use sluice_api::terraform::{Reason, TerraformSpec};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::bundle::BundlePayload;
 use sluice_tf_core::run_input::Kubeconfigs;
@@ -58,17 +58,39 @@ pub struct Launch<'a> {
     pub bundle: Option<BundlePayload>,
 }
 
-/// Whether the runner of a run is alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the place of a runner knows about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It is, or was started a moment ago; its place ends it at the deadline.
+    /// It is accepted and has not begun; what it waits for, if that is known.
+    Pending(Option<PendingReason>),
+    /// It is alive; its place ends it at the deadline.
     Alive,
     /// A process holds its lock, or was started a moment ago. It may hang: then it sends no heartbeats after the deadline.
     Locked,
-    /// It is not.
+    /// It has ended, and its place knows how.
+    Ended(RunnerEnd),
+    /// Its place has no trace of it.
     Gone,
-    /// The runner is in another lock domain: only its heartbeats show whether it is alive.
+    /// It is in another lock domain: only its heartbeats show whether it is alive.
     OtherLockDomain,
+}
+
+/// What a runner waits for before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingReason {
+    /// The reason in Kubernetes' words, such as `Unschedulable` or `ImagePullBackOff`.
+    pub reason: String,
+    /// Public message, with what the user can do.
+    pub message: String,
+}
+
+/// How a runner ended that did not report its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerEnd {
+    /// The reason.
+    pub reason: Reason,
+    /// Public message.
+    pub message: String,
 }
 
 /// Why an executor failed.
@@ -136,10 +158,18 @@ pub trait Executor: Send + Sync {
     /// before the start, as for runners on another machine.
     fn passes_bundles(&self) -> bool;
 
+    /// Returns whether each run has a pod of its own, with fields that its environment may name.
+    fn has_pods(&self) -> bool {
+        false
+    }
+
     /// Starts the runner of a run. A second start is harmless: only one runner claims the run.
     fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>>;
 
-    /// Returns whether the runner of a run is alive. `lock_domain` is that of its claim; empty before it is claimed.
+    /// Ends a runner that has not claimed its run, which has ended. A runner that is alive would fail to claim it.
+    fn cancel(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
+
+    /// Returns what is known about the runner of a run. `lock_domain` is that of its claim; empty before it is claimed.
     fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
 
     /// Removes the files of a deleted run, unless a process of it is alive. They may be gone already.

@@ -9,16 +9,18 @@ use sluice_api::terraform::Terraform;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
 
+use super::active_run::poll_interval;
 use super::dispatch::{self, DispatchError, RunRequest};
 use super::history::find_run;
 use super::observe::Observed;
 use super::resolve::Resolved;
-use super::{Context, ReconcileError, active_run};
-use crate::decide::{Dependencies, Facts, Idle, RunAction, Step};
+use super::supervision::supervise;
+use super::{Context, ReconcileError};
+use crate::decide::{Dependencies, Facts, Idle, RunAction, RunFact, Step};
 use crate::schedule::Priority;
 
-/// How often an active run is checked when no change of it is observed.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a blocked deletion or destroy is checked at least.
+const BLOCKED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How soon a queued stack is reconciled without a grant: a safeguard, since grants are announced.
 const SLOT_POLL_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -81,7 +83,7 @@ pub(super) async fn execute(
                     });
                 }
             }
-            Requeue::After(POLL_INTERVAL)
+            poll(started.as_ref(), facts)
         }
         (Step::Start(_), None) | (Step::Release | Step::WaitForSlot | Step::CreateFailed(_), _) => {
             Requeue::OnChange
@@ -90,7 +92,7 @@ pub(super) async fn execute(
             follow(stack, observed, facts, resolved, context)
                 .await
                 .map_err(failed)?;
-            Requeue::After(POLL_INTERVAL)
+            poll(active(observed, facts), facts)
         }
         (Step::Idle(idle), _) => {
             context.run_slots.release(&key);
@@ -108,16 +110,29 @@ async fn follow(
     resolved: Option<&Resolved>,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let (key, active) = (&ObjectKey::of(stack), facts.history.active.as_ref());
-    if active.is_some_and(|run| run.action == RunAction::BreakTheGlass) {
+    let key = &ObjectKey::of(stack);
+    let is_session = |run: &RunFact| run.action == RunAction::BreakTheGlass;
+    if facts.history.active.as_ref().is_some_and(is_session) {
         context.run_slots.release(key);
     } else {
         context.run_slots.occupy(key);
     }
-    match active.and_then(|run| find_run(&observed.runs, &run.name)) {
-        Some(run) => active_run::supervise(run, stack, resolved, facts, context).await,
+    match active(observed, facts) {
+        Some(run) => supervise(run, stack, resolved, facts, context).await,
         None => Ok(()),
     }
+}
+
+/// Returns the active run.
+fn active<'a>(observed: &'a Observed, facts: &Facts) -> Option<&'a TerraformRun> {
+    find_run(&observed.runs, &facts.history.active.as_ref()?.name)
+}
+
+/// Returns when to check an active run again.
+fn poll(run: Option<&TerraformRun>, facts: &Facts) -> Requeue {
+    run.map_or(Requeue::OnChange, |run| {
+        Requeue::After(poll_interval(run, facts.now))
+    })
 }
 
 /// Returns when to reconcile again if there is nothing to do now.
@@ -133,7 +148,7 @@ pub(super) fn next_after(idle: &Idle, facts: &Facts) -> Requeue {
         | Idle::ShowPlan { again: Some(when) } => until(*when),
         // Members of a dependency cycle carry no finalizers of each other, so their deletion triggers nothing.
         Idle::Dependents(_) if matches!(facts.dependencies, Dependencies::Cycle(_)) => {
-            Requeue::After(retry_interval(facts).min(POLL_INTERVAL))
+            Requeue::After(retry_interval(facts).min(BLOCKED_POLL_INTERVAL))
         }
         Idle::Source | Idle::InputsUnknown | Idle::Dependencies | Idle::Dependents(_) => {
             Requeue::After(retry_interval(facts))

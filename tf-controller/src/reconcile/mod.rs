@@ -10,7 +10,7 @@
 //! 8. `facts::build_facts`: everything that the decision uses.
 //! 9. `decide`: the next step, which may wait for the dependents.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
-//! 11. `execute`: starts (`dispatch`) or supervises (`active_run::supervise`) a run.
+//! 11. `execute`: starts (`dispatch`) or supervises (`supervision`) a run.
 //! 12. `release`: removes a deleted stack, or `report`: writes status and events, then `cleanup::prune`.
 //! 13. `ActiveRuns`: stores the active run for the next reconciliation.
 
@@ -30,6 +30,7 @@ mod release;
 mod report;
 mod resolution;
 mod resolve;
+mod supervision;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -190,7 +191,7 @@ impl Reconciler<Terraform> for TerraformReconciler {
 async fn reconcile_stack(stack: &Terraform, context: &Context) -> Result<Requeue, ReconcileError> {
     let api: Api<Terraform> = context.api_of(stack);
     match active_run::check(stack, context).await {
-        Ok(Lookup::Unchanged) => return Ok(Requeue::After(execute::POLL_INTERVAL)),
+        Ok(Lookup::Unchanged(poll)) => return Ok(Requeue::After(poll)),
         Ok(Lookup::Changed(updated)) => {
             let observed = Observed::with_active_run(updated.runs);
             return Box::pin(decide_and_report(&api, updated.live, observed, context)).await;

@@ -53,6 +53,9 @@ pub struct Bundle {
     /// Environment variables of the CLI, in addition to the inherited ones.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
+    /// Environment variables that the runner's pod takes from its fields and resources: the sources by name. The runner inherits them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pod_environment: BTreeMap<String, String>,
     /// Backend arguments, CLI configuration and mapped files.
     #[serde(default, rename = "surroundings")]
     pub run_environment: RunEnvironment,

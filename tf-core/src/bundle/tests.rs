@@ -26,6 +26,7 @@ fn bundle() -> Bundle {
         variables: r#"{"password":"hunter2"}"#.into(),
         variable_files: vec![],
         environment: BTreeMap::from([("TOKEN".into(), "hunter2".into())]),
+        pod_environment: BTreeMap::default(),
         run_environment: RunEnvironment::default(),
         options: Options::default(),
         outputs: Some(OutputsTarget {

@@ -10,7 +10,7 @@ use super::objects::{digest, facts};
 use super::state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState};
 use super::{Flaw, Sluice};
 use crate::decide::{Facts, Idle, MutationPoint, NewRun, Step, decide, disabled_point, holds};
-use crate::reconcile::active_run::{RunState, Supervision, decide_supervision};
+use crate::reconcile::supervision::{RunState, RunnerState, Supervision, decide_supervision};
 
 /// Returns the number in a run's name.
 fn number(name: &str) -> u8 {
@@ -278,18 +278,25 @@ fn inspect(
     };
     let (created_for, current) = (digest(fresh.inputs), now.map(digest));
     let step = decide_supervision(RunState {
-        alive: !is_stale && state.is_alive(observed.number),
+        runner: if !is_stale && state.is_alive(observed.number) {
+            RunnerState::Alive
+        } else {
+            RunnerState::Gone
+        },
         ended: fresh.stage.is_final(),
         claimed: fresh.stage != Stage::Pending,
         created_for: &created_for,
         current: current.as_deref(),
+        edited: false,
+        stopped: false,
     });
     let end = |stage| Intent::End {
         observed: fresh,
         stage,
     };
     match step {
-        Supervision::Wait => Intent::Nothing,
+        // Only runners in pods wait or end with a proof.
+        Supervision::Wait | Supervision::ReportPending | Supervision::MarkFailed => Intent::Nothing,
         Supervision::MarkLost => end(Stage::Lost),
         Supervision::Launch => Intent::Launch {
             run: observed.number,

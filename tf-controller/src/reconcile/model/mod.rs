@@ -1,7 +1,7 @@
 //! The model: the controller's own decision, composed with an API server whose watch lags, two controllers, runners
 //! that die, users, commits and time, explored exhaustively within bounds (crate `stateright`).
 //!
-//! Real are `facts::Outline` and `facts::build_facts` with the history, `decide::decide`, `active_run::decide_supervision`,
+//! Real are `facts::Outline` and `facts::build_facts` with the history, `decide::decide`, `supervision::decide_supervision`,
 //! `execute::next_after`, the approval and the runner's gate, all called with the objects that the API would hold. Modelled is the
 //! order of reads and writes around them.
 #![expect(clippy::similar_names, reason = "a stage is the state of one process")]

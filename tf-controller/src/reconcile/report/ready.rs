@@ -1,6 +1,7 @@
 //! `Ready`, `Reconciling` and `Stalled`: the step and the newest run as conditions.
 
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use sluice_api::condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind};
 use sluice_api::run::{Action, Phase, TerraformRun, Trigger};
 use sluice_api::terraform::{Reason, approval};
@@ -123,6 +124,16 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
         .filter(|ready| checks && !report.facts.deleting && ready.status == ConditionStatus::True)
 }
 
+/// Returns what the runner of a run waits for before it begins.
+pub(super) fn pending_run(run: &TerraformRun) -> Option<String> {
+    let status = run.status.as_ref().filter(|status| !status.reason.is_empty())?;
+    let is_pending = status.phase == Phase::Pending && status.claim.is_none();
+    is_pending.then(|| {
+        let (name, reason, message) = (run.name_any(), &status.reason, &status.message);
+        format!("Waiting for the pod of run {name}: {reason}: {message}")
+    })
+}
+
 /// Returns the phase of the active run in upstream's words.
 fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
     let run = report.runs.iter().find(|run| !phase(run).is_final());
@@ -141,6 +152,7 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
         Some(Phase::BreakingTheGlass) => {
             return in_progress(run.map(message).unwrap_or_default());
         }
+        Some(Phase::Pending) if let Some(text) = run.and_then(pending_run) => return in_progress(text),
         Some(Phase::WritingOutputs | Phase::CheckingHealth) if run.is_some_and(has_applied) => {
             let revision = run
                 .map(|run| run.spec.source.revision.as_str())

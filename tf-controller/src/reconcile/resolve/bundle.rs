@@ -53,6 +53,7 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
         selected_tool: None,
         variables,
         variable_files: spec.tf_vars_files.clone(),
+        pod_environment: std::collections::BTreeMap::new(),
         environment: std::collections::BTreeMap::new(),
         run_environment: bundle::RunEnvironment::default(),
         grace_seconds: u32::try_from(spec.runner_termination_grace_period_seconds).ok(),

@@ -1,12 +1,14 @@
 //! Resolves `runnerPodTemplate.spec.env` and `.envFrom` as the kubelet would: `envFrom` first, the last of a name wins.
 //!
-//! The controller does this and not a pod, since the inputs digest covers it, and runs may be processes.
+//! The controller does this and not a pod, since the inputs digest covers it, and runs may be processes. Fields and resources of a
+//! pod are left to the pod of the run, if it has one.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
+use sluice_tf_core::bundle::Bundle;
 
 use super::{Context, ReadError, read_pairs};
 use crate::inputs::Pairs;
@@ -38,16 +40,17 @@ pub(in crate::reconcile) enum EnvironmentError {
     Value(String),
 }
 
-/// Returns the environment that the stack sets for the CLI.
-pub(super) async fn environment(
+/// Sets the environment of the CLI in the bundle.
+pub(super) async fn add_environment(
+    bundle: &mut Bundle,
     stack: &Terraform,
     context: &Context,
-) -> Result<BTreeMap<String, String>, EnvironmentError> {
+) -> Result<(), EnvironmentError> {
     let template = stack.spec.runner_pod_template.as_ref();
     let Some(pod) = template.and_then(|template| template.spec.as_ref()) else {
-        return Ok(BTreeMap::new());
+        return Ok(());
     };
-    let mut all = BTreeMap::new();
+    let (mut all, mut of_pod) = (BTreeMap::new(), BTreeMap::new());
     for from in &pod.env_from {
         all.extend(many(from, stack, context).await?);
     }
@@ -55,14 +58,32 @@ pub(super) async fn environment(
         if !is_name(&variable.name) {
             return Err(EnvironmentError::Name(variable.name.clone()));
         }
-        if let Some(value) = one(variable, stack, context).await? {
-            all.insert(variable.name.clone(), value);
+        let name = variable.name.clone();
+        if let Some(source) = pod_source(variable).filter(|_| context.executor.has_pods()) {
+            all.remove(&name);
+            of_pod.insert(name, source);
+        } else if let Some(value) = one(variable, stack, context).await? {
+            of_pod.remove(&name);
+            all.insert(name, value);
         }
     }
-    match all.iter().find(|(_, value)| value.contains('\0')) {
-        Some((name, _)) => Err(EnvironmentError::Value(name.clone())),
-        None => Ok(all),
+    if let Some((name, _)) = all.iter().find(|(_, value)| value.contains('\0')) {
+        return Err(EnvironmentError::Value(name.clone()));
     }
+    bundle.environment = all;
+    bundle.pod_environment = of_pod;
+    Ok(())
+}
+
+/// Returns the field or resource of the pod that a variable takes its value from.
+fn pod_source(variable: &EnvVar) -> Option<String> {
+    let from = variable.value_from.as_ref()?;
+    let field = from.field_ref.as_ref().map(|field| field.field_path.clone());
+    field.or_else(|| {
+        let resource = from.resource_field_ref.as_ref()?;
+        let container = resource.container_name.as_deref().unwrap_or_default();
+        Some(format!("{container}/{}", resource.resource))
+    })
 }
 
 /// Returns the variables of a whole object; invalid names are omitted, as by the kubelet.
@@ -113,7 +134,7 @@ async fn one(
         .as_ref()
         .map(|r| ((KeySource::ConfigMap, &r.name, r.optional), &r.key));
     let Some((object, key)) = secret.or(map) else {
-        return of_pod(variable, from, stack).map(Some);
+        return known_field(variable, from, stack).map(Some);
     };
     let Some(pairs) = read(object, ENV, stack, context).await? else {
         return Ok(None);
@@ -124,7 +145,11 @@ async fn one(
 }
 
 /// Returns a pod field that is known without a pod.
-fn of_pod(variable: &EnvVar, from: &EnvVarSource, stack: &Terraform) -> Result<String, EnvironmentError> {
+fn known_field(
+    variable: &EnvVar,
+    from: &EnvVarSource,
+    stack: &Terraform,
+) -> Result<String, EnvironmentError> {
     let field = from.field_ref.as_ref().map(|field| field.field_path.as_str());
     match field {
         Some("metadata.namespace") => Ok(stack.namespace().unwrap_or_default()),

@@ -192,7 +192,7 @@ pub(super) async fn resolve(
     let mut bundle = bundle::bundle_of(stack, artifact, variables);
     bundle.key = hex::encode(&key);
     bundle.selected_tool = tool::selected(stack, context).await?;
-    bundle.environment = environment::environment(stack, context).await?;
+    environment::add_environment(&mut bundle, stack, context).await?;
     let name = ObjectName {
         namespace: bundle.stack.namespace.clone(),
         name: bundle.stack.name.clone(),

@@ -35,6 +35,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         backend: None,
         variables: "{}".into(),
         variable_files: vec![],
+        pod_environment: BTreeMap::new(),
         environment: BTreeMap::new(),
         options: Options::default(),
         outputs: None,

@@ -2,11 +2,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
 
 use crate::run::lifecycle::context::Context;
 
+/// The variable with the name of the runner's Job, which the controller sets.
+const JOB_NAME: &str = "JOB_NAME";
 /// Attempts to claim. Most conflicts are writes of others that are no claims.
 const MAX_CONFLICTS: u32 = 20;
 
@@ -66,16 +68,23 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
                 holder,
             });
         }
+        // What the runner waited for.
+        let was_pending = !status.reason.is_empty();
         let status = TerraformRunStatus {
             phase: Phase::Claimed,
             claim: Some(context.identity.claim()),
+            job_name: context.environment.get(JOB_NAME).cloned().unwrap_or_default(),
             started_at: Some(Time(jiff::Timestamp::now())),
             // No command has run yet.
             possible_lock_windows: Some(Vec::new()),
             ..TerraformRunStatus::default()
         };
-        let patch =
+        let mut patch =
             json!({ "metadata": { "resourceVersion": run.metadata.resource_version }, "status": status });
+        if was_pending {
+            patch["status"]["reason"] = Value::Null;
+            patch["status"]["message"] = Value::Null;
+        }
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match context.retry(|| api.patch_status(name, &params, &patch)).await {
             Ok(run) => return Ok(run),

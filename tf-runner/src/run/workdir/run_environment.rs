@@ -89,7 +89,8 @@ pub(crate) fn command_environment(
     module: &Path,
     home: &Home,
 ) -> Result<BTreeMap<String, String>, RunError> {
-    if let Some(name) = find_rejected(&bundle.environment) {
+    let rejected = find_rejected(&bundle.environment).or_else(|| find_rejected(&bundle.pod_environment));
+    if let Some(name) = rejected {
         return Err(RunError::Environment { name: name.clone() });
     }
     let mut all = compose(context.environment.clone(), &bundle.environment);

@@ -1,38 +1,32 @@
-//! Runs as Jobs of Kubernetes: one pod for each run, in the namespace of its stack and under the stack's account.
-//!
-//! The Job has the name of the run and belongs to it, so it goes with it. It never retries: the controller decides what follows a
-//! failed run. The pod reads the bundle of the run from its Secrets, and its end is a fact that the API knows.
+//! The Job of a run, from the spec of its stack. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec,
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec,
     PodTemplateSpec, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
-use kube::api::{ListParams, ObjectMeta, PostParams};
-use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::api::ObjectMeta;
+use kube::{Resource as _, ResourceExt as _};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{RunnerPodMetadata, RunnerPodSpec, TerraformSpec, label_value};
-use sluice_runtime::schedule::ObjectKey;
-use sluice_runtime::shutdown::Token;
-use tokio::sync::mpsc;
 
-use super::{Executor, ExecutorError, IsGone, Launch, Liveness, RunRef};
+use super::JobOptions;
 
+/// The container of the runner.
+pub(super) const CONTAINER: &str = "tf-runner";
+/// The label with the name of a pod's Job, which is the name of its run. The API server sets it.
+pub(super) const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The time that the runner has after the CLI's grace period to store the state and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
 /// The user of tofu-controller's runner image.
 const USER: i64 = 65532;
 /// The directory of the files that the CLI keeps for its user.
 const HOME: &str = "/home/runner";
-/// The labels of Jobs and pods of runs.
+/// The labels of Jobs and pods of runs, besides the name of the stack.
 const LABELS: [(&str, &str); 2] = [
     ("app.kubernetes.io/name", "tf-runner"),
     ("app.kubernetes.io/managed-by", "sluice"),
@@ -43,132 +37,8 @@ const KEEP_NODE: [(&str, &str); 2] = [
     ("karpenter.sh/do-not-disrupt", "true"),
 ];
 
-/// The options of runner Jobs.
-#[derive(Clone, Debug)]
-pub struct JobOptions {
-    /// The image of stacks without an image of their own.
-    pub image: String,
-    /// Leading arguments of the runner.
-    pub arguments: Vec<String>,
-    /// Variables that the controller passes on, such as proxies.
-    pub environment: BTreeMap<String, String>,
-    /// How long a finished Job stays with the log of its pod.
-    pub ttl: Duration,
-}
-
-/// Runs as Jobs.
-pub struct JobExecutor {
-    client: Client,
-    options: JobOptions,
-}
-
-impl JobExecutor {
-    /// Watches the Jobs of runs in a namespace, or in all, until `stop`. The receiver yields each run whose Job ends or is
-    /// deleted.
-    #[must_use]
-    pub fn new(
-        client: Client,
-        namespace: Option<&str>,
-        options: JobOptions,
-        stop: Token,
-    ) -> (Self, mpsc::UnboundedReceiver<RunRef>) {
-        let jobs: Api<Job> = match namespace {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
-        };
-        let (ended, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = report_ended(jobs, ended) => {}
-                () = stop.cancelled() => {}
-            }
-        });
-        (Self { client, options }, receiver)
-    }
-
-    async fn create(&self, launch: Launch<'_>) -> Result<(), ExecutorError> {
-        let run = launch.run;
-        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &run.namespace().unwrap_or_default());
-        let rejected = |text: String| ExecutorError::Rejected {
-            run: run.name_any(),
-            text,
-        };
-        let desired = job(run, launch.spec, &self.options);
-        match jobs.create(&PostParams::default(), &desired).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let found = jobs.get_opt(&run.name_any()).await?;
-                match found.filter(|found| found.owner_references() != desired.owner_references()) {
-                    Some(_) => Err(rejected(
-                        "a Job of that name exists and does not belong to the run; delete it".to_owned(),
-                    )),
-                    None => Ok(()),
-                }
-            }
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 413 | 422) => {
-                Err(rejected(status.message.clone()))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn observe(&self, run: &RunRef) -> Result<Liveness, ExecutorError> {
-        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &run.namespace);
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &run.namespace);
-        // The Job first: its pods are there before it has ended.
-        let job = jobs.get_opt(&run.name).await?;
-        let of_run = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={}", run.name));
-        let pods = pods.list(&of_run).await?.items;
-        Ok(liveness(job.as_ref(), &pods))
-    }
-}
-
-/// Returns whether the pod of a run is alive. Pure. A pod that is being deleted is alive until the kubelet has confirmed its end.
-fn liveness(job: Option<&Job>, pods: &[Pod]) -> Liveness {
-    let has_ended = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    if !pods.iter().all(has_ended) {
-        return Liveness::Alive;
-    }
-    match job {
-        Some(job) if !is_finished(job) && pods.is_empty() => Liveness::Alive,
-        _ => Liveness::Gone,
-    }
-}
-
-fn is_finished(job: &Job) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| {
-        matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
-    })
-}
-
-async fn report_ended(jobs: Api<Job>, ended: mpsc::UnboundedSender<RunRef>) {
-    let labels = LABELS.map(|(name, value)| format!("{name}={value}")).join(",");
-    let events = watcher(jobs, watcher::Config::default().labels(&labels)).default_backoff();
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let job = match event {
-            Ok(Event::Apply(job) | Event::InitApply(job)) if is_finished(&job) => job,
-            Ok(Event::Delete(job)) => job,
-            Ok(_) => continue,
-            Err(error) => {
-                tracing::warn!(%error, "the watch of Jobs was interrupted and is restarted");
-                continue;
-            }
-        };
-        let run = RunRef {
-            namespace: job.namespace().unwrap_or_default(),
-            name: job.name_any(),
-        };
-        drop(ended.send(run)); // without receiver, the controller is stopping
-    }
-}
-
-/// Returns the Job of a run. Pure.
-fn job(run: &TerraformRun, spec: &TerraformSpec, options: &JobOptions) -> Job {
+/// Returns the Job of a run.
+pub(super) fn job(run: &TerraformRun, spec: &TerraformSpec, options: &JobOptions) -> Job {
     let template = spec.runner_pod_template.clone().unwrap_or_default();
     let grace = cli_grace(spec) + REPORT_GRACE;
     let labels: BTreeMap<String, String> = LABELS
@@ -203,7 +73,10 @@ fn pod_metadata(mut labels: BTreeMap<String, String>, template: RunnerPodMetadat
     let mut annotations: BTreeMap<_, _> = KEEP_NODE
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
+    // The stack's labels may replace all but the one that the controller watches.
+    let stack = labels.remove(TERRAFORM_LABEL);
     labels.extend(template.labels);
+    labels.extend(stack.map(|name| (TERRAFORM_LABEL.to_owned(), name)));
     annotations.extend(template.annotations);
     ObjectMeta {
         labels: Some(labels),
@@ -265,7 +138,7 @@ fn container(run: &TerraformRun, template: &RunnerPodSpec, options: &JobOptions)
         &run.name_any(),
     ];
     Container {
-        name: "tf-runner".to_owned(),
+        name: CONTAINER.to_owned(),
         image: Some(image.unwrap_or(&options.image).clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["tf-runner".to_owned()]),
@@ -276,8 +149,10 @@ fn container(run: &TerraformRun, template: &RunnerPodSpec, options: &JobOptions)
                 .chain(options.arguments.iter().cloned())
                 .collect(),
         ),
-        env: Some(environment(options)),
+        env: Some(pod_fields(template).chain(environment(run, options)).collect()),
         resources: template.resources.clone(),
+        // The reason of a runner that ends before it can report.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         security_context: template.security_context.clone().or_else(|| Some(restricted())),
         volume_mounts: Some(
             mounts
@@ -289,8 +164,17 @@ fn container(run: &TerraformRun, template: &RunnerPodSpec, options: &JobOptions)
     }
 }
 
-/// Returns the runner's own variables. Those of the stack are in the bundle.
-fn environment(options: &JobOptions) -> Vec<EnvVar> {
+/// Returns the stack's variables that take their values from the pod. The others are in the bundle.
+fn pod_fields(template: &RunnerPodSpec) -> impl Iterator<Item = EnvVar> {
+    let is_of_pod = |variable: &&EnvVar| {
+        let from = variable.value_from.as_ref();
+        from.is_some_and(|from| from.field_ref.is_some() || from.resource_field_ref.is_some())
+    };
+    template.env.iter().filter(is_of_pod).cloned()
+}
+
+/// Returns the runner's own variables, which replace a stack's of the same name.
+fn environment(run: &TerraformRun, options: &JobOptions) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {
@@ -317,7 +201,12 @@ fn environment(options: &JobOptions) -> Vec<EnvVar> {
         field("POD_UID", "metadata.uid"),
     ]
     .into_iter()
-    .chain([("HOME", HOME)].into_iter().chain(passed).map(value))
+    .chain(
+        [("JOB_NAME", run.name_any().as_str()), ("HOME", HOME)]
+            .into_iter()
+            .chain(passed)
+            .map(value),
+    )
     .collect()
 }
 
@@ -347,36 +236,6 @@ fn cli_grace(spec: &TerraformSpec) -> Duration {
 
 fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
-}
-
-impl Executor for JobExecutor {
-    /// The pod reads it from Secrets: the environment and the arguments of a pod are readable by more users.
-    fn passes_bundles(&self) -> bool {
-        false
-    }
-
-    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>> {
-        self.create(launch).boxed()
-    }
-
-    fn liveness(&self, run: RunRef, _lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
-        async move { self.observe(&run).await }.boxed()
-    }
-
-    /// The garbage collector deletes the Job with its run.
-    fn forget(&self, _run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
-        std::future::ready(Ok(())).boxed()
-    }
-
-    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
-        std::future::ready(Ok(Vec::new())).boxed()
-    }
-
-    fn forget_stack(&self, _stack: ObjectKey, _is_gone: IsGone) {}
-
-    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
-        std::future::ready(Ok(Vec::new())).boxed()
-    }
 }
 
 #[cfg(test)]
@@ -476,55 +335,6 @@ mod tests {
         ];
         for (path, value) in expected {
             assert_eq!(pod.pointer(path), Some(&value), "{path} of {pod:#}");
-        }
-    }
-
-    #[test]
-    fn a_run_is_gone_only_when_its_pod_has_ended() {
-        let job = |conditions: Value| -> Job {
-            serde_json::from_value(json!({ "metadata": {}, "status": { "conditions": conditions } })).unwrap()
-        };
-        let pod = |phase: &str| -> Pod {
-            serde_json::from_value(json!({ "metadata": {}, "status": { "phase": phase } })).unwrap()
-        };
-        let (new, ended) = (
-            job(json!([])),
-            job(json!([{ "type": "Failed", "status": "True" }])),
-        );
-        let cases = [
-            ("created a moment ago", Some(&new), vec![], Liveness::Alive),
-            ("not scheduled", Some(&new), vec![pod("Pending")], Liveness::Alive),
-            ("at work", Some(&new), vec![pod("Running")], Liveness::Alive),
-            (
-                "its node does not answer",
-                Some(&new),
-                vec![pod("Unknown")],
-                Liveness::Alive,
-            ),
-            (
-                "Job deleted, pod still ends",
-                None,
-                vec![pod("Running")],
-                Liveness::Alive,
-            ),
-            (
-                "failed, pod still ends",
-                Some(&ended),
-                vec![pod("Running")],
-                Liveness::Alive,
-            ),
-            (
-                "pod has ended, Job not yet",
-                Some(&new),
-                vec![pod("Failed")],
-                Liveness::Gone,
-            ),
-            ("failed", Some(&ended), vec![pod("Failed")], Liveness::Gone),
-            ("failed, pod collected", Some(&ended), vec![], Liveness::Gone),
-            ("both deleted", None, vec![], Liveness::Gone),
-        ];
-        for (case, job, pods, expected) in cases {
-            assert_eq!(liveness(job, &pods), expected, "{case}");
         }
     }
 }

@@ -1,0 +1,213 @@
+//! Runs as Jobs of Kubernetes: one pod for each run, in the namespace of its stack and under the stack's account.
+//!
+//! The Job has the name of the run and belongs to it, so it goes with it. It never retries: the controller decides what follows a
+//! failed run. The pod reads the bundle of the run from its Secrets, and its end is a fact that the API knows.
+
+mod manifest;
+mod runner_pod;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use manifest::{JOB_NAME_LABEL, job};
+use runner_pod::{PodState, liveness, pending_reason};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::shutdown::Token;
+use tokio::sync::mpsc;
+use watch::RunnerPods;
+
+use super::{Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef};
+
+/// How long a Job or a pod may make no progress before its events are read.
+const EVENT_DELAY: Duration = Duration::from_secs(2);
+/// Maximum number of events of one object that are read.
+const MAX_EVENTS: u32 = 50;
+
+/// The options of runner Jobs.
+#[derive(Clone, Debug)]
+pub struct JobOptions {
+    /// The image of stacks without an image of their own.
+    pub image: String,
+    /// Leading arguments of the runner.
+    pub arguments: Vec<String>,
+    /// Variables that the controller passes on, such as proxies.
+    pub environment: BTreeMap<String, String>,
+    /// How long a finished Job stays with the log of its pod.
+    pub ttl: Duration,
+}
+
+/// Runs as Jobs.
+pub struct JobExecutor {
+    client: Client,
+    options: JobOptions,
+    pods: Arc<RunnerPods>,
+}
+
+impl JobExecutor {
+    /// Watches the Jobs and pods of runs in a namespace, or in all, until `stop`. The receiver yields each run whose pod waits for
+    /// something or ends, and whose Job ends or is deleted.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        namespace: Option<&str>,
+        options: JobOptions,
+        stop: Token,
+    ) -> (Self, mpsc::UnboundedReceiver<RunRef>) {
+        let pods = Arc::<RunnerPods>::default();
+        let (changed, receiver) = mpsc::unbounded_channel();
+        tokio::spawn({
+            let (client, namespace) = (client.clone(), namespace.map(str::to_owned));
+            let pods = Arc::clone(&pods);
+            async move {
+                tokio::select! {
+                    () = watch::watch(&client, namespace.as_deref(), &pods, &changed) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+        });
+        let executor = Self {
+            client,
+            options,
+            pods,
+        };
+        (executor, receiver)
+    }
+
+    async fn create(&self, launch: Launch<'_>) -> Result<(), ExecutorError> {
+        let run = launch.run;
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &run.namespace().unwrap_or_default());
+        let rejected = |text: String| ExecutorError::Rejected {
+            run: run.name_any(),
+            text,
+        };
+        let desired = job(run, launch.spec, &self.options);
+        match jobs.create(&PostParams::default(), &desired).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let found = jobs.get_opt(&run.name_any()).await?;
+                match found.filter(|found| found.owner_references() != desired.owner_references()) {
+                    Some(_) => Err(rejected(
+                        "a Job of that name exists and does not belong to the run; delete it".to_owned(),
+                    )),
+                    None => Ok(()),
+                }
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 413 | 422) => {
+                Err(rejected(status.message.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn observe(&self, run: &RunRef) -> Result<Liveness, ExecutorError> {
+        // The watch may lag: it proves that a runner was alive, never that it is gone.
+        match self.pods.state(run) {
+            Some(PodState::Running) => return Ok(Liveness::Alive),
+            Some(PodState::Waiting(Some(reason))) => return Ok(Liveness::Pending(Some(reason))),
+            Some(PodState::Waiting(None) | PodState::Ended(_)) | None => {}
+        }
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &run.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &run.namespace);
+        // The Job first: its pods are there before it has ended.
+        let job = jobs.get_opt(&run.name).await?;
+        let of_run = ListParams::default().labels(&format!("{JOB_NAME_LABEL}={}", run.name));
+        let pods = pods.list(&of_run).await?.items;
+        let found = liveness(job.as_ref(), &pods);
+        if found != Liveness::Pending(None) {
+            return Ok(found);
+        }
+        let stuck = pods
+            .first()
+            .map(|pod| &pod.metadata)
+            .or(job.as_ref().map(|job| &job.metadata));
+        Ok(Liveness::Pending(
+            match stuck.filter(|object| is_older(object, EVENT_DELAY)) {
+                Some(object) => self.newest_warning(&run.namespace, object).await?,
+                None => None,
+            },
+        ))
+    }
+
+    /// Returns the newest warning about a Job that cannot create its pod, or about a pod that cannot start.
+    async fn newest_warning(
+        &self,
+        namespace: &str,
+        object: &ObjectMeta,
+    ) -> Result<Option<PendingReason>, kube::Error> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let uid = object.uid.as_deref().unwrap_or_default();
+        let of_object = ListParams::default()
+            .fields(&format!("involvedObject.uid={uid},type=Warning"))
+            .limit(MAX_EVENTS);
+        let events = events.list(&of_object).await?.items;
+        let newest = events
+            .into_iter()
+            .max_by_key(|event| event.last_timestamp.clone());
+        Ok(newest.map(|event| {
+            pending_reason(
+                event.reason.as_deref().unwrap_or_default(),
+                event.message.as_deref(),
+            )
+        }))
+    }
+
+    async fn delete(&self, run: &RunRef) -> Result<(), ExecutorError> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &run.namespace);
+        match jobs.delete(&run.name, &DeleteParams::background()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn is_older(object: &ObjectMeta, age: Duration) -> bool {
+    let created = object.creation_timestamp.as_ref();
+    created.is_some_and(|created| Timestamp::now().duration_since(created.0).unsigned_abs() >= age)
+}
+
+impl Executor for JobExecutor {
+    /// The pod reads it from Secrets: the environment and the arguments of a pod are readable by more users.
+    fn passes_bundles(&self) -> bool {
+        false
+    }
+
+    fn has_pods(&self) -> bool {
+        true
+    }
+
+    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>> {
+        self.create(launch).boxed()
+    }
+
+    fn cancel(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        async move { self.delete(&run).await }.boxed()
+    }
+
+    fn liveness(&self, run: RunRef, _lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        async move { self.observe(&run).await }.boxed()
+    }
+
+    /// The garbage collector deletes the Job with its run.
+    fn forget(&self, _run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        std::future::ready(Ok(Vec::new())).boxed()
+    }
+
+    fn forget_stack(&self, _stack: ObjectKey, _is_gone: IsGone) {}
+
+    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        std::future::ready(Ok(Vec::new())).boxed()
+    }
+}

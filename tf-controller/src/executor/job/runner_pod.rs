@@ -1,0 +1,393 @@
+//! What the Job and the pod of a run show about its runner: whether it waits, works, or how it ended. Pure.
+
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
+use sluice_api::terraform::Reason;
+use sluice_tf_core::cli::text::truncate;
+
+use super::super::{Liveness, PendingReason, RunnerEnd};
+use super::manifest::CONTAINER;
+
+/// Maximum length of a quoted message of the cluster, in bytes.
+const MESSAGE_LIMIT: usize = 1000;
+
+/// The state of a runner's pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PodState {
+    /// Its containers have not started; why, if the pod shows it.
+    Waiting(Option<PendingReason>),
+    /// They have.
+    Running,
+    /// They have ended.
+    Ended(RunnerEnd),
+}
+
+impl PodState {
+    /// Returns the state of a pod. A pod that is being deleted runs until the kubelet has confirmed its end.
+    pub(super) fn of(pod: &Pod) -> Self {
+        let Some(status) = &pod.status else {
+            return Self::Waiting(None);
+        };
+        match status.phase.as_deref() {
+            Some("Succeeded" | "Failed") => Self::Ended(end_of_pod(pod, status)),
+            Some("Pending") | None => Self::Waiting(waiting_reason(status)),
+            Some(_) => Self::Running,
+        }
+    }
+}
+
+/// Returns whether the runner of a run is alive. It is gone only when its pod has ended: a node that does not answer proves nothing.
+pub(super) fn liveness(job: Option<&Job>, pods: &[Pod]) -> Liveness {
+    let states: Vec<_> = pods.iter().map(PodState::of).collect();
+    let mut waiting = None;
+    for state in &states {
+        match state {
+            PodState::Running => return Liveness::Alive,
+            PodState::Waiting(reason) => waiting = Some(reason.clone()),
+            PodState::Ended(_) => {}
+        }
+    }
+    if let Some(reason) = waiting {
+        return Liveness::Pending(reason);
+    }
+    let ended = states.into_iter().find_map(|state| match state {
+        PodState::Ended(end) => Some(end),
+        PodState::Waiting(_) | PodState::Running => None,
+    });
+    match (ended, job) {
+        (Some(end), _) => Liveness::Ended(end),
+        (None, Some(job)) => match finished(job) {
+            Some(condition) => Liveness::Ended(end_of_job(condition)),
+            None => Liveness::Pending(None),
+        },
+        (None, None) => Liveness::Gone,
+    }
+}
+
+/// Returns the condition that ends a Job.
+pub(super) fn finished(job: &Job) -> Option<&JobCondition> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| {
+        matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
+    })
+}
+
+/// Returns why a pod has not started.
+fn waiting_reason(status: &PodStatus) -> Option<PendingReason> {
+    let unscheduled = condition(status, "PodScheduled").filter(|condition| condition.status == "False");
+    if let Some(condition) = unscheduled {
+        let reason = condition.reason.as_deref().unwrap_or("Unschedulable");
+        return Some(pending_reason(reason, condition.message.as_deref()));
+    }
+    let waiting = containers(status).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        let is_progress = matches!(reason, "ContainerCreating" | "PodInitializing");
+        (!is_progress).then_some((container, reason, waiting.message.as_deref()))
+    });
+    let (container, reason, message) = waiting?;
+    let text = format!("image {}: {}", container.image, message.unwrap_or(reason));
+    Some(pending_reason(
+        reason,
+        if reason.contains("Image") || message.is_none() {
+            Some(&text)
+        } else {
+            message
+        },
+    ))
+}
+
+/// Returns a reason of the cluster with what the user can do about it.
+pub(super) fn pending_reason(reason: &str, message: Option<&str>) -> PendingReason {
+    let message = truncate(message.unwrap_or_default().trim(), MESSAGE_LIMIT);
+    let advice = advice(reason, &message);
+    PendingReason {
+        reason: reason.to_owned(),
+        message: match (message.is_empty(), advice.is_empty()) {
+            (_, true) => message,
+            (true, false) => advice.to_owned(),
+            (false, false) => format!("{}; {advice}", message.trim_end_matches('.')),
+        },
+    }
+}
+
+/// What to do about a reason of the cluster.
+fn advice(reason: &str, message: &str) -> &'static str {
+    match reason {
+        "Unschedulable" => {
+            "free capacity, or change resources, nodeSelector, affinity or tolerations in runnerPodTemplate"
+        }
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+            "check runnerPodTemplate.spec.image and --runner-image, and the imagePullSecrets of the ServiceAccount"
+        }
+        "CreateContainerConfigError" | "FailedMount" => "create what is missing, or change runnerPodTemplate",
+        "CreateContainerError" | "RunContainerError" => {
+            "the image must contain the program tf-runner, and the volumes of runnerPodTemplate must leave /tmp writable"
+        }
+        "FailedCreate" if message.contains("exceeded quota") => {
+            "raise the quota of the namespace, or wait until other pods end"
+        }
+        "FailedCreate" if message.contains("serviceaccount") && message.contains("not found") => {
+            "create the ServiceAccount, or change spec.serviceAccountName"
+        }
+        "FailedCreate" if message.contains("violates PodSecurity") => {
+            "change runnerPodTemplate.spec.securityContext, or the Pod Security level of the namespace"
+        }
+        "FailedCreate" => {
+            "an admission rule of the cluster rejects the pod: change runnerPodTemplate or the rule"
+        }
+        _ => "",
+    }
+}
+
+/// Returns how a pod ended.
+fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
+    let message = status.message.as_deref().unwrap_or_default();
+    match status.reason.as_deref() {
+        Some("Evicted") => return runner_end(Reason::Evicted, "the pod was evicted", message),
+        Some("DeadlineExceeded") => {
+            return runner_end(
+                Reason::DeadlineExceeded,
+                "the pod ran longer than its deadline",
+                message,
+            );
+        }
+        Some("NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown") => {
+            return runner_end(
+                Reason::NodeLost,
+                "the node of the pod was lost or shut down",
+                message,
+            );
+        }
+        _ => {}
+    }
+    if let Some(terminated) = failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled")) {
+        let text = format!(
+            "the runner or its CLI used more memory than its limit{} and was killed; raise \
+             runnerPodTemplate.spec.resources.limits.memory",
+            memory_limit(pod)
+        );
+        return runner_end(
+            Reason::OomKilled,
+            &text,
+            terminated.message.as_deref().unwrap_or_default(),
+        );
+    }
+    if let Some(condition) = condition(status, "DisruptionTarget").filter(|c| c.status == "True") {
+        let (kind, text) = match condition.reason.as_deref() {
+            Some("DeletionByTaintManager" | "DeletionByPodGC") => {
+                (Reason::NodeLost, "the node of the pod was lost")
+            }
+            Some("PreemptionByScheduler") => (Reason::Evicted, "a pod of higher priority replaced the pod"),
+            _ => (Reason::Evicted, "the pod was evicted"),
+        };
+        return runner_end(kind, text, condition.message.as_deref().unwrap_or_default());
+    }
+    match failed_container(status, |end| end.exit_code != 0) {
+        Some(end) => {
+            let text = format!("the runner ended with exit code {}", end.exit_code);
+            runner_end(Reason::RunLost, &text, end.message.as_deref().unwrap_or_default())
+        }
+        None => runner_end(Reason::RunLost, "the runner ended", message),
+    }
+}
+
+/// Returns how a Job ended whose pod is gone.
+fn end_of_job(condition: &JobCondition) -> RunnerEnd {
+    let message = condition.message.as_deref().unwrap_or_default();
+    match condition.reason.as_deref() {
+        Some("DeadlineExceeded") => runner_end(
+            Reason::DeadlineExceeded,
+            "the Job ran longer than its deadline",
+            message,
+        ),
+        _ => runner_end(Reason::RunLost, "the pod of the run was deleted", message),
+    }
+}
+
+fn runner_end(reason: Reason, text: &str, message: &str) -> RunnerEnd {
+    let message = truncate(message.trim(), MESSAGE_LIMIT);
+    RunnerEnd {
+        reason,
+        message: if message.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{text}: {message}")
+        },
+    }
+}
+
+fn condition<'a>(status: &'a PodStatus, kind: &str) -> Option<&'a PodCondition> {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == kind)
+}
+
+/// Returns the containers of the pod, the init containers first.
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten())
+}
+
+fn failed_container(
+    status: &PodStatus,
+    matches: impl Fn(&ContainerStateTerminated) -> bool,
+) -> Option<&ContainerStateTerminated> {
+    containers(status)
+        .filter_map(|container| container.state.as_ref()?.terminated.as_ref())
+        .find(|end| matches(end))
+}
+
+/// Returns the memory limit of the runner in brackets, if it has one.
+fn memory_limit(pod: &Pod) -> String {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut limits = containers
+        .filter(|container| container.name == CONTAINER)
+        .filter_map(|container| container.resources.as_ref()?.limits.as_ref()?.get("memory"));
+    limits
+        .next()
+        .map(|limit| format!(" ({})", limit.0))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: &Value) -> Pod {
+        let spec = json!({ "containers": [{ "name": "tf-runner", "resources": { "limits": { "memory": "64Mi" } } }] });
+        serde_json::from_value(json!({ "metadata": {}, "spec": spec, "status": status })).unwrap()
+    }
+
+    fn job(conditions: &Value) -> Job {
+        serde_json::from_value(json!({ "metadata": {}, "status": { "conditions": conditions } })).unwrap()
+    }
+
+    fn phase(phase: &str) -> Pod {
+        pod(&json!({ "phase": phase }))
+    }
+
+    #[test]
+    fn a_run_is_gone_only_when_its_pod_has_ended() {
+        let (new, ended) = (
+            job(&json!([])),
+            job(&json!([{ "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded" }])),
+        );
+        let cases = [
+            ("created a moment ago", Some(&new), vec![], "pending"),
+            ("not scheduled", Some(&new), vec![phase("Pending")], "pending"),
+            ("at work", Some(&new), vec![phase("Running")], "alive"),
+            (
+                "its node does not answer",
+                Some(&new),
+                vec![phase("Unknown")],
+                "alive",
+            ),
+            (
+                "Job deleted, pod still ends",
+                None,
+                vec![phase("Running")],
+                "alive",
+            ),
+            (
+                "failed, pod still ends",
+                Some(&ended),
+                vec![phase("Running")],
+                "alive",
+            ),
+            (
+                "pod has ended, Job not yet",
+                Some(&new),
+                vec![phase("Failed")],
+                "ended",
+            ),
+            ("failed", Some(&ended), vec![phase("Failed")], "ended"),
+            ("failed, pod collected", Some(&ended), vec![], "ended"),
+            ("both deleted", None, vec![], "gone"),
+        ];
+        for (case, job, pods, expected) in cases {
+            let found = match liveness(job, &pods) {
+                Liveness::Pending(_) => "pending",
+                Liveness::Alive => "alive",
+                Liveness::Ended(_) => "ended",
+                Liveness::Gone => "gone",
+                other => panic!("{case}: {other:?}"),
+            };
+            assert_eq!(found, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_pending_pod_says_why_and_what_to_do() {
+        let waiting = |reason: &str, message: &str| {
+            json!({ "phase": "Pending", "containerStatuses": [{ "name": "tf-runner", "image": "own:2", "imageID": "",
+                "ready": false, "restartCount": 0, "state": { "waiting": { "reason": reason, "message": message } } }] })
+        };
+        let unscheduled = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient memory." }] });
+        let text = |status: &Value| match PodState::of(&pod(status)) {
+            PodState::Waiting(Some(why)) => format!("{}: {}", why.reason, why.message),
+            other => format!("{other:?}"),
+        };
+        insta::assert_snapshot!([
+            text(&unscheduled),
+            text(&waiting("ImagePullBackOff", "Back-off pulling image")),
+            text(&waiting("CreateContainerConfigError", "secret \"login\" not found")),
+            text(&waiting("ContainerCreating", "")),
+            text(&json!({ "phase": "Pending" })),
+        ].join("\n"), @"");
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_created_says_why_and_what_to_do() {
+        let text = |message: &str| pending_reason("FailedCreate", Some(message)).message;
+        insta::assert_snapshot!([
+            text("pods \"a\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=0, limited: pods=0"),
+            text("error looking up service account team/own: serviceaccount \"own\" not found"),
+            text("pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
+            text("admission webhook \"x\" denied the request: no"),
+        ].join("\n"), @"");
+    }
+
+    #[test]
+    fn the_end_of_a_pod_has_a_reason() {
+        let ended = |fields: &Value| {
+            let mut status = json!({ "phase": "Failed" });
+            status
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
+            status
+        };
+        let container = |code: i32, reason: &str, message: &str| {
+            json!({ "containerStatuses": [{ "name": "tf-runner", "image": "r", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { "terminated": { "exitCode": code, "reason": reason, "message": message } } }] })
+        };
+        let disrupted = |reason: &str| json!({ "conditions": [{ "type": "DisruptionTarget", "status": "True", "reason": reason, "message": "why" }] });
+        let text = |status: &Value| match PodState::of(&pod(status)) {
+            PodState::Ended(end) => format!("{}: {}", end.reason, end.message),
+            other => format!("{other:?}"),
+        };
+        insta::assert_snapshot!([
+            text(&ended(&json!({ "reason": "Evicted", "message": "The node was low on resource: memory." }))),
+            text(&ended(&json!({ "reason": "DeadlineExceeded" }))),
+            text(&ended(&json!({ "reason": "NodeShutdown", "message": "Pod was terminated" }))),
+            text(&ended(&container(137, "OOMKilled", ""))),
+            text(&ended(&container(1, "Error", "cannot claim run a: forbidden"))),
+            text(&ended(&container(137, "Error", ""))),
+            text(&json!({ "phase": "Succeeded" })),
+            text(&ended(&disrupted("EvictionByEvictionAPI"))),
+            text(&ended(&disrupted("DeletionByTaintManager"))),
+            text(&ended(&disrupted("PreemptionByScheduler"))),
+        ].join("\n"), @"");
+        let deadline = json!([{ "type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active" }]);
+        assert_eq!(
+            liveness(Some(&job(&deadline)), &[]),
+            Liveness::Ended(RunnerEnd {
+                reason: Reason::DeadlineExceeded,
+                message: "the Job ran longer than its deadline: Job was active".into()
+            })
+        );
+    }
+}

@@ -1,0 +1,388 @@
+//! The supervision of an active run: starts a run that has no runner yet, reports why one cannot begin, and ends one whose runner
+//! is gone.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::terraform::{Reason, Terraform};
+use tokio::time::Instant;
+
+use super::Context;
+use super::dispatch::{DispatchError, end, restart};
+use super::resolve::Resolved;
+use crate::decide::{Facts, Inputs, MutationPoint, holds};
+use crate::executor::{Liveness, RunRef, RunnerEnd};
+
+/// The time that a runner has after its deadline to interrupt the CLI and to report.
+const REPORT_GRACE: Duration = Duration::from_secs(60);
+
+/// What is known about the runner of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunnerState {
+    /// It is alive, or sent a heartbeat a moment ago.
+    Alive,
+    /// It is accepted and has not begun.
+    Pending,
+    /// It has ended.
+    Ended,
+    /// There is no trace of it.
+    Gone,
+}
+
+/// An active run as read last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunState<'a> {
+    /// Its runner.
+    pub(super) runner: RunnerState,
+    /// Whether it has ended since the facts were read.
+    pub(super) ended: bool,
+    /// Whether a runner has claimed it.
+    pub(super) claimed: bool,
+    /// Digest of the inputs that it was created for.
+    pub(super) created_for: &'a str,
+    /// Digest of the current inputs; `None`: they are not available.
+    pub(super) current: Option<&'a str>,
+    /// Whether the spec was edited since it was created.
+    pub(super) edited: bool,
+    /// Whether the stack must not run now: it is suspended, deleted, or its spec is not valid.
+    pub(super) stopped: bool,
+}
+
+/// What to do with an active run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Supervision {
+    /// Wait for it.
+    Wait,
+    /// Report what its runner waits for.
+    ReportPending,
+    /// Mark it as lost: its runner is gone.
+    MarkLost,
+    /// Mark it as failed: its runner ended before it claimed the run.
+    MarkFailed,
+    /// Start its runner: no runner has claimed it.
+    Launch,
+    /// End it: no runner has claimed it, and its inputs or the spec have changed.
+    EndOutdated,
+    /// End it: no runner has claimed it, and its inputs are not available.
+    EndWithoutInputs,
+}
+
+/// Decides what to do with an active run. Pure.
+pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
+    if holds(MutationPoint::ProcessAlive, run.runner == RunnerState::Alive) || run.ended {
+        return Supervision::Wait;
+    }
+    if holds(MutationPoint::Claimed, run.claimed) {
+        return Supervision::MarkLost;
+    }
+    let is_outdated = |current| holds(MutationPoint::InputsOutdated, current != run.created_for);
+    match (run.current, run.runner) {
+        (Some(current), _) if is_outdated(current) => Supervision::EndOutdated,
+        (_, RunnerState::Ended) => Supervision::MarkFailed,
+        // What it waits for may be in the pod template, which is no input of the plan.
+        (Some(_), RunnerState::Pending) if run.edited => Supervision::EndOutdated,
+        (None, RunnerState::Pending) if run.stopped => Supervision::EndWithoutInputs,
+        (_, RunnerState::Pending) => Supervision::ReportPending,
+        (Some(_), _) => Supervision::Launch,
+        (None, _) => Supervision::EndWithoutInputs,
+    }
+}
+
+/// Starts the active run if it was not started, reports why its runner cannot begin, and ends it as lost if its runner is gone or
+/// sent no heartbeat for too long.
+pub(super) async fn supervise(
+    run: &TerraformRun,
+    stack: &Terraform,
+    resolved: Option<&Resolved>,
+    facts: &Facts,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    let liveness = liveness(run, context).await?;
+    if is_known_alive(&liveness, run, context) {
+        return Ok(());
+    }
+    // Read the run, then check its liveness again: its last report may be newer than the first read, and another
+    // controller may have started it meanwhile.
+    let api: Api<TerraformRun> = context.api_of(run);
+    let Some(live) = api.get_opt(&run.name_any()).await? else {
+        return Ok(());
+    };
+    let status = live.status.clone().unwrap_or_default();
+    let liveness = self::liveness(&live, context).await?;
+    let step = decide_supervision(RunState {
+        runner: runner_state(&liveness, &live, context),
+        ended: status.phase.is_final(),
+        claimed: status.claim.is_some(),
+        created_for: &live.spec.inputs_digest,
+        current: resolved.map(|resolved| resolved.inputs.as_str()),
+        edited: live.spec.terraform.generation != facts.generation,
+        stopped: facts.suspended || facts.deleting || facts.unsupported_field.is_some(),
+    });
+    let end_of_runner = match &liveness {
+        Liveness::Ended(end) => Some(end.clone()),
+        _ => None,
+    };
+    let (phase, why) = match (step, resolved) {
+        (Supervision::Launch, Some(resolved)) => {
+            return restart(&live, stack, resolved, &facts.history, context).await;
+        }
+        (Supervision::Wait | Supervision::Launch, _) => return Ok(()),
+        (Supervision::ReportPending, _) => return report_pending(&live, &liveness, context).await,
+        (Supervision::MarkLost, _) => (Phase::Lost, lost_reason(end_of_runner)),
+        (Supervision::MarkFailed, _) => (Phase::Failed, failed_start_reason(end_of_runner)),
+        (Supervision::EndOutdated, _) => (
+            Phase::Superseded,
+            EndReason::new(
+                Reason::InputsChanged.as_str(),
+                "its inputs changed before the run started",
+            ),
+        ),
+        (Supervision::EndWithoutInputs, _) => (Phase::Superseded, not_started_reason(facts)),
+    };
+    end(&live, phase, why.reason, &why.message, context).await?;
+    if matches!(liveness, Liveness::Pending(_)) {
+        // Its runner would find that the run has ended.
+        context.executor.cancel(RunRef::of(&live)).await?;
+    }
+    Ok(())
+}
+
+/// Writes what the runner of a run waits for into the run's status, unless it is there.
+async fn report_pending(
+    run: &TerraformRun,
+    liveness: &Liveness,
+    context: &Context,
+) -> Result<(), DispatchError> {
+    if is_reported(run, liveness) {
+        return Ok(());
+    }
+    let reason = match liveness {
+        Liveness::Pending(reason) => reason.as_ref(),
+        _ => None,
+    };
+    let body = json!({
+        "metadata": { "resourceVersion": run.resource_version() },
+        "status": { "reason": reason.map(|why| &why.reason), "message": reason.map(|why| &why.message) },
+    });
+    let (api, patch): (Api<TerraformRun>, _) = (context.api_of(run), Patch::Merge(body));
+    match api
+        .patch_status(&run.name_any(), &PatchParams::default(), &patch)
+        .await
+    {
+        Ok(_) => Ok(()),
+        // A runner has claimed the run, or it was deleted.
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns whether the run's status says what its runner waits for.
+fn is_reported(run: &TerraformRun, liveness: &Liveness) -> bool {
+    let status = run.status.as_ref();
+    let reported = status.map(|status| (status.reason.as_str(), status.message.as_str()));
+    let expected = match liveness {
+        Liveness::Pending(Some(why)) => (why.reason.as_str(), why.message.as_str()),
+        _ => ("", ""),
+    };
+    reported.unwrap_or_default() == expected
+}
+
+/// Why the controller ends a run.
+#[derive(Debug, PartialEq, Eq)]
+struct EndReason {
+    reason: &'static str,
+    message: String,
+}
+
+impl EndReason {
+    fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Why a claimed run is lost.
+fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
+    match end {
+        Some(end) => EndReason::new(
+            end.reason.as_str(),
+            format!(
+                "{}. What it has changed is not known: a new plan shows it",
+                end.message
+            ),
+        ),
+        None => EndReason::new(
+            Reason::RunLost.as_str(),
+            "the runner process ended without a report, or sent no heartbeat for too long",
+        ),
+    }
+}
+
+/// Why a run failed whose runner ended before it claimed the run.
+fn failed_start_reason(end: Option<RunnerEnd>) -> EndReason {
+    let Some(end) = end else {
+        return EndReason::new(Reason::RunLost.as_str(), "the runner ended before it began");
+    };
+    EndReason::new(
+        end.reason.as_str(),
+        format!("the run did not begin: {}", end.message),
+    )
+}
+
+/// Why a run ends before it was started, without its inputs.
+fn not_started_reason(facts: &Facts) -> EndReason {
+    let because = |reason, message: &str| EndReason::new(reason, message);
+    if facts.suspended {
+        return because("Suspended", "the object was suspended before the run started");
+    }
+    if let Some(field) = &facts.unsupported_field {
+        let text = format!(
+            "the spec changed to an unsupported value before the run started: {}",
+            field.text
+        );
+        return because(field.reason, &text);
+    }
+    match &facts.inputs {
+        Inputs::Failed { message, .. } => {
+            let text = format!("its inputs became unavailable before the run started: {message}");
+            because("InputsUnknown", &text)
+        }
+        _ if facts.deleting => because("Deleted", "the object was deleted before the run started"),
+        Inputs::Unresolved | Inputs::Known(_) => {
+            because("InputsUnknown", "its source was deleted before the run started")
+        }
+    }
+}
+
+/// Returns the lock domain of the runner; empty before it claims the run.
+fn lock_domain(run: &TerraformRun) -> String {
+    let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
+    claim.map(|claim| claim.lock_domain.clone()).unwrap_or_default()
+}
+
+async fn liveness(run: &TerraformRun, context: &Context) -> Result<Liveness, DispatchError> {
+    Ok(context
+        .executor
+        .liveness(RunRef::of(run), lock_domain(run))
+        .await?)
+}
+
+/// Returns whether the run has to be started, ended, or reported as pending.
+pub(super) async fn needs_supervision(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
+    let liveness = liveness(run, context).await?;
+    Ok(match runner_state(&liveness, run, context) {
+        RunnerState::Alive => false,
+        RunnerState::Pending => !is_reported(run, &liveness),
+        RunnerState::Ended | RunnerState::Gone => true,
+    })
+}
+
+/// Returns the state of the runner, as far as visible from here.
+fn runner_state(liveness: &Liveness, run: &TerraformRun, context: &Context) -> RunnerState {
+    match liveness {
+        Liveness::Pending(_) => RunnerState::Pending,
+        Liveness::Ended(_) => RunnerState::Ended,
+        Liveness::OtherLockDomain if has_recent_heartbeat(run, context) => RunnerState::Alive,
+        _ if is_known_alive(liveness, run, context) => RunnerState::Alive,
+        _ => RunnerState::Gone,
+    }
+}
+
+/// Returns whether the place of the runner shows that it is alive.
+fn is_known_alive(liveness: &Liveness, run: &TerraformRun, context: &Context) -> bool {
+    match liveness {
+        Liveness::Alive => true,
+        Liveness::Locked => !is_hung(run, context),
+        Liveness::Pending(_) | Liveness::Ended(_) | Liveness::Gone | Liveness::OtherLockDomain => false,
+    }
+}
+
+/// Returns whether the run still sends heartbeats.
+fn has_recent_heartbeat(run: &TerraformRun, context: &Context) -> bool {
+    let heartbeat = run
+        .status
+        .as_ref()
+        .and_then(|status| status.heartbeat_at.as_ref());
+    let heartbeat = heartbeat.map(|time| time.0);
+    context
+        .heartbeats
+        .is_alive(&RunRef::of(run), heartbeat, Instant::now())
+}
+
+/// Returns whether a run that holds its process lock is given up: its runner should have ended it at the deadline and
+/// sends no heartbeats. The working directory stays locked while any process of it is alive.
+fn is_hung(run: &TerraformRun, context: &Context) -> bool {
+    is_overdue(run, context.clock.now()) && !has_recent_heartbeat(run, context)
+}
+
+/// Returns whether the run should have ended by now. Pure.
+fn is_overdue(run: &TerraformRun, now: Timestamp) -> bool {
+    let started = run.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let allowed = run.spec.deadline.to_duration().saturating_add(REPORT_GRACE);
+    let passed = |started: &Time| Duration::try_from(now.duration_since(started.0)).unwrap_or_default();
+    started.is_some_and(|started| passed(started) > allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{UnsupportedField, facts_of_a_new_stack};
+
+    #[test]
+    fn a_run_is_overdue_after_its_deadline_and_the_grace() {
+        let run = |status: serde_json::Value| -> TerraformRun {
+            let spec = serde_json::json!({ "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } });
+            serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec, "status": status }))
+                .unwrap()
+        };
+        let active = run(serde_json::json!({ "startedAt": "2026-01-01T00:00:00Z" }));
+        let overdue = |run, now: &str| is_overdue(run, now.parse().unwrap());
+        assert!(!overdue(&active, "2026-01-01T01:01:00Z") && !overdue(&active, "2025-01-01T00:00:00Z"));
+        assert!(overdue(&active, "2026-01-01T01:01:01Z"));
+        assert!(
+            !overdue(&run(serde_json::json!({})), "2027-01-01T00:00:00Z"),
+            "it did not start"
+        );
+    }
+
+    #[test]
+    fn a_run_that_never_started_reports_why() {
+        let why = |edit: &dyn Fn(&mut Facts)| {
+            let mut facts = facts_of_a_new_stack();
+            facts.inputs = Inputs::Unresolved;
+            edit(&mut facts);
+            let why = not_started_reason(&facts);
+            format!("{}: {}", why.reason, why.message)
+        };
+        let failed = |f: &mut Facts| {
+            f.inputs = Inputs::Failed {
+                reason: "VarsGenerationFailed",
+                message: "cannot read Secret login".into(),
+            };
+        };
+        insta::assert_snapshot!([
+            why(&|f| f.suspended = true),
+            why(&|f| f.unsupported_field = Some(UnsupportedField { reason: "InvalidToolVersion", text: "spec.tool.version: no version".into() })),
+            why(&failed),
+            why(&|f| f.deleting = true),
+            why(&|f| { f.deleting = true; failed(f); }),
+            why(&|_| ()),
+        ].join("\n"), @"
+        Suspended: the object was suspended before the run started
+        InvalidToolVersion: the spec changed to an unsupported value before the run started: spec.tool.version: no version
+        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
+        Deleted: the object was deleted before the run started
+        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
+        InputsUnknown: its source was deleted before the run started
+        ");
+    }
+}
