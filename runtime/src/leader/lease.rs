@@ -36,7 +36,7 @@ impl ObservedLease {
     /// Returns the content with which `identity` acquires or renews the Lease.
     pub(super) fn acquire_spec(&self, identity: &str, lease: Duration, now: Timestamp) -> LeaseSpec {
         let own = holder(&self.spec) == Some(identity);
-        let now = self.next_renew_time(now);
+        let now = if own { self.next_renew_time(now) } else { now };
         let transitions = self.spec.lease_transitions.unwrap_or(0);
         LeaseSpec {
             acquire_time: if own {
@@ -53,16 +53,12 @@ impl ObservedLease {
         }
     }
 
-    /// Returns `now`, or the next microsecond if the Lease already has `now`: others detect a renewal by the content alone, so
-    /// it must change even if the clock stands still.
+    /// Returns `now`, or the microsecond after the last renewal if the clock stands still or was set back. Others detect renewals
+    /// by the content alone and may miss some, so no renewal may repeat the time of an earlier one.
     fn next_renew_time(&self, now: Timestamp) -> Timestamp {
-        let held = self.spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
-        let next = Timestamp::from_microsecond(now.as_microsecond().saturating_add(1));
-        if held == Some(now.as_microsecond()) {
-            next.unwrap_or(now)
-        } else {
-            now
-        }
+        let last = self.spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
+        let next = last.and_then(|last| Timestamp::from_microsecond(last.saturating_add(1)).ok());
+        next.map_or(now, |next| now.max(next))
     }
 
     /// Returns the content with which `identity` releases the Lease; `None` if it is not the holder.
@@ -127,6 +123,22 @@ mod tests {
         let renewed = seen.acquire_spec("a", LEASE, wall(-90_000));
         let seen = ObservedLease::update(Some(seen), renewed, at(30));
         assert_eq!(seen.other_holder("b", at(64)), Some("a"));
+    }
+
+    #[test]
+    fn no_renewal_repeats_the_time_of_an_earlier_one() {
+        let mut seen = ObservedLease::update(None, new_spec("a", LEASE, wall(1)), Instant::now());
+        let mut times = Vec::new();
+        // The clock stands still, is set back, shows an earlier time again, and continues.
+        for now in [1, 1, 1, 0, 0, 1, 2] {
+            let renewed = seen.acquire_spec("a", LEASE, wall(now));
+            times.push(renewed.renew_time.as_ref().unwrap().0);
+            seen = ObservedLease::update(Some(seen), renewed, Instant::now());
+        }
+        assert!(times.is_sorted_by(|one, next| one < next), "{times:?}");
+        assert_eq!(times.last(), Some(&wall(2)));
+        let taken = seen.acquire_spec("b", LEASE, wall(0));
+        assert_eq!(taken.renew_time, Some(MicroTime(wall(0))), "another holder has its own clock");
     }
 
     #[test]

@@ -211,12 +211,11 @@ async fn a_killed_runner_leaves_its_cli_to_finish() {
 async fn a_leftover_process_of_a_provisioner_holds_no_lock() {
     let env = TestEnvironment::new("auto").await;
     let marker = env.dir.path().join("marker");
-    let over = marker.with_extension("over");
+    // It ends with the directory of the test.
     let module = format!(
         "resource \"terraform_data\" \"it\" {{\n  provisioner \"local-exec\" {{\n    command = \"echo $PPID > {0}.cli; \
-         touch {0}; until [ -e {1} ]; do sleep 0.05; done\"\n  }}\n}}\n",
+         touch {0}; while [ -e {0} ]; do sleep 0.05; done\"\n  }}\n}}\n",
         marker.display(),
-        over.display()
     );
     env.commit(&[("main.tf", &module)]);
     let name = env.prepare(RunSetup::plan_and_apply()).await;
@@ -238,7 +237,6 @@ async fn a_leftover_process_of_a_provisioner_holds_no_lock() {
         "{:?}",
         next.status
     );
-    std::fs::write(over, "").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
