@@ -138,7 +138,11 @@ mod tests {
         assert!(times.is_sorted_by(|one, next| one < next), "{times:?}");
         assert_eq!(times.last(), Some(&wall(2)));
         let taken = seen.acquire_spec("b", LEASE, wall(0));
-        assert_eq!(taken.renew_time, Some(MicroTime(wall(0))), "another holder has its own clock");
+        assert_eq!(
+            taken.renew_time,
+            Some(MicroTime(wall(0))),
+            "another holder has its own clock"
+        );
     }
 
     #[test]

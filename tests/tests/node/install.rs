@@ -8,6 +8,7 @@ use sluice_harness::cli;
 use sluice_harness::node::Node;
 use tempfile::TempDir;
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 use crate::images;
 
@@ -18,8 +19,13 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Installs both controllers with the job executor.
-    pub(crate) async fn standalone() -> Self {
+    /// Returns the installation of all tests: both controllers with the job executor.
+    pub(crate) async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Installation> = OnceCell::const_new();
+        SHARED.get_or_init(Self::standalone).await
+    }
+
+    async fn standalone() -> Self {
         let node = Node::shared().await.unwrap();
         images::import(node);
         let folder = tempfile::tempdir().unwrap();

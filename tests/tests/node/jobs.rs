@@ -24,7 +24,7 @@ async fn a_push_is_planned_approved_and_applied_by_jobs() {
     if without_cluster().unwrap() {
         return;
     }
-    let installation = Installation::standalone().await;
+    let installation = Installation::shared().await;
     let node = installation.node;
     node.apply(RUNNER_ROLE).await.unwrap();
     let repository = Repository::create().unwrap();

@@ -11,3 +11,5 @@
 mod images;
 mod install;
 mod jobs;
+mod pending;
+mod tenant;

@@ -354,6 +354,69 @@ mod tests {
         );
     }
 
+    /// Every combination: the rules that keep a run from starting twice and from being lost without a proof.
+    #[test]
+    fn a_runner_is_started_only_where_there_is_no_trace_of_one() {
+        let runners = [
+            RunnerState::Alive,
+            RunnerState::Pending,
+            RunnerState::Ended,
+            RunnerState::Gone,
+        ];
+        let flags = [false, true];
+        let mut counts = std::collections::BTreeMap::<String, u32>::new();
+        for (runner, current) in runners
+            .iter()
+            .flat_map(|r| [None, Some("a"), Some("b")].map(|c| (*r, c)))
+        {
+            for (ended, claimed) in flags.iter().flat_map(|e| flags.map(|c| (*e, c))) {
+                for (edited, stopped) in flags.iter().flat_map(|e| flags.map(|s| (*e, s))) {
+                    let state = RunState {
+                        runner,
+                        ended,
+                        claimed,
+                        created_for: "a",
+                        current,
+                        edited,
+                        stopped,
+                    };
+                    let step = decide_supervision(state);
+                    *counts.entry(format!("{step:?}")).or_default() += 1;
+                    let rules = [
+                        (
+                            step == Supervision::Launch,
+                            runner == RunnerState::Gone && !claimed && !ended && current == Some("a"),
+                        ),
+                        (
+                            step == Supervision::MarkLost,
+                            claimed && !ended && runner != RunnerState::Alive,
+                        ),
+                        (
+                            step == Supervision::ReportPending,
+                            runner == RunnerState::Pending
+                                && !claimed
+                                && !ended
+                                && match current {
+                                    Some("a") => !edited,
+                                    Some(_) => false,
+                                    None => !stopped,
+                                },
+                        ),
+                        (
+                            step == Supervision::MarkFailed,
+                            runner == RunnerState::Ended && !claimed && !ended && current != Some("b"),
+                        ),
+                        (step == Supervision::Wait, ended || runner == RunnerState::Alive),
+                    ];
+                    for (found, expected) in rules {
+                        assert_eq!(found, expected, "{step:?} of {state:?}");
+                    }
+                }
+            }
+        }
+        assert_eq!(counts.len(), 7, "each step is possible: {counts:?}");
+    }
+
     #[test]
     fn a_run_that_never_started_reports_why() {
         let why = |edit: &dyn Fn(&mut Facts)| {

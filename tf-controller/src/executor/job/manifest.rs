@@ -286,7 +286,7 @@ mod tests {
         let parts = parts.map(|(name, value)| format!("{name} {value}"));
         insta::assert_snapshot!(parts.join("\n"), @r#"
         security {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}}
-        container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
+        container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
         pod {"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":90,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
         template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
         job {"activeDeadlineSeconds":3690,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
@@ -299,11 +299,13 @@ mod tests {
         let job = job_of(&json!({
             "serviceAccountName": "deployer", "runnerTerminationGracePeriodSeconds": 120,
             "runnerPodTemplate": {
-                "metadata": { "labels": { "team": "net" }, "annotations": { "karpenter.sh/do-not-disrupt": "false" } },
+                "metadata": { "labels": { "team": "net", "infra.sluice.dev/terraform": "other" }, "annotations": { "karpenter.sh/do-not-disrupt": "false" } },
                 "spec": {
                     "image": "own:2", "nodeSelector": { "disk": "ssd" }, "priorityClassName": "high",
                     "tolerations": [{ "key": "runs", "operator": "Exists" }],
                     "hostAliases": [{ "ip": "10.0.0.1", "hostnames": ["git.internal"] }],
+                    "env": [{ "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+                        { "name": "TOKEN", "value": "in the bundle" }],
                     "initContainers": [{ "name": "warm", "image": "warm:1" }],
                     "resources": { "limits": { "memory": "1Gi" } },
                     "securityContext": { "runAsUser": 7 },
@@ -315,6 +317,10 @@ mod tests {
         let pod = serde_json::to_value(job.spec.unwrap().template).unwrap();
         let expected = [
             ("/metadata/labels/team", json!("net")),
+            // The controller finds the pods of runs by it.
+            ("/metadata/labels/infra.sluice.dev~1terraform", json!("net")),
+            ("/spec/containers/0/env/0/name", json!("IP")),
+            ("/spec/containers/0/env/1/name", json!("POD_NAME")),
             (
                 "/metadata/annotations/karpenter.sh~1do-not-disrupt",
                 json!("false"),

@@ -188,7 +188,7 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
             let text = format!("the runner ended with exit code {}", end.exit_code);
             runner_end(Reason::RunLost, &text, end.message.as_deref().unwrap_or_default())
         }
-        None => runner_end(Reason::RunLost, "the runner ended", message),
+        None => runner_end(Reason::RunLost, "the runner ended without a report", message),
     }
 }
 
@@ -336,7 +336,13 @@ mod tests {
             text(&waiting("CreateContainerConfigError", "secret \"login\" not found")),
             text(&waiting("ContainerCreating", "")),
             text(&json!({ "phase": "Pending" })),
-        ].join("\n"), @"");
+        ].join("\n"), @r#"
+        Unschedulable: 0/1 nodes are available: 1 Insufficient memory; free capacity, or change resources, nodeSelector, affinity or tolerations in runnerPodTemplate
+        ImagePullBackOff: image own:2: Back-off pulling image; check runnerPodTemplate.spec.image and --runner-image, and the imagePullSecrets of the ServiceAccount
+        CreateContainerConfigError: secret "login" not found; create what is missing, or change runnerPodTemplate
+        Waiting(None)
+        Waiting(None)
+        "#);
     }
 
     #[test]
@@ -347,7 +353,12 @@ mod tests {
             text("error looking up service account team/own: serviceaccount \"own\" not found"),
             text("pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
             text("admission webhook \"x\" denied the request: no"),
-        ].join("\n"), @"");
+        ].join("\n"), @r#"
+        pods "a" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=0, limited: pods=0; raise the quota of the namespace, or wait until other pods end
+        error looking up service account team/own: serviceaccount "own" not found; create the ServiceAccount, or change spec.serviceAccountName
+        pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true; change runnerPodTemplate.spec.securityContext, or the Pod Security level of the namespace
+        admission webhook "x" denied the request: no; an admission rule of the cluster rejects the pod: change runnerPodTemplate or the rule
+        "#);
     }
 
     #[test]
@@ -380,7 +391,18 @@ mod tests {
             text(&ended(&disrupted("EvictionByEvictionAPI"))),
             text(&ended(&disrupted("DeletionByTaintManager"))),
             text(&ended(&disrupted("PreemptionByScheduler"))),
-        ].join("\n"), @"");
+        ].join("\n"), @"
+        Evicted: the pod was evicted: The node was low on resource: memory.
+        DeadlineExceeded: the pod ran longer than its deadline
+        NodeLost: the node of the pod was lost or shut down: Pod was terminated
+        OOMKilled: the runner or its CLI used more memory than its limit (64Mi) and was killed; raise runnerPodTemplate.spec.resources.limits.memory
+        RunLost: the runner ended with exit code 1: cannot claim run a: forbidden
+        RunLost: the runner ended with exit code 137
+        RunLost: the runner ended without a report
+        Evicted: the pod was evicted: why
+        NodeLost: the node of the pod was lost: why
+        Evicted: a pod of higher priority replaced the pod: why
+        ");
         let deadline = json!([{ "type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active" }]);
         assert_eq!(
             liveness(Some(&job(&deadline)), &[]),

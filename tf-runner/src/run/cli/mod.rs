@@ -1,5 +1,6 @@
 //! The CLI in its prepared module directory: runs commands, logs and redacts their output, and maps their failures to errors.
 
+pub(crate) mod memory;
 pub(crate) mod raw_output;
 pub(crate) mod state_secrets;
 
@@ -16,6 +17,7 @@ use sluice_tf_core::cli::text::strip_and_mask;
 use sluice_tf_core::cli::tool::Tool;
 
 use crate::provider_cache::LockedProvider;
+use crate::run::cli::memory::ContainerMemory;
 use crate::run::cli::raw_output::RawOutput;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::state_lock::leftover::LeftoverLock;
@@ -34,6 +36,8 @@ pub(crate) struct Cli<'a> {
     pub(crate) environment: BTreeMap<String, String>,
     /// `TF_CLI_ARGS_init`.
     pub(crate) init_arguments: Option<String>,
+    /// The container, if no other run shares it.
+    pub(crate) container: Option<ContainerMemory>,
     /// The CLI cannot save plans: they are compared by their text, and applied without a file.
     pub(crate) is_unsaved: Cell<bool>,
     pub(crate) limits: Limits,
@@ -61,6 +65,7 @@ impl<'a> Cli<'a> {
             module,
             environment,
             init_arguments: None,
+            container: None,
             is_unsaved: Cell::new(false),
             limits,
             status,
@@ -156,6 +161,7 @@ impl<'a> Cli<'a> {
             stderr: stderr.clone(),
             locks: &self.directory.locks,
         };
+        let kills = self.killed_processes();
         let began = Timestamp::now();
         let ended = process::run(&invocation, limits).await;
         let raw_output = RawOutput::read(&stdout, &stderr);
@@ -170,6 +176,11 @@ impl<'a> Cli<'a> {
         }
         // Read again: the file is redacted now.
         let text = tail(&stderr).unwrap_or_default();
+        let container = self
+            .container
+            .as_ref()
+            .filter(|_| self.killed_processes() > kills);
+        let out_of_memory = container.map(|container| container.describe(ended.peak_memory));
         Err(match ended.stop_reason {
             Some(stopped) => RunError::Stopped {
                 step,
@@ -178,10 +189,19 @@ impl<'a> Cli<'a> {
             },
             None => RunError::Command {
                 step,
-                text: strip_and_mask(&format!("{}\n{text}", ended.describe())),
+                text: strip_and_mask(&match &out_of_memory {
+                    Some(why) => format!("{why}\n{}\n{text}", ended.describe()),
+                    None => format!("{}\n{text}", ended.describe()),
+                }),
+                is_out_of_memory: out_of_memory.is_some(),
                 raw_output,
             },
         })
+    }
+
+    /// How many processes the kernel has killed for the memory limit of the container.
+    fn killed_processes(&self) -> Option<u64> {
+        self.container.as_ref()?.kills()
     }
 
     /// The environment of a command. That of `init` includes the arguments of the backend.

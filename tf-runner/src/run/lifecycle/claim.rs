@@ -8,7 +8,7 @@ use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
 use crate::run::lifecycle::context::Context;
 
 /// The variable with the name of the runner's Job, which the controller sets.
-const JOB_NAME: &str = "JOB_NAME";
+pub(crate) const JOB_NAME: &str = "JOB_NAME";
 /// Attempts to claim. Most conflicts are writes of others that are no claims.
 const MAX_CONFLICTS: u32 = 20;
 

@@ -71,6 +71,8 @@ pub(crate) enum RunError {
         step: Step,
         /// The redacted error output.
         text: String,
+        /// Whether the kernel killed a process of the CLI for the memory limit.
+        is_out_of_memory: bool,
         raw_output: RawOutput,
     },
     /// The CLI reports the stored plan as stale; nothing was applied.
@@ -248,9 +250,11 @@ impl RunError {
             Self::Command {
                 step: Step::Init,
                 text,
+                is_out_of_memory,
                 raw_output,
             } if raw_output.errors_match(|text| text.contains(INVALID_SUFFIX)) => Self::Command {
                 step: Step::Init,
+                is_out_of_memory,
                 raw_output,
                 text: format!(
                     "spec.backendConfig.secretSuffix (without it, the object's name) may not end in a hyphen and a number \
@@ -299,6 +303,10 @@ impl Failure for RunError {
                 Reason::TfExecInitFailed.as_str()
             }
             Self::WorkspaceName { .. } => Step::Workspace.reason(),
+            Self::Command {
+                is_out_of_memory: true,
+                ..
+            } => Reason::OomKilled.as_str(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
             Self::VariableFile { .. }
             | Self::VariableDirectory { .. }

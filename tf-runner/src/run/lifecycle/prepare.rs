@@ -16,6 +16,8 @@ use sluice_tf_core::workdir::{StackPaths, WorkdirOwner};
 
 use crate::run::apply::{self, last_applied};
 use crate::run::cli::Cli;
+use crate::run::cli::memory::ContainerMemory;
+use crate::run::lifecycle::claim::JOB_NAME;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::identity::lock_holder;
@@ -183,6 +185,9 @@ pub(crate) async fn prepare_session<'a>(
         status,
         leftover_lock,
     );
+    // Another place is shared with other runs.
+    let has_own_pod = context.environment.contains_key(JOB_NAME);
+    cli.container = has_own_pod.then(ContainerMemory::of_this_container).flatten();
     let kubeconfig = run_environment::write_kubeconfig(context, &bundle, &directory.root)?;
     cli.init_arguments = run_environment::init_arguments(&bundle.run_environment, kubeconfig.as_deref());
     Ok(RunSession {

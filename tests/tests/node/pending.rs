@@ -1,0 +1,129 @@
+//! Runs whose pod cannot start, and runs whose pod ends without a report: the object says why, and what to do.
+
+use serde_json::{Value, json};
+use sluice_harness::skip::without_cluster;
+
+use crate::install::Installation;
+use crate::tenant::Tenant;
+
+fn pod(spec: &Value) -> Value {
+    json!({ "runnerPodTemplate": { "spec": spec } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_pod_cannot_start_says_why() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::new(installation.node, "pending").await;
+    let quota = Tenant::new(installation.node, "quota").await;
+    quota
+        .apply(&json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none", "namespace": "quota" },
+            "spec": { "hard": { "pods": "0" } } }))
+        .await;
+    let volume = json!({ "volumes": [{ "name": "ca", "secret": { "secretName": "absent" } }],
+        "volumeMounts": [{ "name": "ca", "mountPath": "/ca" }] });
+    let cases = [
+        (
+            &tenant,
+            "image",
+            pod(&json!({ "image": "sluice.invalid/none:1" })),
+            ["Image", "check runnerPodTemplate.spec.image"],
+        ),
+        (
+            &tenant,
+            "node",
+            pod(&json!({ "nodeSelector": { "disk": "none" } })),
+            ["Unschedulable", "change resources, nodeSelector"],
+        ),
+        (
+            &tenant,
+            "account",
+            json!({ "serviceAccountName": "absent" }),
+            ["FailedCreate", "create the ServiceAccount"],
+        ),
+        (
+            &tenant,
+            "volume",
+            pod(&volume),
+            ["FailedMount", "secret \"absent\" not found"],
+        ),
+        (&quota, "full", json!({}), ["FailedCreate", "raise the quota"]),
+    ];
+    for (tenant, stack, fields, _) in &cases {
+        tenant.add_stack(stack, fields).await;
+    }
+    for (tenant, stack, _, texts) in &cases {
+        if let Err(error) = tenant.wait_for_message(stack, texts).await {
+            panic!("{stack}: {error}\n{}", installation.describe_pods().await);
+        }
+        let runs = tenant.runs(stack).await;
+        assert!(
+            runs.len() == 1 && runs[0].starts_with("Pending "),
+            "{stack}: {runs:?}"
+        );
+    }
+    // An edit replaces the run that cannot start, and its Job goes.
+    tenant.edit("image", &json!({ "runnerPodTemplate": null })).await;
+    tenant.wait_for_plan("image").await.unwrap();
+    let runs = tenant.runs("image").await;
+    assert_eq!(
+        runs,
+        [
+            "Superseded InputsChanged",
+            "Succeeded TerraformPlannedWithChanges"
+        ]
+    );
+    let jobs = tenant.jobs().await;
+    assert_eq!(
+        jobs.iter().filter(|name| name.starts_with("image-")).count(),
+        1,
+        "{jobs:?}"
+    );
+    // What was missing appears: the same run begins, and does not say any more what it waited for.
+    tenant.add_account("absent").await;
+    tenant.wait_for_plan("account").await.unwrap();
+    assert_eq!(
+        tenant.runs("account").await,
+        ["Succeeded TerraformPlannedWithChanges"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_ends_before_it_begins_fails_its_run() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::without_role(installation.node, "powerless").await;
+    tenant.add_stack("net", &json!({})).await;
+    let message = tenant
+        .wait_for_message("net", &["the run did not begin", "forbidden"])
+        .await;
+    let message = match message {
+        Ok(message) => message,
+        Err(error) => panic!("{error}\n{}", installation.describe_pods().await),
+    };
+    assert!(message.contains("exit code 1"), "{message}");
+    assert_eq!(tenant.runs("net").await, ["Failed RunLost"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_enough_memory_fails_its_run_with_the_limit() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::new(installation.node, "memory").await;
+    let mut fields = pod(&json!({ "resources": { "limits": { "memory": "128Mi" } } }));
+    fields["path"] = json!("./large");
+    tenant.add_stack("net", &fields).await;
+    let message = tenant
+        .wait_for_message("net", &["runnerPodTemplate.spec.resources.limits.memory"])
+        .await;
+    if let Err(error) = message {
+        panic!("{error}\n{}", installation.describe_pods().await);
+    }
+    assert_eq!(tenant.runs("net").await, ["Failed OOMKilled"]);
+}

@@ -1,0 +1,195 @@
+//! A namespace of a tenant: its account, a source and stacks.
+
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use sluice_harness::git::{GitServer, Repository};
+use sluice_harness::node::Node;
+use sluice_tests::scenario::{ScenarioError, wait_for};
+
+/// A stack without a provider.
+const MODULE: &str = "resource \"terraform_data\" \"it\" {}\n";
+/// A stack in the directory `large`, whose plan takes hundreds of megabytes.
+const LARGE_MODULE: &str = r#"
+locals {
+  line  = join("", [for i in range(1024) : "0123456789abcdef"])
+  lines = [for i in range(1024) : "${local.line}${i}"]
+  all   = [for i in range(16) : join("", [for line in local.lines : "${line}${i}"])]
+}
+
+resource "terraform_data" "it" {
+  input = sha256(join("", local.all))
+}
+"#;
+
+/// A namespace with a source.
+pub(crate) struct Tenant {
+    namespace: String,
+    node: &'static Node,
+    client: Client,
+    /// Serve the source until the end of the test.
+    _server: GitServer,
+    _repository: Repository,
+}
+
+impl Tenant {
+    /// Creates the namespace with the account `tf-runner`, which has the role of runs, and the source `code`.
+    pub(crate) async fn new(node: &'static Node, namespace: &str) -> Self {
+        let tenant = Self::without_role(node, namespace).await;
+        tenant.add_account("tf-runner").await;
+        tenant
+    }
+
+    /// Creates the namespace, an account that may do nothing, and the source.
+    pub(crate) async fn without_role(node: &'static Node, namespace: &str) -> Self {
+        let repository = Repository::create().unwrap();
+        repository
+            .commit_files(
+                &[
+                    ("main.tf", MODULE.to_owned()),
+                    ("large/main.tf", LARGE_MODULE.to_owned()),
+                ],
+                "A stack",
+            )
+            .unwrap();
+        let server = GitServer::start().await.unwrap();
+        let url = server.serve("code", &repository);
+        let (_, rest) = url.split_once("://").unwrap();
+        let (address, path) = rest.split_once('/').unwrap();
+        let exposed = node.expose(address.parse().unwrap()).unwrap();
+        let tenant = Self {
+            namespace: namespace.to_owned(),
+            node,
+            client: node.client().await.unwrap(),
+            _server: server,
+            _repository: repository,
+        };
+        tenant
+            .apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))
+            .await;
+        tenant.apply(&account(namespace, "tf-runner")).await;
+        let source = json!({
+            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+            "metadata": { "name": "code", "namespace": namespace },
+            "spec": { "interval": "10m", "url": format!("http://{exposed}/{path}"), "ref": { "branch": "main" } },
+        });
+        tenant.apply(&source).await;
+        tenant
+    }
+
+    /// Applies a manifest as administrator.
+    pub(crate) async fn apply(&self, manifest: &Value) {
+        self.node.apply(&manifest.to_string()).await.unwrap();
+    }
+
+    /// Creates an account with the role of runs.
+    pub(crate) async fn add_account(&self, name: &str) {
+        self.apply(&account(&self.namespace, name)).await;
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name, "namespace": self.namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sluice-tf-runner" },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": self.namespace }],
+        });
+        self.apply(&binding).await;
+    }
+
+    /// Creates a stack of the module, with these fields of its spec.
+    pub(crate) async fn add_stack(&self, name: &str, fields: &Value) {
+        let mut spec = json!({ "interval": "10m", "retryInterval": "10m", "path": "./",
+            "sourceRef": { "kind": "GitRepository", "name": "code" } });
+        spec.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": { "name": name, "namespace": self.namespace }, "spec": spec });
+        self.apply(&stack).await;
+    }
+
+    /// Edits fields of a stack's spec.
+    pub(crate) async fn edit(&self, stack: &str, fields: &Value) {
+        let patch = Patch::Merge(json!({ "spec": fields }));
+        self.stacks()
+            .patch(stack, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    /// Waits until the message of the stack's Ready condition contains all texts; returns the message.
+    pub(crate) async fn wait_for_message(
+        &self,
+        stack: &str,
+        texts: &[&str],
+    ) -> Result<String, ScenarioError> {
+        let has_all = |object: &Value| texts.iter().all(|text| ready_message(object).contains(text));
+        let found = wait_for(&self.stacks(), stack, "the message in Ready", has_all).await?;
+        Ok(ready_message(&found).to_owned())
+    }
+
+    /// Waits until a plan of the stack waits for its approval.
+    pub(crate) async fn wait_for_plan(&self, stack: &str) -> Result<(), ScenarioError> {
+        let has_plan = |object: &Value| {
+            let pending = object.pointer("/status/plan/pending").and_then(Value::as_str);
+            pending.is_some_and(|id| !id.is_empty())
+        };
+        wait_for(&self.stacks(), stack, "a plan that waits for approval", has_plan)
+            .await
+            .map(drop)
+    }
+
+    /// Returns the stack's runs in the order of their names, as `phase reason`.
+    pub(crate) async fn runs(&self, stack: &str) -> Vec<String> {
+        let selector = ListParams::default().labels(&format!("infra.sluice.dev/terraform={stack}"));
+        let runs = self
+            .api("infra.sluice.dev", "v1alpha1", "TerraformRun")
+            .list(&selector)
+            .await
+            .unwrap();
+        let mut found: Vec<_> = runs
+            .items
+            .iter()
+            .map(|run| (run.metadata.name.clone(), run.data["status"].clone()))
+            .collect();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let text = |status: &Value, field: &str| status[field].as_str().unwrap_or_default().to_owned();
+        found
+            .iter()
+            .map(|(_, status)| format!("{} {}", text(status, "phase"), text(status, "reason")))
+            .collect()
+    }
+
+    /// Returns the names of the Jobs.
+    pub(crate) async fn jobs(&self) -> Vec<String> {
+        let jobs = self
+            .api("batch", "v1", "Job")
+            .list(&ListParams::default())
+            .await
+            .unwrap();
+        jobs.items
+            .into_iter()
+            .filter_map(|job| job.metadata.name)
+            .collect()
+    }
+
+    fn stacks(&self) -> Api<DynamicObject> {
+        self.api("infra.contrib.fluxcd.io", "v1alpha2", "Terraform")
+    }
+
+    fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+}
+
+fn account(namespace: &str, name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": namespace } })
+}
+
+fn ready_message(stack: &Value) -> &str {
+    let conditions = stack.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    let ready = conditions.find(|condition| condition["type"] == "Ready");
+    ready
+        .and_then(|ready| ready["message"].as_str())
+        .unwrap_or_default()
+}
