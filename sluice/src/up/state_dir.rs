@@ -116,7 +116,7 @@ impl StateDir {
     /// Saves the port of `name` for the next start.
     pub(super) fn save_port(&self, name: &str, port: u16) -> Result<(), StateDirError> {
         let file = self.port_file(name);
-        fs::write(&file, port.to_string()).map_err(io_error(&file))
+        replace_private(&file, port.to_string().as_bytes()).map_err(io_error(&file))
     }
 
     /// Returns the token in artifact URLs, which other users of the machine do not know: 32 hexadecimal digits. An existing token is
@@ -128,14 +128,7 @@ impl StateDir {
             return Ok(saved);
         }
         let token = format!("{:016x}{:016x}", random.bits(), random.bits());
-        let file = fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&path);
-        file.and_then(|mut file| io::Write::write_all(&mut file, token.as_bytes()))
-            .map_err(io_error(&path))?;
+        replace_private(&path, token.as_bytes()).map_err(io_error(&path))?;
         Ok(token)
     }
 
@@ -160,24 +153,26 @@ pub(super) fn write_kubeconfig(kubeconfig: &Path, out: Option<&Path>) -> Result<
         return Ok(kubeconfig.to_owned());
     };
     let text = fs::read(kubeconfig).map_err(io_error(kubeconfig))?;
-    // Renamed into state_dir: readers see a complete file.
-    let temporary = out.with_extension("new");
-    let write = || -> io::Result<()> {
-        // Do not follow an existing link.
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = fs::OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        io::Write::write_all(&mut file, &text)?;
-        fs::rename(&temporary, out)
-    };
-    write().map_err(io_error(out))?;
+    replace_private(out, &text).map_err(io_error(out))?;
     Ok(out.to_owned())
+}
+
+/// Replaces a file of mode 0600 by rename: a reader, and the next start after a kill at any moment, sees a complete file. A surviving
+/// run whose artifacts moved to another port would wait for the old one.
+fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    // Do not follow an existing link.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    io::Write::write_all(&mut file, bytes)?;
+    fs::rename(&temporary, path)
 }
 
 fn create_directory(path: &Path) -> Result<(), StateDirError> {
@@ -300,6 +295,25 @@ mod tests {
         drop(taken);
         assert_eq!(state_dir.saved_port("api"), port);
         assert_eq!(state_dir.saved_port("artifacts"), 0);
+    }
+
+    #[test]
+    fn no_moment_of_a_save_leaves_an_incomplete_port() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(Some(dir.path())).unwrap();
+        state_dir.save_port("artifacts", 40_001).unwrap();
+        // A second name of the same file shows each change of its content.
+        let (file, same) = (dir.path().join("artifacts.port"), dir.path().join("same"));
+        fs::hard_link(&file, &same).unwrap();
+        // A kill before the rename leaves this file.
+        fs::write(dir.path().join("artifacts.new"), "4").unwrap();
+        state_dir.save_port("artifacts", 40_003).unwrap();
+        assert_eq!(
+            fs::read_to_string(&same).unwrap(),
+            "40001",
+            "the file is replaced"
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), "40003");
     }
 
     #[test]
