@@ -100,7 +100,7 @@ pub struct TerraformRunStatus {
     /// Times when commands ran that may have left the state locked. Absent: not recorded; any time of the run counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_lock_windows: Option<Vec<LockWindow>>,
-    /// Message about the result.
+    /// Message about the result, or what an active run waits for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// What the downloaded modules may read of the artifact. Absent: init has not succeeded.

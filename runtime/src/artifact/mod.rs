@@ -6,5 +6,5 @@ mod fetch;
 mod unpack;
 
 pub use checksum::{Checksum, ChecksumError};
-pub use fetch::{ArtifactRef, FetchError, Fetcher};
+pub use fetch::{ArtifactRef, FailedAttempt, FetchError, Fetcher};
 pub use unpack::{Limits, UnpackError, UnpackSummary, unpack};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-/// Serves one artifact at every path.
+/// Serves one artifact at every path; 503 while it is empty.
 pub(crate) struct Artifacts {
     pub(crate) url: String,
     pub(crate) current: Arc<Mutex<Vec<u8>>>,
@@ -22,8 +22,13 @@ impl Artifacts {
                 let mut request = [0; 4096];
                 let _ = open.read(&mut request).unwrap();
                 let bytes: Vec<u8> = shared.lock().unwrap().clone();
+                let status = if bytes.is_empty() {
+                    "503 Service Unavailable"
+                } else {
+                    "200 OK"
+                };
                 let answer = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                     bytes.len()
                 );
                 let _ = open

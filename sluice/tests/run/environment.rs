@@ -353,6 +353,20 @@ impl TestEnvironment {
         Api::namespaced(self.client(), NAMESPACE).get(run).await.unwrap()
     }
 
+    /// Waits until the message of an active run contains a text, and returns the message.
+    pub(crate) async fn wait_for_message(&self, run: &str, text: &str) -> String {
+        let looking = async {
+            loop {
+                let message = self.get(run).await.status.unwrap_or_default().message;
+                if message.contains(text) {
+                    return message;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, looking).await.unwrap()
+    }
+
     pub(crate) async fn secret(&self, name: &str) -> Option<BTreeMap<String, String>> {
         let api: Api<Secret> = Api::namespaced(self.client(), NAMESPACE);
         let data = api.get_opt(name).await.unwrap()?.data.unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Failures: each has a reason, and the next run recovers.
 
 use std::process::Command;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
@@ -8,7 +9,7 @@ use serde_json::json;
 use sluice_tf_runner::run::{ClaimError, execute};
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, ending, status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_of_bad_sources_name_the_cause() {
@@ -40,6 +41,44 @@ async fn errors_of_bad_sources_name_the_cause() {
         status(&env.get(&name).await).message.contains("digest"),
         "altered in storage"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_says_that_it_waits_for_its_artifact() {
+    let env = TestEnvironment::new("auto").await;
+    let archive = archive(&[("main.tf", "")]);
+    env.serve_bytes(archive.clone());
+    let name = env.prepare(RunSetup::plan()).await;
+    env.serve_bytes(Vec::new());
+    let mut context = env.context(&name);
+    context.fetcher.retries = 1_000;
+    context.fetcher.min_wait = Duration::from_millis(50);
+    context.fetcher.max_wait = context.fetcher.min_wait;
+    context.settings.step = Duration::from_millis(50);
+    let recovery = async {
+        let message = env
+            .wait_for_message(&name, " of 1001 failed, the next follows in 50ms: ")
+            .await;
+        env.serve_bytes(archive);
+        message
+    };
+    let (_, message) = tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        recovery
+    );
+    assert!(
+        message.starts_with("waiting for the artifact: attempt ")
+            && message.ends_with("status 503 Service Unavailable"),
+        "{message}"
+    );
+    let run = env.get(&name).await;
+    assert_eq!(
+        ending(&run),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        run.status
+    );
+    assert!(!status(&run).message.contains("waiting"), "{:?}", run.status);
 }
 
 #[tokio::test(flavor = "multi_thread")]

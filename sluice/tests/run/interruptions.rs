@@ -195,9 +195,21 @@ async fn a_killed_runner_leaves_its_cli_to_finish() {
     );
     assert_eq!(status(&env.get(&name).await).phase.as_str(), "Applying");
     let go = marker.with_extension("go");
-    let next = async { env.run(RunSetup::plan_and_apply().with(bundle)).await };
-    let release = async { std::fs::write(go, "").unwrap() };
-    let (next, ()) = tokio::join!(next, release);
+    let next = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
+    let release = async {
+        let holder = format!("the CLI of run {name} (process ");
+        let message = env.wait_for_message(&next, &holder).await;
+        std::fs::write(go, "").unwrap();
+        message
+    };
+    let context = env.context(&next);
+    let (_, message) = tokio::join!(env.execute_run(&next, context, CancellationToken::new()), release);
+    assert!(
+        message.starts_with("waiting for the working directory of the stack: ")
+            && message.ends_with(") uses it"),
+        "{message}"
+    );
+    let next = env.get(&next).await;
     assert!(!is_locked(&lock).unwrap());
     assert_eq!(
         ending(&next),

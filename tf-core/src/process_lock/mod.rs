@@ -1,11 +1,13 @@
 //! The process lock: a file lock that shows whether a runner, or a CLI that outlived its runner, is alive.
 //!
-//! It has two files with an advisory lock each. The runner holds the lock of the first and releases it when it ends. The CLI
-//! inherits the lock of the second (`.cli`) and holds it even after the runner was killed. Processes of provisioners inherit it as
-//! well and may never end. So the second file lists the processes of the CLI by id and start time, and its lock counts only while
-//! one of them is alive.
+//! It has two files with an advisory lock each. The runner holds the lock of the first, which names it, and releases it when it
+//! ends. The CLI inherits the lock of the second (`.cli`) and holds it even after the runner was killed. Processes of provisioners
+//! inherit it as well and may never end. So the second file lists the processes of the CLI by id and start time, and its lock
+//! counts only while one of them is alive.
 
-use std::fmt::Write as _;
+mod holder;
+mod processes;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -13,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub use holder::Holder;
+use processes::{Commands, Process, may_be_alive};
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, FdFlags};
 use sluice_runtime::sync::lock;
@@ -25,8 +29,6 @@ pub const CLI_SUFFIX: &str = "cli";
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Size limit of the list of processes, in bytes.
 const RECORD_LIMIT: u64 = 64 * 1024;
-/// The line of a command that is about to start.
-const STARTING: &str = "starting";
 
 /// A process lock. It is released on drop.
 #[derive(Debug)]
@@ -37,24 +39,6 @@ pub struct ProcessLock {
     commands: Mutex<Commands>,
     /// Its files are removed.
     is_removed: bool,
-}
-
-/// The processes of the CLI.
-#[derive(Debug, Default)]
-struct Commands {
-    /// Number of commands that are about to start.
-    starting: usize,
-    started: Vec<Process>,
-}
-
-/// A process. Ids are reused, but not with the same start time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Process {
-    id: u32,
-    /// Start time in clock ticks since boot.
-    start: u64,
-    /// The pid namespace of the id, as `/proc/self/ns/pid` names it.
-    namespace: String,
 }
 
 impl ProcessLock {
@@ -79,6 +63,8 @@ impl ProcessLock {
         }
         // A new file: processes of an earlier run may hold the lock of the old one.
         remove(&cli_path)?;
+        // It names the previous holder.
+        runner.set_len(0)?;
         let cli = open(OpenOptions::new().create_new(true), &cli_path)?;
         rustix::fs::flock(&cli, FlockOperation::NonBlockingLockExclusive)?;
         rustix::io::fcntl_setfd(&cli, FdFlags::empty())?;
@@ -104,6 +90,17 @@ impl ProcessLock {
                 return Ok(lock);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Records in the first file that this process holds the lock for a run, see [`Holder`]. Without the record, the holder is
+    /// unknown to those who wait for it.
+    pub fn record_holder(&self, run: &str) {
+        let Some(record) = holder::record(run) else {
+            return;
+        };
+        if let Err(error) = self.runner.write_all_at(record.as_bytes(), 0) {
+            tracing::warn!(%error, "cannot record the holder of a process lock");
         }
     }
 
@@ -140,9 +137,7 @@ impl ProcessLock {
         let Some(process) = process else {
             return; // unknown process: the command stays recorded as about to start
         };
-        commands.starting = commands.starting.saturating_sub(1);
-        commands.started.retain(Process::may_be_alive);
-        commands.started.push(process);
+        commands.add(process);
         if let Err(error) = self.cli.set_len(0).and_then(|()| self.write(&commands)) {
             tracing::warn!(%error, "cannot record the processes of the CLI");
         }
@@ -161,42 +156,6 @@ impl Drop for ProcessLock {
         }
         let _ = rustix::fs::flock(&self.cli, FlockOperation::Unlock);
         let _ = rustix::fs::flock(&self.runner, FlockOperation::Unlock);
-    }
-}
-
-impl Commands {
-    fn record(&self) -> String {
-        let mut text = format!("{STARTING}\n").repeat(self.starting);
-        for Process { id, start, namespace } in &self.started {
-            let _ = writeln!(text, "{id} {start} {namespace}");
-        }
-        text
-    }
-}
-
-impl Process {
-    /// Returns the process with this id, if it is visible.
-    fn find(id: u32) -> Option<Self> {
-        Some(Self {
-            id,
-            start: start_time(id)?,
-            namespace: pid_namespace()?,
-        })
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
-        let process = Self {
-            id: words.next()?.parse().ok()?,
-            start: words.next()?.parse().ok()?,
-            namespace: words.next()?.to_owned(),
-        };
-        words.next().is_none().then_some(process)
-    }
-
-    /// Whether the process is alive, or may be alive in another pid namespace.
-    fn may_be_alive(&self) -> bool {
-        pid_namespace().is_none_or(|own| own != self.namespace) || start_time(self.id) == Some(self.start)
     }
 }
 
@@ -225,32 +184,6 @@ fn is_cli_alive(path: &Path) -> io::Result<bool> {
     let mut record = String::new();
     let is_text = cli.take(RECORD_LIMIT).read_to_string(&mut record).is_ok();
     Ok(!is_text || may_be_alive(&record))
-}
-
-/// Whether a process of this record may be alive; true for an incomplete record.
-fn may_be_alive(record: &str) -> bool {
-    let Some(lines) = record.strip_suffix('\n') else {
-        return true;
-    };
-    lines
-        .split('\n')
-        .any(|line| Process::parse(line).is_none_or(|process| process.may_be_alive()))
-}
-
-/// Returns the start time of a process; `None` if it does not exist or is a zombie.
-fn start_time(id: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The program name is in parentheses and may contain any character.
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(start)
-}
-
-/// Returns the pid namespace of this process.
-fn pid_namespace() -> Option<String> {
-    let name = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    name.into_os_string().into_string().ok()
 }
 
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
@@ -410,31 +343,46 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_record_is_treated_as_a_process() {
-        let own = Process::find(std::process::id()).unwrap();
-        let other = Process {
-            start: own.start + 1,
-            ..own.clone()
+    fn the_holder_is_named_while_it_or_its_cli_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net.lock");
+        assert_eq!(Holder::read(&path), Holder::Unknown);
+        let lock = ProcessLock::acquire(&path).unwrap().unwrap();
+        assert_eq!(Holder::read(&path), Holder::Unknown, "it is not recorded yet");
+        lock.record_holder("net-0a-1");
+        let process = std::process::id();
+        let runner = Holder::Runner {
+            run: "net-0a-1".to_owned(),
+            process,
         };
-        let elsewhere = Process {
-            namespace: "pid:[1]".into(),
-            ..other.clone()
+        assert_eq!(Holder::read(&path), runner);
+        assert_eq!(runner.to_string(), format!("run net-0a-1 (process {process})"));
+        lock.before_start().unwrap();
+        let cli = sleeper();
+        lock.after_start(Some(cli.0.id()));
+        kill_runner(lock);
+        // The runner has ended: its id is that of a process with another start time.
+        let record = std::fs::read_to_string(&path).unwrap();
+        let [run, id, _, namespace] = record.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{record}");
         };
-        let record = |processes: &[&Process]| {
-            let started = processes.iter().map(|process| (*process).clone()).collect();
-            Commands { starting: 0, started }.record()
+        std::fs::write(&path, format!("{run} {id} 1 {namespace}")).unwrap();
+        let left = Holder::Cli {
+            run: "net-0a-1".to_owned(),
+            processes: vec![cli.0.id()],
         };
-        assert!(may_be_alive(&record(&[&own])) && may_be_alive(&record(&[&other, &own])));
-        assert!(
-            !may_be_alive(&record(&[&other])),
-            "the id is that of another process"
+        assert_eq!(Holder::read(&path), left);
+        assert_eq!(
+            left.to_string(),
+            format!("the CLI of run net-0a-1 (process {})", cli.0.id())
         );
-        assert!(
-            may_be_alive(&record(&[&elsewhere])),
-            "it is in another pid namespace"
+        drop(cli);
+        let next = ProcessLock::acquire(&path).unwrap().unwrap();
+        assert_eq!(
+            Holder::read(&path),
+            Holder::Unknown,
+            "the record of the previous holder is removed"
         );
-        let complete = record(&[&other]);
-        assert!(may_be_alive("") && may_be_alive("\n") && may_be_alive(&complete[..complete.len() - 1]));
-        assert!(may_be_alive(&format!("{STARTING}\n{complete}")));
+        drop(next);
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use url::Url;
 
 use super::checksum::{Checksum, ChecksumError};
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Failure, chain};
 use crate::http::HttpClient;
 use crate::redact::MaskedUrl;
 use crate::shutdown::Token;
@@ -72,42 +72,81 @@ impl Fetcher {
     /// # Errors
     /// See [`FetchError`]; connection errors, 429 and 5xx only after the retries.
     pub async fn fetch(&self, wanted: ArtifactRef<'_>, to: &Path, stop: &Token) -> Result<u64, FetchError> {
+        self.fetch_with(wanted, to, stop, |_| ()).await
+    }
+
+    /// As [`Self::fetch`]. Calls `on_retry` for each failed attempt that is followed by another.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub async fn fetch_with(
+        &self,
+        wanted: ArtifactRef<'_>,
+        to: &Path,
+        stop: &Token,
+        mut on_retry: impl FnMut(&FailedAttempt) + Send,
+    ) -> Result<u64, FetchError> {
         let url = self.address(wanted.url)?;
         let checksum = Checksum::parse(wanted.digest)?;
-        let refused = || FetchError::TooLarge {
-            url: MaskedUrl::from(&url),
-            limit: self.limit,
-        };
         if wanted.size.is_some_and(|size| size > self.limit) {
-            return Err(refused());
+            return Err(FetchError::TooLarge {
+                url: MaskedUrl::from(&url),
+                limit: self.limit,
+            });
         }
-        let mut wait = self.min_wait;
-        for left in (0..=self.retries).rev() {
-            let attempt =
-                tokio::time::timeout(self.total, self.attempt(&url, wanted.size, checksum.clone(), to));
-            let result = tokio::select! {
-                result = attempt => result.unwrap_or_else(|_| Err(Attempt::Silent(self.total))),
-                () = stop.cancelled() => Err(Attempt::Final(FetchError::Stopped)),
-            };
+        let limit = self.retries.saturating_add(1);
+        let (mut number, mut wait) = (1, self.min_wait);
+        loop {
+            let result = self.attempt(&url, wanted.size, checksum.clone(), to, stop).await;
             let failed = match result {
                 Ok(bytes) => return Ok(bytes),
                 Err(failed) => failed,
             };
-            // An incomplete file must not look like an artifact.
-            drop(tokio::fs::remove_file(to).await);
             let asked = match &failed {
                 Attempt::Final(_) => return Err(failed.into_error(&url)),
-                _ if left == 0 => return Err(failed.into_error(&url)),
+                _ if number == limit => return Err(failed.into_error(&url)),
                 Attempt::Refused { after, .. } => after.unwrap_or(Duration::ZERO),
                 Attempt::Broken(_) | Attempt::Silent(_) => Duration::ZERO,
             };
+            let failed = FailedAttempt {
+                number,
+                limit,
+                delay: wait.max(asked).min(self.max_wait),
+                error: failed.into_error(&url),
+            };
+            tracing::warn!(
+                error = &failed.error as &dyn std::error::Error,
+                attempt = number,
+                "the artifact cannot be downloaded yet"
+            );
+            on_retry(&failed);
             tokio::select! {
-                () = tokio::time::sleep(wait.max(asked).min(self.max_wait)) => {}
+                () = tokio::time::sleep(failed.delay) => {}
                 () = stop.cancelled() => return Err(FetchError::Stopped),
             }
-            wait = wait.saturating_mul(2);
+            (number, wait) = (number + 1, wait.saturating_mul(2));
         }
-        Err(FetchError::Stopped)
+    }
+
+    /// Makes one attempt, until `stop`.
+    async fn attempt(
+        &self,
+        url: &Url,
+        size: Option<u64>,
+        checksum: Checksum,
+        to: &Path,
+        stop: &Token,
+    ) -> Result<u64, Attempt> {
+        let download = tokio::time::timeout(self.total, self.download(url, size, checksum, to));
+        let result = tokio::select! {
+            result = download => result.unwrap_or_else(|_| Err(Attempt::Silent(self.total))),
+            () = stop.cancelled() => Err(Attempt::Final(FetchError::Stopped)),
+        };
+        if result.is_err() {
+            // An incomplete file must not look like an artifact.
+            drop(tokio::fs::remove_file(to).await);
+        }
+        result
     }
 
     /// Returns the URL to request, with the host replaced if one is set.
@@ -127,7 +166,7 @@ impl Fetcher {
         Ok(url)
     }
 
-    async fn attempt(
+    async fn download(
         &self,
         url: &Url,
         size: Option<u64>,
@@ -250,6 +289,35 @@ impl Fetcher {
             })
         })?;
         Ok(bytes)
+    }
+}
+
+/// A failed attempt that is followed by another.
+#[derive(Debug)]
+pub struct FailedAttempt {
+    /// Its number; the first is 1.
+    pub number: u32,
+    /// Number of attempts before the download fails.
+    pub limit: u32,
+    /// Delay before the next attempt.
+    pub delay: Duration,
+    /// Why it failed.
+    pub error: FetchError,
+}
+
+impl std::fmt::Display for FailedAttempt {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            number,
+            limit,
+            delay,
+            error,
+        } = self;
+        let cause = chain(error);
+        write!(
+            formatter,
+            "attempt {number} of {limit} failed, the next follows in {delay:?}: {cause}"
+        )
     }
 }
 

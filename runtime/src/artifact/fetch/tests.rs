@@ -141,6 +141,26 @@ async fn failing_servers_are_retried_within_limits() {
 }
 
 #[tokio::test]
+async fn each_attempt_that_is_repeated_is_reported() {
+    let (url, _) = serve(|_| full(503, b"")).await;
+    let (dir, digest) = (tempfile::tempdir().unwrap(), digest_of(CONTENT));
+    let (path, stop, mut reports) = (dir.path().join("artifact"), Token::new(), Vec::new());
+    let wanted = ArtifactRef {
+        url: &url,
+        digest: &digest,
+        size: None,
+    };
+    let result = fetcher()
+        .fetch_with(wanted, &path, &stop, |failed| reports.push(failed.to_string()))
+        .await;
+    assert!(matches!(result, Err(FetchError::Status { .. })), "{result:?}");
+    let cause = format!("cannot download {url}/: status 503 Service Unavailable");
+    let expected = [(1, "1ms"), (2, "2ms"), (3, "4ms")]
+        .map(|(number, delay)| format!("attempt {number} of 4 failed, the next follows in {delay}: {cause}"));
+    assert_eq!(reports, expected, "the last one is the error");
+}
+
+#[tokio::test]
 async fn an_absent_artifact_is_waited_for_and_a_refusal_is_final() {
     let (url, count) = serve(|_| full(404, b"")).await;
     let error = fetch(&fetcher(), &url, &digest_of(CONTENT), None)

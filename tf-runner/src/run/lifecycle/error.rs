@@ -12,6 +12,7 @@ use sluice_tf_core::cli::tool::ToolError;
 use sluice_tf_core::last_applied::LastAppliedError;
 use sluice_tf_core::plan::document::DocumentError;
 use sluice_tf_core::plan::store::StoreError;
+use sluice_tf_core::process_lock::Holder;
 use sluice_tf_core::template::TemplateError;
 use sluice_tf_core::workdir::DirectoryError;
 
@@ -54,9 +55,9 @@ pub(crate) enum RunError {
     Template(#[from] TemplateError),
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The CLI of an earlier run holds the lock of the stack's directory.
-    #[error("another process still works on this stack (waited {waited:?})")]
-    Busy { waited: Duration },
+    /// Another runner, or the CLI of an earlier run, holds the lock of the stack's directory.
+    #[error("{holder} still works on this stack (waited {waited:?})")]
+    Busy { holder: Holder, waited: Duration },
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The environment sets a variable that would change the run.

@@ -26,7 +26,7 @@ use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
-use sluice_tf_core::process_lock::ProcessLock;
+use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use steps::run_steps;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -94,8 +94,12 @@ async fn lock_run(
         return Ok(None);
     };
     let error = match ProcessLock::wait(path, RUN_LOCK_TIMEOUT, stop).await {
-        Ok(Some(lock)) => return Ok(Some(Arc::new(lock))),
+        Ok(Some(lock)) => {
+            lock.record_holder(&context.settings.run);
+            return Ok(Some(Arc::new(lock)));
+        }
         Ok(None) => RunError::Busy {
+            holder: Holder::read(path),
             waited: RUN_LOCK_TIMEOUT,
         },
         Err(source) => directory_error("take the lock", source),

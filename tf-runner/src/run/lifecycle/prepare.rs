@@ -11,7 +11,7 @@ use sluice_tf_core::bundle::{self, Bundle};
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::tool;
 use sluice_tf_core::plan::store::{PlanName, StoredPlan};
-use sluice_tf_core::process_lock::ProcessLock;
+use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use sluice_tf_core::workdir::{StackPaths, WorkdirOwner};
 
 use crate::run::apply::{self, last_applied};
@@ -26,7 +26,7 @@ use crate::run::plan::plan_store;
 use crate::run::state::{committed_state, errored_tfstate};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::StatusWriter;
-use crate::run::workdir::{WorkDirectory, prepare, run_environment};
+use crate::run::workdir::{self, WorkDirectory, prepare, run_environment};
 
 /// What a run needs before it prepares its directory.
 pub(crate) struct RunInputs {
@@ -58,15 +58,17 @@ impl RunInputs {
         status.secrets().extend(bundle.secrets.clone());
         let (settings, stack) = (&context.settings, &bundle.stack);
         let paths = StackPaths::new(settings.work_root.as_deref(), &stack.namespace, &stack.name);
-        let directory = WorkDirectory::open(
-            &paths,
-            &settings.run,
-            run_lock,
-            settings.directory_wait,
-            &limits.stop,
-        )
-        .await?;
-        status.buffer(|status| status.log_path = directory.logs.display().to_string());
+        let report = |holder: &Holder| {
+            let message = format!("waiting for the working directory of the stack: {holder} uses it");
+            status.write(|status| status.message = message);
+        };
+        let timeout = settings.directory_wait;
+        let lock = workdir::lock(&paths, &settings.run, timeout, &limits.stop, report).await?;
+        let directory = WorkDirectory::open(&paths, &settings.run, lock, run_lock)?;
+        status.buffer(|status| {
+            status.log_path = directory.logs.display().to_string();
+            status.message.clear();
+        });
         errored_tfstate::store_leftover(context, status, stack, &directory).await?;
         Ok(Self {
             bundle,
@@ -161,7 +163,7 @@ pub(crate) async fn prepare_session<'a>(
         state_location: bundle.run_environment.state_location.clone(),
     })?;
     match &bundle.last_applied {
-        None => prepare::fetch(context, &bundle.artifact, directory, &limits.stop).await?,
+        None => prepare::fetch(context, &bundle.artifact, directory, &limits.stop, status).await?,
         Some(kept) => last_applied::unpack(context, &bundle, kept, directory, &limits.stop).await?,
     }
     let module = prepare::module_directory(&directory.root, &bundle.path)?;

@@ -15,17 +15,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_tf_core::process_lock::ProcessLock;
+use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use sluice_tf_core::workdir::{
     DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory,
     entries_with_prefix, remove_tree,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::error::RunError;
 
 /// Log directories per stack, one for each run.
 const MAX_LOG_DIRECTORIES: usize = 20;
+/// Time that a holder holds the lock of the directory before it is reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The directories of one stack.
 #[derive(Debug)]
@@ -51,19 +54,13 @@ pub(crate) struct WorkDirectory {
 }
 
 impl WorkDirectory {
-    /// Locks and opens the directory of a stack. Waits while the CLI of an earlier run holds the lock. `run_lock` is the lock
-    /// of the run.
-    pub(crate) async fn open(
+    /// Opens the directory of a stack. `lock` is its lock, `run_lock` that of the run.
+    pub(crate) fn open(
         paths: &StackPaths,
         run: &str,
+        lock: ProcessLock,
         run_lock: Option<Arc<ProcessLock>>,
-        wait: Duration,
-        stop: &CancellationToken,
     ) -> Result<Self, RunError> {
-        create_private_directory(&paths.parent)?;
-        let lock = ProcessLock::wait(&paths.lock, wait, stop).await;
-        let lock = lock.map_err(|source| directory_error("take the lock", source))?;
-        let lock = Arc::new(lock.ok_or(RunError::Busy { waited: wait })?);
         paths.quarantine.retry();
         let logs = paths.logs.join(run);
         create_private_directory(&logs)?;
@@ -83,7 +80,7 @@ impl WorkDirectory {
             owner_file: paths.owner.clone(),
             session_file: paths.break_glass.clone(),
             predicted_lock: paths.predicted_lock.clone(),
-            locks: [lock].into_iter().chain(run_lock).collect(),
+            locks: [Arc::new(lock)].into_iter().chain(run_lock).collect(),
             trash_prefix: paths.parent.join(&paths.trash_prefix),
             quarantine: paths.quarantine.clone(),
         })
@@ -131,6 +128,39 @@ impl WorkDirectory {
         let quarantine = self.quarantine.clone();
         drop(self);
         Ok(trash.iter().try_for_each(|path| quarantine.remove(path))?)
+    }
+}
+
+/// Locks the directory of a stack for a run. Waits while another runner, or the CLI of an earlier run, holds the lock, and calls
+/// `on_wait` with each holder that holds it for a while.
+pub(crate) async fn lock(
+    paths: &StackPaths,
+    run: &str,
+    timeout: Duration,
+    stop: &CancellationToken,
+    mut on_wait: impl FnMut(&Holder),
+) -> Result<ProcessLock, RunError> {
+    create_private_directory(&paths.parent)?;
+    let until = Instant::now() + timeout;
+    let mut known = None;
+    loop {
+        let wait = REPORT_INTERVAL.min(until.saturating_duration_since(Instant::now()));
+        let locked = ProcessLock::wait(&paths.lock, wait, stop).await;
+        if let Some(lock) = locked.map_err(|source| directory_error("take the lock", source))? {
+            lock.record_holder(run);
+            return Ok(lock);
+        }
+        let holder = Holder::read(&paths.lock);
+        if Instant::now() >= until || stop.is_cancelled() {
+            return Err(RunError::Busy {
+                holder,
+                waited: timeout,
+            });
+        }
+        if known.as_ref() != Some(&holder) {
+            on_wait(&holder);
+            known = Some(holder);
+        }
     }
 }
 
@@ -208,29 +238,26 @@ pub(crate) fn directory_error(doing: &str, source: std::io::Error) -> RunError {
 mod tests {
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(150);
+    fn open(paths: &StackPaths, run: &str) -> WorkDirectory {
+        create_private_directory(&paths.parent).unwrap();
+        let lock = ProcessLock::acquire(&paths.lock).unwrap().unwrap();
+        WorkDirectory::open(paths, run, lock, None).unwrap()
+    }
 
     #[tokio::test]
     async fn leftovers_of_a_killed_run_are_deleted_by_the_next_run_of_the_stack() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("work");
-        let stop = CancellationToken::new();
         let of = |name: &str| StackPaths::new(Some(&root), "team", name);
-        let other = WorkDirectory::open(&of("net.x"), "net.x-1", None, SHORT, &stop)
-            .await
-            .unwrap();
-        let killed = WorkDirectory::open(&of("net"), "net-1", None, SHORT, &stop)
-            .await
-            .unwrap();
+        let other = open(&of("net.x"), "net.x-1");
+        let killed = open(&of("net"), "net-1");
         std::fs::write(killed.scratch.path().join("1.out"), "hunter2").unwrap();
         let session_file = killed.session_file.clone();
         std::fs::write(&session_file, "export TOKEN='hunter2'").unwrap();
         let WorkDirectory { scratch, locks, .. } = killed;
         let left = scratch.keep();
         drop(locks);
-        let next = WorkDirectory::open(&of("net"), "net-2", None, SHORT, &stop)
-            .await
-            .unwrap();
+        let next = open(&of("net"), "net-2");
         assert!(
             !left.exists()
                 && !session_file.exists()
@@ -244,10 +271,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let paths = StackPaths::new(Some(&dir.path().join("work")), "team", "net");
-        let stop = CancellationToken::new();
-        let work = WorkDirectory::open(&paths, "net-1", None, SHORT, &stop)
-            .await
-            .unwrap();
+        let work = open(&paths, "net-1");
         work.clear().unwrap();
         std::fs::write(work.root.join("left"), "over").unwrap();
         work.clear().unwrap();
@@ -262,11 +286,9 @@ mod tests {
     #[tokio::test]
     async fn directories_are_emptied_at_the_end_or_by_the_next_run() {
         let dir = tempfile::tempdir().unwrap();
-        let (root, stop) = (dir.path().join("work"), CancellationToken::new());
+        let root = dir.path().join("work");
         let paths = StackPaths::new(Some(&root), "team", "net");
-        let work = WorkDirectory::open(&paths, "net-1", None, SHORT, &stop)
-            .await
-            .unwrap();
+        let work = open(&paths, "net-1");
         work.clear().unwrap();
         std::fs::write(work.root.join("secret"), "hunter2").unwrap();
         std::fs::write(work.home.create().unwrap().join("secret"), "hunter2").unwrap();
@@ -285,9 +307,7 @@ mod tests {
         // A kill between the rename and the removal.
         let trash = root.join(".team_net_trash-1");
         std::fs::create_dir_all(trash.join("a")).unwrap();
-        let next = WorkDirectory::open(&paths, "net-2", None, SHORT, &stop)
-            .await
-            .unwrap();
+        let next = open(&paths, "net-2");
         let gone = async {
             while trash.exists() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -295,5 +315,32 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
         drop(next);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_waits_for_the_directory_names_its_holder_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (paths, stop) = (
+            StackPaths::new(Some(&dir.path().join("work")), "team", "net"),
+            CancellationToken::new(),
+        );
+        // Two reports would fit.
+        let wait = REPORT_INTERVAL * 5 / 2;
+        let held = lock(&paths, "net-1", wait, &stop, |_| panic!("nobody holds it"))
+            .await
+            .unwrap();
+        let mut holders = Vec::new();
+        let next = lock(&paths, "net-2", wait, &stop, |holder| {
+            holders.push(holder.to_string())
+        })
+        .await;
+        let expected = format!("run net-1 (process {})", std::process::id());
+        assert_eq!(holders, [&*expected]);
+        assert_eq!(
+            next.unwrap_err().to_string(),
+            format!("{expected} still works on this stack (waited 2.5s)")
+        );
+        drop(held);
+        assert!(lock(&paths, "net-2", wait, &stop, |_| ()).await.is_ok());
     }
 }

@@ -5,15 +5,17 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_runtime::artifact::{self, ArtifactRef, Limits};
+use sluice_runtime::artifact::{self, ArtifactRef, FailedAttempt, Limits};
 use sluice_tf_core::artifact_path;
 use sluice_tf_core::bundle::{Artifact, Bundle};
+use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
 use sluice_tf_core::template::{self, Delimiters, Functions, TemplateError};
 use sluice_tf_core::workdir::Home;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
+use crate::run::status::StatusWriter;
 use crate::run::workdir::{WorkDirectory, directory_error, run_environment, write_private};
 
 /// The file that overrides the module's backend. The name is upstream's.
@@ -26,12 +28,14 @@ const MAIN_FILE: &str = "main.tf";
 /// The fetched artifact in the scratch directory.
 pub(crate) const ARCHIVE: &str = "artifact.tar.gz";
 
-/// Fetches the artifact, verifies its digest and unpacks it into the emptied working directory.
+/// Fetches the artifact, verifies its digest and unpacks it into the emptied working directory. While the download fails, the
+/// message of the run says why.
 pub(crate) async fn fetch(
     context: &Context,
     artifact: &Artifact,
     directory: &WorkDirectory,
     stop: &CancellationToken,
+    status: &StatusWriter,
 ) -> Result<(), RunError> {
     let file = directory.scratch.path().join(ARCHIVE);
     let artifact_ref = ArtifactRef {
@@ -39,7 +43,13 @@ pub(crate) async fn fetch(
         digest: &artifact.digest,
         size: artifact.size,
     };
-    context.fetcher.fetch(artifact_ref, &file, stop).await?;
+    let report = |failed: &FailedAttempt| {
+        let message = truncate(&format!("waiting for the artifact: {failed}"), TEXT_LIMIT);
+        status.write_soon(|status| status.message = message);
+    };
+    let fetcher = &context.fetcher;
+    fetcher.fetch_with(artifact_ref, &file, stop, report).await?;
+    status.buffer(|status| status.message.clear());
     let (root, stop) = (directory.root.clone(), stop.clone());
     let unpacked = tokio::task::spawn_blocking(move || {
         let archive = File::open(&file).map_err(|source| directory_error("read the artifact", source))?;
