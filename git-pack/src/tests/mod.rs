@@ -2,12 +2,12 @@
 
 mod foreign;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
 use sluice_harness::git::Repository;
+use sluice_harness::sample::noise;
 use tempfile::TempDir;
 
 use super::*;
@@ -77,19 +77,6 @@ fn repository() -> Repository {
     }
     repository.annotated_tag("v1.0.0", "a release").unwrap();
     repository
-}
-
-/// Returns text that differs for each seed and compresses badly.
-fn noise(seed: u64, bytes: usize) -> String {
-    let mut state = seed + 1;
-    let mut text = String::with_capacity(bytes + 16);
-    while text.len() < bytes {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        writeln!(text, "{:08x}", state >> 32).unwrap();
-    }
-    text
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod canary;
 pub mod cli;
 pub mod closed_port;
 pub mod cluster;
+pub mod control_plane;
 pub mod git;
 pub mod gobuild;
 pub mod gpg;

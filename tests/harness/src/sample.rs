@@ -1,6 +1,7 @@
-//! Random rng that select a sample of faults. Each commit and each day selects another sample. The seed is printed,
-//! and `SLUICE_SEED` repeats a sample.
+//! Random numbers that select a sample of faults. Each commit and each day selects another sample. The seed is printed,
+//! and `SLUICE_SEED` repeats a sample. Also random content of files.
 
+use std::fmt::Write as _;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,6 +55,20 @@ impl Rng {
             (number % end as u64) as usize
         }
     }
+}
+
+/// Returns lines of at least this many bytes, which differ for each seed and compress badly.
+#[must_use]
+pub fn noise(seed: u64, bytes: usize) -> String {
+    let mut state = seed + 1;
+    let mut text = String::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let _ = writeln!(text, "{:08x}", state >> 32);
+    }
+    text
 }
 
 /// Returns a seed of 32 bits, short enough to type.

@@ -17,13 +17,13 @@ mod transfer;
 mod trees;
 mod versions;
 
-use std::fmt::Write as _;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_harness::git::{GitServer, Repository, Step};
+use sluice_harness::sample::noise;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +65,7 @@ impl TestEnvironment {
     /// Creates one commit of 100 files on `main`, 0.8 MB that compress badly.
     async fn with_files() -> Self {
         let env = Self::new().await;
-        for number in 0..100_u32 {
+        for number in 0..100 {
             env.repository
                 .write(&format!("modules/{number}/main.tf"), noise(number, 8192))
                 .unwrap();
@@ -172,19 +172,6 @@ async fn bounded<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, work)
         .await
         .expect("the deadline of the test")
-}
-
-/// Returns text that differs for each seed and compresses badly.
-fn noise(seed: u32, bytes: usize) -> String {
-    let mut state = u64::from(seed) + 1;
-    let mut text = String::with_capacity(bytes + 16);
-    while text.len() < bytes {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        writeln!(text, "{:08x}", state >> 32).unwrap();
-    }
-    text
 }
 
 /// Returns all entries of a commit with their paths.

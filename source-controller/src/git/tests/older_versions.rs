@@ -51,7 +51,7 @@ async fn commits_are_fetched_incrementally() {
             [Step::InfoRefs, Step::InfoRefs, Step::Fetch],
             "{missing:?}"
         );
-        for number in 0..3_u32 {
+        for number in 0..3 {
             let changed = [(&*format!("modules/{number}/main.tf"), noise(200 + number, 1000))];
             env.repository.commit_files(&changed, "change").unwrap();
             let checkout = env.fetch(&main()).await.unwrap();

@@ -1,13 +1,10 @@
-//! Flags, ports and keys of each component of the control plane.
+//! Ports of the control plane, and the flags that its components have on loopback only.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::Path;
 
-use rcgen::KeyPair;
-
-use super::{ClusterError, system};
-use crate::tls::{Authority, CertificateError, Identity};
+use crate::control_plane;
 
 /// Ports on loopback.
 #[derive(Clone, Copy, Debug)]
@@ -38,86 +35,30 @@ impl Ports {
     }
 }
 
-/// The authority and the certificates that this process uses; the others are in files.
-#[derive(Debug)]
-pub(super) struct Keys {
-    pub(super) authority: Authority,
-    pub(super) admin: Identity,
-}
+/// The names under which the API is served.
+pub(super) const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "kubernetes.default.svc"];
 
-impl Keys {
-    pub(super) fn create(folder: &Path) -> Result<Self, ClusterError> {
-        let authority = Authority::create()?;
-        let hosts = ["localhost", "127.0.0.1", "kubernetes.default.svc"];
-        let api = authority.issue("kube-apiserver", "tests", &hosts)?;
-        let admin = authority.issue("admin", "system:masters", &[])?;
-        let accounts = KeyPair::generate().map_err(CertificateError::from)?;
-        let files = [
-            ("ca.crt", authority.pem().to_owned()),
-            ("api.crt", api.certificate),
-            ("api.key", api.key),
-            ("accounts.key", accounts.serialize_pem()),
-            ("accounts.pub", accounts.public_key_pem()),
-        ];
-        for (name, contents) in files {
-            std::fs::write(folder.join(name), contents).map_err(system("write keys"))?;
-        }
-        Ok(Self { authority, admin })
-    }
-}
-
-/// Returns the flags of a single member without fsync: its data only has to last as long as the tests.
-pub(super) fn etcd(ports: Ports, data: &Path) -> Vec<String> {
-    let (clients, peers) = (
-        format!("http://127.0.0.1:{}", ports.etcd),
-        format!("http://127.0.0.1:{}", ports.peers),
-    );
-    vec![
-        "--name=tests".into(),
-        format!("--data-dir={}", data.display()),
-        "--unsafe-no-fsync".into(),
-        "--log-level=warn".into(),
-        format!("--listen-client-urls={clients}"),
-        format!("--advertise-client-urls={clients}"),
-        format!("--listen-peer-urls={peers}"),
-        format!("--initial-advertise-peer-urls={peers}"),
-        format!("--initial-cluster=tests={peers}"),
-    ]
+pub(super) fn etcd(ports: Ports, folder: &Path) -> Vec<String> {
+    control_plane::etcd(folder, ports.etcd, ports.peers)
 }
 
 pub(super) fn apiserver(ports: Ports, folder: &Path) -> Vec<String> {
-    let file = |name: &str| folder.join(name).display().to_string();
-    vec![
-        format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
-        "--bind-address=127.0.0.1".into(),
-        format!("--secure-port={}", ports.api),
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports.api);
+    let mut flags = control_plane::apiserver(folder, address, ports.etcd);
+    flags.extend([
         // Nothing in this cluster uses the `kubernetes` service: there are no endpoints, and the documentation address
         // only satisfies the check that it is not loopback.
         "--advertise-address=192.0.2.1".into(),
         "--endpoint-reconciler-type=none".into(),
-        format!("--tls-cert-file={}", file("api.crt")),
-        format!("--tls-private-key-file={}", file("api.key")),
-        format!("--client-ca-file={}", file("ca.crt")),
-        format!("--service-account-key-file={}", file("accounts.pub")),
-        format!("--service-account-signing-key-file={}", file("accounts.key")),
-        "--service-account-issuer=https://kubernetes.default.svc".into(),
         "--service-cluster-ip-range=10.0.0.0/24".into(),
         "--authorization-mode=RBAC".into(),
-        "--profiling=false".into(),
-        "--v=1".into(),
-    ]
+    ]);
+    flags
 }
 
-/// Enables only the controllers that deletion needs. Raises the client limits, which would delay the garbage collector.
+/// Enables only the controllers that deletion needs. Nothing asks it: it has no port.
 pub(super) fn controllers(kubeconfig: &Path) -> Vec<String> {
-    vec![
-        format!("--kubeconfig={}", kubeconfig.display()),
-        "--leader-elect=false".into(),
-        "--bind-address=127.0.0.1".into(),
-        "--secure-port=0".into(),
-        "--controllers=garbage-collector-controller,namespace-controller".into(),
-        "--kube-api-qps=1000".into(),
-        "--kube-api-burst=1000".into(),
-        "--profiling=false".into(),
-    ]
+    let mut flags = control_plane::api_client(kubeconfig, 0);
+    flags.push("--controllers=garbage-collector-controller,namespace-controller".into());
+    flags
 }

@@ -3,66 +3,27 @@
 //! There is no node and no scheduler: the suites test how programs use the API. Ports are free ones; the start is repeated
 //! if another process takes one first. All processes end with the value, or with the test process.
 
-mod access;
 mod components;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Instant;
 
-pub(crate) use access::apply;
-pub use access::{Access, AccessError};
-use components::{Keys, Ports};
+use components::Ports;
 use kube::Client;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use crate::control_plane::{
+    self, Access, AccessError, ComponentError, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT, lock, system,
+};
 use crate::gobuild::{self, BuildError, Tool};
 use crate::process::Process;
-use crate::tls::CertificateError;
 
-/// Start-up timeout of a component, long enough for the slowest build machine.
-const READY_TIMEOUT: Duration = Duration::from_secs(180);
 /// Maximum number of starts when ports are taken.
 const MAX_STARTS: u32 = 5;
-
-/// Why the control plane is not available.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// A program could not be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// A certificate cannot be created.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// An operation on a file or process of the control plane failed.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// The operation.
-        what: &'static str,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// Its own kubeconfig does not work.
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    /// A component ended, or was not ready in time.
-    #[error("{component} {how}; the end of its log:\n{log}")]
-    NotReady {
-        /// The program.
-        component: &'static str,
-        /// `ended` or `was not ready in time`.
-        how: &'static str,
-        /// The end of its log.
-        log: String,
-    },
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> ClusterError {
-    move |source| ClusterError::System { what, source }
-}
 
 /// A running control plane.
 #[derive(Debug)]
@@ -76,23 +37,19 @@ pub struct ControlPlane {
     folder: TempDir,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ControlPlane {
     /// Starts etcd and kube-apiserver and waits until the API is ready. Builds the programs first if needed.
     ///
     /// # Errors
     /// When a program cannot be built or started, or does not become ready.
-    pub async fn start() -> Result<Self, ClusterError> {
+    pub async fn start() -> Result<Self, ComponentError> {
         let built = tokio::task::spawn_blocking(build_programs).await;
         let (etcd, _) = built.map_err(|error| system("build the programs")(error.into()))??;
         let mut tried = 0;
         loop {
             tried += 1;
             match Self::start_on_ports(Ports::free().map_err(system("find free ports"))?, &etcd).await {
-                Err(ClusterError::NotReady { log, .. })
+                Err(ComponentError::NotReady { log, .. })
                     if tried < MAX_STARTS && log.contains("address already in use") => {}
                 ended => return ended,
             }
@@ -103,18 +60,17 @@ impl ControlPlane {
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
-    pub async fn shared() -> Result<&'static Self, ClusterError> {
+    pub async fn shared() -> Result<&'static Self, ComponentError> {
         static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
         SHARED.get_or_try_init(Self::start).await
     }
 
-    async fn start_on_ports(ports: Ports, etcd: &Path) -> Result<Self, ClusterError> {
+    async fn start_on_ports(ports: Ports, etcd: &Path) -> Result<Self, ComponentError> {
         let folder = TempDir::with_prefix("control-plane-").map_err(system("make a folder"))?;
-        let keys = Keys::create(folder.path())?;
-        let data = folder.path().join("etcd");
+        let keys = Keys::create(folder.path(), &components::HOSTS)?;
         let log = folder.path().join("etcd.log");
         let scratch = Some(folder.path());
-        let etcd = Process::start(etcd, &components::etcd(ports, &data), &log, scratch)
+        let etcd = Process::start(etcd, &components::etcd(ports, folder.path()), &log, scratch)
             .map_err(system("start etcd"))?;
         let plane = Self {
             controllers: Mutex::new(None),
@@ -132,7 +88,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it cannot be started or does not become ready.
-    pub async fn start_api(&self) -> Result<(), ClusterError> {
+    pub async fn start_api(&self) -> Result<(), ComponentError> {
         let program = gobuild::binary_path(Tool::KubeApiserver)?;
         let arguments = components::apiserver(self.ports, self.folder.path());
         let log = self.folder.path().join("apiserver.log");
@@ -142,32 +98,25 @@ impl ControlPlane {
         self.wait_until_ready().await
     }
 
-    async fn wait_until_ready(&self) -> Result<(), ClusterError> {
+    async fn wait_until_ready(&self) -> Result<(), ComponentError> {
         let client = self.admin().client().await?;
         let started = Instant::now();
-        loop {
-            let request = http::Request::get("/readyz").body(Vec::new());
-            let Ok(request) = request else {
-                return Err(system("query readiness")(io::Error::other("no request")));
-            };
-            let result = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
-            if matches!(result, Ok(Ok(answer)) if answer == "ok") {
-                return Ok(());
-            }
+        while control_plane::get(&client, "/readyz").await.as_deref() != Some("ok") {
             let late = started.elapsed() > READY_TIMEOUT;
             if let Some(api) = lock(&self.api).as_mut() {
                 let ended = api.has_ended();
                 if ended || late {
                     let how = if ended { "ended" } else { "was not ready in time" };
-                    return Err(ClusterError::NotReady {
+                    return Err(ComponentError::NotReady {
                         component: "kube-apiserver",
                         how,
-                        log: api.log_tail(20),
+                        log: api.log_tail(LOG_LINES),
                     });
                 }
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
+        Ok(())
     }
 
     /// Kills kube-apiserver; its data stays in etcd.
@@ -179,7 +128,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it is not running.
-    pub fn pause_api(&self) -> Result<(), ClusterError> {
+    pub fn pause_api(&self) -> Result<(), ComponentError> {
         self.with_api(Process::stop)
     }
 
@@ -187,11 +136,11 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it is not running.
-    pub fn resume_api(&self) -> Result<(), ClusterError> {
+    pub fn resume_api(&self) -> Result<(), ComponentError> {
         self.with_api(|api| api.signal(Signal::CONT))
     }
 
-    fn with_api(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> Result<(), ClusterError> {
+    fn with_api(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> Result<(), ComponentError> {
         let not_running = || io::Error::other("it is not running");
         let api = lock(&self.api);
         let sent = api.as_ref().ok_or_else(not_running).and_then(act);
@@ -202,7 +151,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When kube-controller-manager cannot be built or started.
-    pub fn start_controllers(&self) -> Result<(), ClusterError> {
+    pub fn start_controllers(&self) -> Result<(), ComponentError> {
         let mut controllers = lock(&self.controllers);
         if controllers.is_some() {
             return Ok(());
@@ -245,7 +194,7 @@ impl ControlPlane {
         rbac: &str,
     ) -> Result<Access, AccessError> {
         let client = self.client().await?;
-        let token = access::token(&client, namespace, name, rbac).await?;
+        let token = control_plane::token(&client, namespace, name, rbac).await?;
         Ok(Access::token(
             &self.url(),
             self.keys.authority.pem(),
@@ -260,7 +209,7 @@ impl ControlPlane {
     /// # Errors
     /// When a document is not an object or is refused.
     pub async fn apply(&self, documents: &str) -> Result<(), AccessError> {
-        access::apply(&self.client().await?, documents).await
+        control_plane::apply(&self.client().await?, documents).await
     }
 
     /// Returns the URL of the API.

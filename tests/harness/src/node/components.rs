@@ -5,16 +5,18 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
-use rcgen::KeyPair;
 use serde_json::json;
 
-use super::{NodeError, Runtime, system};
-use crate::tls::{Authority, CertificateError, Identity};
+use super::Runtime;
+use crate::control_plane::{self, ComponentError, Keys, system};
 
 /// The address of the node, of the API server and of the gateway of all pods.
 pub(super) const ADDRESS: &str = "10.244.0.1";
 /// The address of the API server.
 pub(super) const API: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 244, 0, 1), 6443);
+/// The ports of etcd for clients and for peers.
+const ETCD: u16 = 2379;
+const ETCD_PEERS: u16 = 2380;
 const PODS: &str = "10.244.0.0/24";
 const FIRST_POD: &str = "10.244.0.10";
 const SERVICES: &str = "10.96.0.0/24";
@@ -22,70 +24,38 @@ const API_SERVICE: &str = "10.96.0.1";
 /// The name of the node.
 pub(super) const NAME: &str = "node-1";
 
-/// The authority and the certificates that this process uses; the others are in files.
-#[derive(Debug)]
-pub(super) struct Keys {
-    pub(super) authority: Authority,
-    pub(super) admin: Identity,
-}
-
-impl Keys {
-    /// Writes the keys of all components, and a kubeconfig for each client.
-    pub(super) fn create(folder: &Path) -> Result<Self, NodeError> {
-        let authority = Authority::create()?;
-        let write = |name: &str, contents: &str| {
-            std::fs::write(folder.join(name), contents).map_err(system("write keys"))
-        };
-        let identity = |file: &str, name: &str, group: &str, hosts: &[&str]| {
-            let issued = authority.issue(name, group, hosts)?;
-            write(&format!("{file}.crt"), &issued.certificate)?;
-            write(&format!("{file}.key"), &issued.key)?;
-            Ok::<(), NodeError>(())
-        };
-        let api_hosts = [
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "localhost",
-            "127.0.0.1",
-            ADDRESS,
-            API_SERVICE,
-        ];
-        identity("api", "kube-apiserver", "tests", &api_hosts)?;
-        identity(
-            "kubelet-client",
-            "kube-apiserver-kubelet-client",
-            "system:masters",
-            &[],
-        )?;
-        let clients = [
-            (
-                "controllers",
-                "system:kube-controller-manager",
-                "tests",
-                [].as_slice(),
-            ),
-            ("scheduler", "system:kube-scheduler", "tests", &[]),
-            (
-                "kubelet",
-                &format!("system:node:{NAME}"),
-                "system:nodes",
-                &[NAME, ADDRESS],
-            ),
-            ("proxy", "system:kube-proxy", "tests", &[]),
-            ("coredns", "system:coredns", "tests", &[]),
-        ];
-        for (file, name, group, hosts) in clients {
-            identity(file, name, group, hosts)?;
-            write(&format!("{file}.conf"), &kubeconfig(folder, file))?;
-        }
-        let accounts = KeyPair::generate().map_err(CertificateError::from)?;
-        write("accounts.key", &accounts.serialize_pem())?;
-        write("accounts.pub", &accounts.public_key_pem())?;
-        write("ca.crt", authority.pem())?;
-        let admin = authority.issue("admin", "system:masters", &[])?;
-        Ok(Self { authority, admin })
+/// Writes the keys of all components, and a kubeconfig for each client of the API.
+pub(super) fn create_keys(folder: &Path) -> Result<Keys, ComponentError> {
+    let hosts = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "localhost",
+        "127.0.0.1",
+        ADDRESS,
+        API_SERVICE,
+    ];
+    let keys = Keys::create(folder, &hosts)?;
+    let kubelet_client = ("kube-apiserver-kubelet-client", "system:masters");
+    keys.issue(folder, "kubelet-client", kubelet_client, &[])?;
+    let node = format!("system:node:{NAME}");
+    let clients = [
+        (
+            "controllers",
+            ("system:kube-controller-manager", "tests"),
+            [].as_slice(),
+        ),
+        ("scheduler", ("system:kube-scheduler", "tests"), &[]),
+        ("kubelet", (&node, "system:nodes"), &[NAME, ADDRESS]),
+        ("proxy", ("system:kube-proxy", "tests"), &[]),
+        ("coredns", ("system:coredns", "tests"), &[]),
+    ];
+    for (file, identity, hosts) in clients {
+        keys.issue(folder, file, identity, hosts)?;
+        let written = std::fs::write(folder.join(format!("{file}.conf")), kubeconfig(folder, file));
+        written.map_err(system("write keys"))?;
     }
+    Ok(keys)
 }
 
 fn kubeconfig(folder: &Path, name: &str) -> String {
@@ -101,79 +71,43 @@ fn kubeconfig(folder: &Path, name: &str) -> String {
 }
 
 pub(super) fn etcd(folder: &Path) -> Vec<String> {
-    let (clients, peers) = ("http://127.0.0.1:2379", "http://127.0.0.1:2380");
-    vec![
-        "--name=node".into(),
-        format!("--data-dir={}", folder.join("etcd").display()),
-        "--unsafe-no-fsync".into(),
-        "--log-level=warn".into(),
-        format!("--listen-client-urls={clients}"),
-        format!("--advertise-client-urls={clients}"),
-        format!("--listen-peer-urls={peers}"),
-        format!("--initial-advertise-peer-urls={peers}"),
-        format!("--initial-cluster=node={peers}"),
-    ]
+    control_plane::etcd(folder, ETCD, ETCD_PEERS)
 }
 
 pub(super) fn apiserver(folder: &Path) -> Vec<String> {
     let file = |name: &str| folder.join(name).display().to_string();
-    vec![
-        "--etcd-servers=http://127.0.0.1:2379".into(),
-        format!("--bind-address={ADDRESS}"),
-        format!("--secure-port={}", API.port()),
+    let mut flags = control_plane::apiserver(folder, API, ETCD);
+    flags.extend([
         format!("--advertise-address={ADDRESS}"),
-        format!("--tls-cert-file={}", file("api.crt")),
-        format!("--tls-private-key-file={}", file("api.key")),
-        format!("--client-ca-file={}", file("ca.crt")),
         format!("--kubelet-certificate-authority={}", file("ca.crt")),
         format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
         format!("--kubelet-client-key={}", file("kubelet-client.key")),
         "--kubelet-preferred-address-types=InternalIP".into(),
-        format!("--service-account-key-file={}", file("accounts.pub")),
-        format!("--service-account-signing-key-file={}", file("accounts.key")),
-        "--service-account-issuer=https://kubernetes.default.svc".into(),
         format!("--service-cluster-ip-range={SERVICES}"),
         "--authorization-mode=Node,RBAC".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
-        "--profiling=false".into(),
-        "--v=1".into(),
-    ]
+    ]);
+    flags
 }
 
-/// Raises the client limits: at the default of 20 requests per second the first pod waits some seconds longer.
 pub(super) fn controllers(folder: &Path) -> Vec<String> {
     let file = |name: &str| folder.join(name).display().to_string();
-    vec![
-        format!("--kubeconfig={}", file("controllers.conf")),
-        "--leader-elect=false".into(),
-        "--bind-address=127.0.0.1".into(),
-        "--secure-port=10257".into(),
+    let mut flags = control_plane::api_client(&folder.join("controllers.conf"), 10257);
+    flags.extend([
         format!("--root-ca-file={}", file("ca.crt")),
         format!("--service-account-private-key-file={}", file("accounts.key")),
         "--use-service-account-credentials=true".into(),
         format!("--flex-volume-plugin-dir={}", file("plugins")),
-        "--kube-api-qps=1000".into(),
-        "--kube-api-burst=1000".into(),
-        "--profiling=false".into(),
-        "--v=1".into(),
-    ]
+    ]);
+    flags
 }
 
 pub(super) fn scheduler(folder: &Path) -> Vec<String> {
-    vec![
-        format!("--kubeconfig={}", folder.join("scheduler.conf").display()),
-        "--leader-elect=false".into(),
-        "--bind-address=127.0.0.1".into(),
-        "--secure-port=10259".into(),
-        "--kube-api-qps=1000".into(),
-        "--kube-api-burst=1000".into(),
-        "--profiling=false".into(),
-        "--v=1".into(),
-    ]
+    control_plane::api_client(&folder.join("scheduler.conf"), 10259)
 }
 
 /// Writes the files of the container runtime and returns its flags.
-pub(super) fn containerd(folder: &Path, runtime: &Runtime) -> Result<Vec<String>, NodeError> {
+pub(super) fn containerd(folder: &Path, runtime: &Runtime) -> Result<Vec<String>, ComponentError> {
     let (socket, state) = (socket(folder), folder.display());
     let root = runtime.root.display();
     // Without CAP_SYS_RESOURCE, runc must not lower the out-of-memory score of the pause container.
@@ -228,7 +162,7 @@ pub(super) fn socket(folder: &Path) -> String {
 }
 
 /// Writes the configuration of the kubelet and returns its flags. A full disk of the machine must not evict pods.
-pub(super) fn kubelet(folder: &Path, cgroup: &str) -> Result<Vec<String>, NodeError> {
+pub(super) fn kubelet(folder: &Path, cgroup: &str) -> Result<Vec<String>, ComponentError> {
     let file = |name: &str| folder.join(name).display().to_string();
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -261,7 +195,7 @@ pub(super) fn kubelet(folder: &Path, cgroup: &str) -> Result<Vec<String>, NodeEr
 }
 
 /// Writes the configuration of kube-proxy and returns its flags.
-pub(super) fn proxy(folder: &Path) -> Result<Vec<String>, NodeError> {
+pub(super) fn proxy(folder: &Path) -> Result<Vec<String>, ComponentError> {
     let configuration = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
         "mode": "nftables", "clientConnection": { "kubeconfig": folder.join("proxy.conf") },
@@ -295,7 +229,7 @@ subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: system:cored
 "#;
 
 /// Writes the configuration of `CoreDNS` and returns its flags.
-pub(super) fn dns(folder: &Path) -> Result<Vec<String>, NodeError> {
+pub(super) fn dns(folder: &Path) -> Result<Vec<String>, ComponentError> {
     let configuration = format!(
         ".:53 {{\n  bind {ADDRESS}\n  errors\n  kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {}\n  }}\n}}\n",
         folder.join("coredns.conf").display()

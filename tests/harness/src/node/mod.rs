@@ -9,29 +9,23 @@ mod components;
 mod image;
 mod sandbox;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Instant;
 
-use components::Keys;
 pub use image::{Image, ImageFile};
 use kube::Client;
 use sandbox::{Cgroups, Sandbox};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-use crate::cluster::{Access, AccessError};
+use crate::control_plane::{
+    self, Access, AccessError, ComponentError, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT, lock, system,
+};
 use crate::gobuild::{self, BuildError, Tool};
-use crate::packages::{self, PackageError};
+use crate::packages;
 use crate::process::Process;
-use crate::tls::CertificateError;
-
-/// Time limit for the start of a component, long enough for the slowest build machine.
-const READY_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time between two checks of a component that starts.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Debian's packages of the container runtime, with the libraries that a machine may lack.
 const PACKAGES: [&str; 15] = [
@@ -64,53 +58,6 @@ pub const TOOLS: [Tool; 8] = [
     Tool::Coredns,
 ];
 
-/// Why the node is not available.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// A program could not be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// The container runtime could not be downloaded.
-    #[error(transparent)]
-    Packages(#[from] PackageError),
-    /// A certificate cannot be created.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// An operation on a file or process of the node failed.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// The operation.
-        what: &'static str,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// Its API does not work.
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    /// A component ended, or was not ready in time.
-    #[error("{component} {how}; the end of its log:\n{log}")]
-    NotReady {
-        /// The program.
-        component: &'static str,
-        /// `ended` or `was not ready in time`.
-        how: &'static str,
-        /// The end of its log.
-        log: String,
-    },
-    /// An image cannot be imported.
-    #[error("cannot import image {image}: {why}")]
-    Import {
-        /// Its name.
-        image: String,
-        /// The error.
-        why: String,
-    },
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> NodeError {
-    move |source| NodeError::System { what, source }
-}
-
 /// The unpacked container runtime.
 #[derive(Clone, Debug)]
 struct Runtime {
@@ -118,7 +65,7 @@ struct Runtime {
 }
 
 impl Runtime {
-    fn find() -> Result<Self, NodeError> {
+    fn find() -> Result<Self, ComponentError> {
         let root = packages::unpack("container-runtime", &PACKAGES, &mut |line| eprintln!("{line}"))?;
         Ok(Self { root })
     }
@@ -154,22 +101,18 @@ pub struct Node {
     folder: TempDir,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Node {
     /// Starts all components and waits until pods can be created. Builds the programs first if needed.
     ///
     /// # Errors
     /// When a program cannot be built or started, or does not become ready.
-    pub async fn start() -> Result<Self, NodeError> {
+    pub async fn start() -> Result<Self, ComponentError> {
         let built = tokio::task::spawn_blocking(build_programs).await;
         built.map_err(|error| system("build the programs")(error.into()))??;
         let runtime = Runtime::find()?;
         let folder = TempDir::with_prefix("node-").map_err(system("make a folder"))?;
         let at = folder.path();
-        let keys = Keys::create(at)?;
+        let keys = components::create_keys(at)?;
         let pause = gobuild::binary_path(Tool::Pause)?;
         let address = format!("{}/24", components::ADDRESS);
         let sandbox = Sandbox::start(at, &address, &pause, runtime.environment())
@@ -196,12 +139,12 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::start`].
-    pub async fn shared() -> Result<&'static Self, NodeError> {
+    pub async fn shared() -> Result<&'static Self, ComponentError> {
         static SHARED: OnceCell<Node> = OnceCell::const_new();
         SHARED.get_or_try_init(Self::start).await
     }
 
-    async fn start_components(&mut self) -> Result<(), NodeError> {
+    async fn start_components(&mut self) -> Result<(), ComponentError> {
         let at = self.folder.path().to_owned();
         self.start_in_network("etcd", Tool::Etcd, &components::etcd(&at))?;
         self.start_in_network("kube-apiserver", Tool::KubeApiserver, &components::apiserver(&at))?;
@@ -229,7 +172,7 @@ impl Node {
         self.wait_for("kubelet", || self.can_create_pods()).await
     }
 
-    fn start_in_network(&mut self, name: &str, tool: Tool, flags: &[String]) -> Result<(), NodeError> {
+    fn start_in_network(&mut self, name: &str, tool: Tool, flags: &[String]) -> Result<(), ComponentError> {
         let program = gobuild::binary_path(tool)?;
         let started = self.sandbox.start_in_network(name, &program, flags);
         self.others.push(started.map_err(system("start a component"))?);
@@ -240,7 +183,7 @@ impl Node {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start_kubelet(&self) -> Result<(), NodeError> {
+    pub fn start_kubelet(&self) -> Result<(), ComponentError> {
         let flags = components::kubelet(self.folder.path(), &self.cgroups.name)?;
         let program = gobuild::binary_path(Tool::Kubelet)?;
         let started = self.sandbox.start_inside("kubelet", &program, &flags);
@@ -259,11 +202,11 @@ impl Node {
         &self,
         component: &'static str,
         ready: impl Fn() -> F,
-    ) -> Result<(), NodeError> {
+    ) -> Result<(), ComponentError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         while !ready().await {
             if Instant::now() > deadline {
-                return Err(NodeError::NotReady {
+                return Err(ComponentError::NotReady {
                     component,
                     how: "was not ready in time",
                     log: self.log_tail(component),
@@ -278,7 +221,7 @@ impl Node {
         let log = std::fs::read(self.folder.path().join(format!("{component}.log"))).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
     async fn is_api_ready(&self) -> bool {
@@ -306,19 +249,16 @@ impl Node {
     }
 
     async fn get(&self, path: &str) -> Option<String> {
-        let client = self.client().await.ok()?;
-        let request = http::Request::get(path).body(Vec::new()).ok()?;
-        let response = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
-        response.ok()?.ok()
+        control_plane::get(&self.client().await.ok()?, path).await
     }
 
     /// Imports an image into the container runtime, also over one of that name.
     ///
     /// # Errors
     /// When a file of it cannot be read, or the runtime refuses it.
-    pub fn import(&self, image: &Image) -> Result<(), NodeError> {
+    pub fn import(&self, image: &Image) -> Result<(), ComponentError> {
         let archive = self.folder.path().join("image.tar");
-        let failed = |why: String| NodeError::Import {
+        let failed = |why: String| ComponentError::Import {
             image: image.name().to_owned(),
             why,
         };
@@ -350,7 +290,7 @@ impl Node {
     ///
     /// # Errors
     /// When the network of the node cannot be entered.
-    pub fn expose(&self, server: SocketAddr) -> Result<String, NodeError> {
+    pub fn expose(&self, server: SocketAddr) -> Result<String, ComponentError> {
         let port = self
             .sandbox
             .expose(server)
@@ -378,7 +318,7 @@ impl Node {
     /// # Errors
     /// When a document is not an object or is refused.
     pub async fn apply(&self, documents: &str) -> Result<(), AccessError> {
-        crate::cluster::apply(&self.client().await?, documents).await
+        control_plane::apply(&self.client().await?, documents).await
     }
 
     /// Returns the URL of the API for this process.

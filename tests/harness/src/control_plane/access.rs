@@ -17,6 +17,8 @@ use crate::tls::Identity;
 
 /// How long a new kind may take to be served.
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of one request of [`get`].
+const GET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why access failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +60,7 @@ impl Access {
         Self::new(url, authority, &user, "default")
     }
 
-    pub(super) fn token(url: &str, authority: &str, token: &str, namespace: &str) -> Self {
+    pub(crate) fn token(url: &str, authority: &str, token: &str, namespace: &str) -> Self {
         Self::new(url, authority, &json!({ "token": token }), namespace)
     }
 
@@ -111,8 +113,15 @@ fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> AccessError {
     }
 }
 
+/// Returns the response to a `GET`; `None` if it fails or takes too long.
+pub(crate) async fn get(client: &Client, path: &str) -> Option<String> {
+    let request = http::Request::get(path).body(Vec::new()).ok()?;
+    let response = tokio::time::timeout(GET_TIMEOUT, client.request_text(request)).await;
+    response.ok()?.ok()
+}
+
 /// Creates namespace, account and roles, and requests a token for one hour.
-pub(super) async fn token(
+pub(crate) async fn token(
     client: &Client,
     namespace: &str,
     name: &str,

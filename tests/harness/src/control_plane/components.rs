@@ -1,0 +1,100 @@
+//! Keys of a control plane, and the flags that its components have wherever they run.
+
+use std::net::SocketAddrV4;
+use std::path::Path;
+
+use rcgen::KeyPair;
+
+use super::{ComponentError, system};
+use crate::tls::{Authority, CertificateError, Identity};
+
+/// The authority and the certificates that this process uses; the others are in files.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) authority: Authority,
+    pub(crate) admin: Identity,
+}
+
+impl Keys {
+    /// Creates an authority, and writes its certificate and the keys that [`apiserver`] needs. The API is served under the names
+    /// `hosts`.
+    pub(crate) fn create(folder: &Path, hosts: &[&str]) -> Result<Self, ComponentError> {
+        let authority = Authority::create()?;
+        let admin = authority.issue("admin", "system:masters", &[])?;
+        let accounts = KeyPair::generate().map_err(CertificateError::from)?;
+        let keys = Self { authority, admin };
+        write(folder, "ca.crt", keys.authority.pem())?;
+        write(folder, "accounts.key", &accounts.serialize_pem())?;
+        write(folder, "accounts.pub", &accounts.public_key_pem())?;
+        keys.issue(folder, "api", ("kube-apiserver", "tests"), hosts)?;
+        Ok(keys)
+    }
+
+    /// Issues a certificate for a name in a group, and writes it with its key to `{file}.crt` and `{file}.key`.
+    pub(crate) fn issue(
+        &self,
+        folder: &Path,
+        file: &str,
+        (name, group): (&str, &str),
+        hosts: &[&str],
+    ) -> Result<(), ComponentError> {
+        let issued = self.authority.issue(name, group, hosts)?;
+        write(folder, &format!("{file}.crt"), &issued.certificate)?;
+        write(folder, &format!("{file}.key"), &issued.key)
+    }
+}
+
+fn write(folder: &Path, name: &str, contents: &str) -> Result<(), ComponentError> {
+    std::fs::write(folder.join(name), contents).map_err(system("write keys"))
+}
+
+/// Returns the flags of an etcd with a single member, at two ports of loopback. Without fsync: its data only has to last as long as
+/// the tests.
+pub(crate) fn etcd(folder: &Path, clients: u16, peers: u16) -> Vec<String> {
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let (clients, peers) = (url(clients), url(peers));
+    vec![
+        "--name=tests".into(),
+        format!("--data-dir={}", folder.join("etcd").display()),
+        "--unsafe-no-fsync".into(),
+        "--log-level=warn".into(),
+        format!("--listen-client-urls={clients}"),
+        format!("--advertise-client-urls={clients}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--initial-cluster=tests={peers}"),
+    ]
+}
+
+/// Returns the flags of a kube-apiserver at this address, with the keys of [`Keys::create`] and the port for clients of [`etcd`].
+pub(crate) fn apiserver(folder: &Path, address: SocketAddrV4, etcd: u16) -> Vec<String> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        format!("--bind-address={}", address.ip()),
+        format!("--secure-port={}", address.port()),
+        format!("--tls-cert-file={}", file("api.crt")),
+        format!("--tls-private-key-file={}", file("api.key")),
+        format!("--client-ca-file={}", file("ca.crt")),
+        format!("--service-account-key-file={}", file("accounts.pub")),
+        format!("--service-account-signing-key-file={}", file("accounts.key")),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        "--profiling=false".into(),
+        "--v=1".into(),
+    ]
+}
+
+/// Returns the flags of a component that is a client of the API, at this port of loopback. Raises the client limits: at the default
+/// of 20 requests per second the garbage collector and the first pod wait some seconds longer.
+pub(crate) fn api_client(kubeconfig: &Path, port: u16) -> Vec<String> {
+    vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--leader-elect=false".into(),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        "--kube-api-qps=1000".into(),
+        "--kube-api-burst=1000".into(),
+        "--profiling=false".into(),
+        "--v=1".into(),
+    ]
+}
