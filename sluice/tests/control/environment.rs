@@ -15,6 +15,7 @@ use sluice_api::reference::{CrossNamespace, ObjectName};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 use sluice_embedded::{ApiServer, Store, TlsServer};
+use sluice_harness::directory::TestDirectory;
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::event::{Recorder, Reporter};
 use sluice_runtime::metrics::Metrics;
@@ -51,7 +52,7 @@ pub(crate) struct ExecutorSettings {
 
 /// The test environment.
 pub(crate) struct TestEnvironment {
-    pub(crate) dir: tempfile::TempDir,
+    pub(crate) dir: TestDirectory,
     pub(crate) client: Client,
     pub(crate) artifacts: Artifacts,
     /// Whether break-glass sessions are allowed.
@@ -97,17 +98,17 @@ impl TestEnvironment {
 
     /// As [`Self::without_controller`], with additional or replaced definitions.
     pub(crate) async fn with_definitions(more: &[Value]) -> Self {
-        Self::create(tempfile::tempdir().unwrap(), Store::memory(), more).await
+        Self::create(TestDirectory::create().unwrap(), Store::memory(), more).await
     }
 
     /// As [`Self::without_controller`]; the API's objects are in the file `store`.
     pub(crate) async fn with_stored_objects() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = TestDirectory::create().unwrap();
         let store = Store::file(dir.path().join("store")).unwrap();
         Self::create(dir, store, &[]).await
     }
 
-    async fn create(dir: tempfile::TempDir, store: Store, more: &[Value]) -> Self {
+    async fn create(dir: TestDirectory, store: Store, more: &[Value]) -> Self {
         http::install_crypto();
         let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
         relax_schema(&mut definitions);

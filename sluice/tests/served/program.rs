@@ -40,6 +40,8 @@ impl Program {
                 "--health-addr=0",
             ])
             .env("KUBECONFIG", &served.kubeconfig_path)
+            // Its mirrors are there while the storage path is not writable.
+            .env("TMPDIR", directory)
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap())
             .kill_on_drop(true)

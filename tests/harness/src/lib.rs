@@ -8,6 +8,7 @@ pub mod cli;
 pub mod closed_port;
 pub mod cluster;
 pub mod control_plane;
+pub mod directory;
 pub mod git;
 pub mod gobuild;
 pub mod gpg;

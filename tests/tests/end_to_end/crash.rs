@@ -10,6 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::Repository;
 use sluice_harness::sample::Rng;
 use sluice_tests::BoxError;
@@ -180,7 +181,7 @@ fn kills_of_the_controllers_lose_and_repeat_nothing() {
 fn kills_of_sluice_up_lose_and_repeat_nothing() {
     with_timeout(async {
         let origin = Origin::start().await;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TestDirectory::create().unwrap();
         let setup = Setup::new(folder.path());
         setup.write(&[]).unwrap();
         let mut program = Program::start(setup.clone()).await.unwrap();

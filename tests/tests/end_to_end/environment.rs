@@ -9,10 +9,10 @@ use std::process::Stdio;
 use serde_json::Value;
 use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
+use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::scenario::{Commit, Scenario};
 use sluice_tests::{BoxError, binary};
-use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 /// A repository with the first commit, served over HTTP.
@@ -130,7 +130,7 @@ pub(crate) struct TestEnvironment {
     pub(crate) source_controller: Controller,
     pub(crate) tf_controller: Controller,
     pub(crate) plane: ControlPlane,
-    pub(crate) folder: TempDir,
+    pub(crate) folder: TestDirectory,
 }
 
 impl TestEnvironment {
@@ -138,7 +138,7 @@ impl TestEnvironment {
     /// is no node; the processes replace them.
     pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TestDirectory::create().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
         for overlay in ["overlays/standalone/setup", "overlays/standalone"] {
             kubectl(folder.path(), &["apply", "-k", &config(overlay)]).await;

@@ -6,6 +6,7 @@ use std::path::Path;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::leaks::{FILE_NAME, LeakSearch};
 use sluice_harness::trial::TrialProvider;
@@ -141,7 +142,7 @@ fn no_secret_value_leaves_sluice_up() {
         let server = GitServer::start().await.unwrap();
         server.require_basic("reader", PASSWORD);
         let url = server.serve("shop", &repository);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TestDirectory::create().unwrap();
         let setup = Setup::new(folder.path()).with_progress();
         setup.write(&[]).unwrap();
         let program = Program::start(setup.clone()).await.unwrap();

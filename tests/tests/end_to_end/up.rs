@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use sluice_harness::directory::TestDirectory;
 use sluice_tests::program::{Program, Setup};
 use sluice_tests::scenario::{NAME, Scenario, manifests, wait_for};
 
@@ -45,7 +46,7 @@ metadata: {name: good-after}
 fn the_scenario_on_sluice_up() {
     with_timeout(async {
         let origin = Origin::start().await;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TestDirectory::create().unwrap();
         let setup = Setup::new(folder.path());
         setup.write(&[]).unwrap();
         let program = Program::start(setup.clone()).await.unwrap();
@@ -91,7 +92,7 @@ fn refusals(folder: &Path) -> Vec<String> {
 fn bad_manifests_are_reported_and_the_others_applied() {
     with_timeout(async {
         let origin = Origin::start().await;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TestDirectory::create().unwrap();
         let setup = Setup::new(folder.path()).without_state();
         let [source, stack] = manifests(&origin.url);
         setup
@@ -131,7 +132,7 @@ fn bad_manifests_are_reported_and_the_others_applied() {
 #[test]
 fn only_its_user_may_use_the_api_of_sluice_up_and_one_program_its_state() {
     with_timeout(async {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TestDirectory::create().unwrap();
         let setup = Setup::new(folder.path());
         let [source, _] = manifests("http://127.0.0.1:1/nothing.git");
         setup.write(&[("source.yaml", source)]).unwrap();

@@ -9,8 +9,8 @@ pub(crate) mod providers;
 pub(crate) mod run_environment;
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,11 +120,17 @@ impl WorkDirectory {
             target.push(uuid::Uuid::new_v4().simple().to_string());
             match std::fs::rename(path, &target) {
                 Ok(()) => trash.push(PathBuf::from(target)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(directory_error(&format!("empty {}", path.display()), error)),
             }
         }
-        create_private_directory(&self.root)?;
+        // Not those above it, which a user may have deleted meanwhile.
+        match std::fs::DirBuilder::new().mode(0o700).create(&self.root) {
+            Err(error) if !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
+                return Err(directory_error(&format!("make {}", self.root.display()), error));
+            }
+            _ => {}
+        }
         let quarantine = self.quarantine.clone();
         drop(self);
         Ok(trash.iter().try_for_each(|path| quarantine.remove(path))?)
@@ -167,7 +173,7 @@ pub(crate) async fn lock(
 /// Removes the file of a killed break-glass session: it contains the environment.
 fn remove_session_file(paths: &StackPaths) -> Result<(), RunError> {
     match std::fs::remove_file(&paths.break_glass) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(directory_error("remove the file of an earlier session", error))
         }
         _ => Ok(()),
@@ -315,6 +321,17 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
         drop(next);
+    }
+
+    #[tokio::test]
+    async fn a_deleted_work_root_is_not_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("work");
+        let work = open(&StackPaths::new(Some(&root), "team", "net"), "net-1");
+        work.clear().unwrap();
+        std::fs::remove_dir_all(&root).unwrap();
+        work.discard_files().unwrap();
+        assert!(!root.exists());
     }
 
     #[tokio::test]
