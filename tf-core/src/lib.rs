@@ -12,6 +12,7 @@ pub mod plan;
 pub mod process_lock;
 pub mod redaction;
 pub mod run_input;
+pub mod run_log;
 pub mod scan;
 pub mod seal;
 pub mod template;

@@ -1,5 +1,7 @@
 //! Formatting of the output of the CLI for a status.
 
+use std::borrow::Cow;
+
 /// Length limit of texts in a status, as in conditions of tofu-controller.
 pub const TEXT_LIMIT: usize = 20_000;
 
@@ -15,16 +17,7 @@ pub fn strip_and_mask(text: &str) -> String {
 /// Strips colours and boxes: `state push` and crashes ignore `-no-color`.
 #[must_use]
 pub fn strip_formatting(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("\u{1b}[") {
-        out.push_str(before);
-        rest = after.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ';');
-        rest = rest
-            .strip_prefix(|letter: char| letter.is_ascii_alphabetic())
-            .unwrap_or(rest);
-    }
-    out.push_str(rest);
+    let out = strip_colours(text);
     let without_border = |line: &str| {
         line.strip_prefix('\u{2502}')
             .map(|line| line.strip_prefix(' ').unwrap_or(line).to_owned())
@@ -35,6 +28,26 @@ pub fn strip_formatting(text: &str) -> String {
         .map(|line| without_border(line).unwrap_or_else(|| line.to_owned()))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// Strips colours.
+#[must_use]
+pub fn strip_colours(text: &str) -> Cow<'_, str> {
+    const START: &str = "\u{1b}[";
+    if !text.contains(START) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(START) {
+        out.push_str(before);
+        rest = after.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ';');
+        rest = rest
+            .strip_prefix(|letter: char| letter.is_ascii_alphabetic())
+            .unwrap_or(rest);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 /// Truncates a text to `limit` characters and appends `...`.
@@ -49,20 +62,31 @@ pub fn truncate(text: &str, limit: usize) -> String {
 /// Replaces values by `***` in quoted lines of `generated.auto.tfvars.json`, which may be sensitive.
 #[must_use]
 pub fn mask_variables(text: &str) -> String {
-    let mut quoting = false;
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        if line.contains(MARKER) {
-            quoting = true;
-            lines.push(line.to_owned());
-        } else if quoting && !line.trim_matches(['\u{2502}', ' ', '\t']).is_empty() {
-            lines.push(mask_line(line));
-        } else {
-            quoting = false;
-            lines.push(line.to_owned());
-        }
-    }
+    let mut mask = VariableMask::default();
+    let lines: Vec<_> = text.lines().map(|line| mask.mask(line)).collect();
     lines.join("\n")
+}
+
+/// The replacement of values in quoted lines of `generated.auto.tfvars.json`, line by line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VariableMask {
+    /// The lines up to the next empty one quote the file.
+    quotes: bool,
+}
+
+impl VariableMask {
+    /// Returns the next line of a text without values of that file.
+    pub fn mask<'l>(&mut self, line: &'l str) -> Cow<'l, str> {
+        if line.contains(MARKER) {
+            self.quotes = true;
+            return Cow::Borrowed(line);
+        }
+        if self.quotes && !line.trim_matches(['\u{2502}', ' ', '\t']).is_empty() {
+            return Cow::Owned(mask_line(line));
+        }
+        self.quotes = false;
+        Cow::Borrowed(line)
+    }
 }
 
 /// Masks a quoted line `<number>: <source>` except for names of variables, or all of an unknown line.

@@ -3,6 +3,8 @@
 //! Sensitive are values from Secrets, which the bundle lists, and values that the module, a provider or an output marks, as the JSON of
 //! the plan shows. The CLI hides only marked values, and not in the errors of providers.
 
+mod lines;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,11 +13,13 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
+pub use lines::LineRedactor;
 use regex::bytes::{NoExpand, Regex, RegexBuilder};
 use serde_json::Value;
 
 use crate::plan::document::{Change, PlanDocument};
 use crate::plan::store::PlanContext;
+use crate::redaction::lines::OpenWords;
 
 /// Shorter values are not redacted: `true`, `prod` or `8080` would make texts unreadable.
 pub const MIN_LENGTH: usize = 6;
@@ -41,6 +45,8 @@ pub struct Redactor {
     incomplete: bool,
     /// Compiled on first use after a value was added.
     matcher: OnceLock<Matcher>,
+    /// Collected on first use after a value was added.
+    open_words: OnceLock<OpenWords>,
 }
 
 impl Redactor {
@@ -69,6 +75,7 @@ impl Redactor {
             return;
         }
         self.matcher = OnceLock::new();
+        self.open_words = OnceLock::new();
         if self.values.len() < VALUE_LIMIT {
             self.values.insert(text[..end].to_owned());
         } else {
@@ -240,6 +247,10 @@ impl Redactor {
             clean.persist(file).map_err(|error| error.error)?;
         }
         Ok(())
+    }
+
+    fn open_words(&self) -> &OpenWords {
+        self.open_words.get_or_init(|| OpenWords::of(&self.values))
     }
 
     fn matcher(&self) -> &Matcher {
