@@ -9,7 +9,9 @@ use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
 use sluice_tf_core::run_input::{PodRef, RunInput};
 
-use crate::run::{ClaimError, Context, Identity, ProviderCacheSettings, RunOutcome, Settings, execute};
+use crate::run::{
+    ClaimError, Context, Identity, PodLog, ProviderCacheSettings, RunOutcome, Settings, execute,
+};
 
 /// Arguments of one run.
 #[derive(clap::Args, Clone, Debug)]
@@ -162,6 +164,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         kubeconfig,
         backend_kubeconfig: access.map(|access| access.backend),
         bundle,
+        pod_log: (!args.process).then(|| PodLog::new(std::io::stdout())),
         identity: Identity {
             lock_domain: args.lock_domain.clone(),
             ..Identity::of_this_process(pod, &environment)

@@ -23,6 +23,10 @@ impl RunStatusLimit {
     pub const INVENTORY_TEXT: usize = 256;
     /// Entries of `steps`.
     pub const STEPS: usize = 32;
+    /// Bytes of `logTail` of a run that did not succeed.
+    pub const LOG_TAIL: usize = 16 * 1024;
+    /// Bytes of `logTail` of a run that succeeded.
+    pub const LOG_TAIL_OF_SUCCESS: usize = 4 * 1024;
     /// Entries of `possibleLockWindows`; if there are more, none is recorded.
     pub const LOCK_WINDOWS: usize = 32;
 }
@@ -94,9 +98,18 @@ pub struct TerraformRunStatus {
     /// `user@host` as the CLI of this run writes it into a state lock. Absent: as `claim.process` has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock_holder: String,
-    /// Path of the log.
+    /// Why the log is not stored, if it is not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_error: String,
+    /// Directory of the log on the machine of the runner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_path: String,
+    /// The Secret with the log, compressed (data key log.gz). Absent: logTail is all of it, or it is only in the directory logPath.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_secret: String,
+    /// The last lines of the CLI's output, redacted. Written at the end of the run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_tail: String,
     /// Times when commands ran that may have left the state locked. Absent: not recorded; any time of the run counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_lock_windows: Option<Vec<LockWindow>>,

@@ -339,6 +339,7 @@ impl TestEnvironment {
             environment,
             kubeconfig: Some(self.kubeconfig.clone()),
             backend_kubeconfig: None,
+            pod_log: None,
             bundle: None,
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),

@@ -17,14 +17,15 @@
 //! 12. `apply::last_applied`: stores the inputs of the apply.
 //! 13. `apply`: applies the plan; `state::errored_tfstate` stores a state that the CLI could not write.
 //! 14. `post_apply`: outputs, inventory, health checks.
-//! 15. `lifecycle`: reports the end, then cleans up the directory.
+//! 15. `log`: collects and stores the output of the commands. `lifecycle` reports the end, then cleans up the directory.
 //!
 //! `lifecycle` has the order of steps 1 to 4 and 15, `lifecycle::steps` that of the others. In each command, `state_lock` releases
-//! dead state locks.
+//! dead state locks. `log` prints their output in a pod.
 
 mod apply;
 mod cli;
 mod lifecycle;
+mod log;
 mod plan;
 mod post_apply;
 mod state;
@@ -36,3 +37,4 @@ pub use lifecycle::claim::ClaimError;
 pub use lifecycle::context::{Context, ProviderCacheSettings, Settings};
 pub use lifecycle::identity::Identity;
 pub use lifecycle::{RunOutcome, execute};
+pub use log::PodLog;

@@ -28,7 +28,7 @@ use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::plan::{self, generated_files, module_digest};
 use crate::run::state_lock::retry_after_unlock;
-use crate::run::workdir::{dependency_lock, directory_error, prepare, write_private};
+use crate::run::workdir::{dependency_lock, directory_error, prepare, run_environment, write_private};
 
 /// The CLI's error for a stale plan.
 const STALE_PLAN: &str = "Saved plan is stale";
@@ -304,8 +304,7 @@ async fn recheck(session: &RunSession<'_>) -> Result<(), RunError> {
 
 /// Logs the plan if [`LOG_PLAN_VARIABLE`] is set. A plan that cannot be shown is applied nevertheless.
 async fn log_plan(cli: &Cli<'_>) {
-    let value = cli.environment.get(LOG_PLAN_VARIABLE).map(String::as_str);
-    if !value.is_some_and(is_enabled) {
+    if !run_environment::is_enabled(&cli.environment, LOG_PLAN_VARIABLE) {
         return;
     }
     match plan_text(cli).await {
@@ -315,10 +314,6 @@ async fn log_plan(cli: &Cli<'_>) {
             "the plan cannot be shown in the log"
         ),
     }
-}
-
-fn is_enabled(value: &str) -> bool {
-    value == "1" || value.eq_ignore_ascii_case("true")
 }
 
 /// The CLI's text of the plan, redacted.

@@ -92,9 +92,3 @@ fn a_plan_is_stale_by_the_title_of_the_first_error() {
         assert!(!reports_stale_plan(said), "{said}");
     }
 }
-
-#[test]
-fn one_and_true_enable_it() {
-    assert!(is_enabled("1") && is_enabled("true") && is_enabled("True"));
-    assert!(!is_enabled("") && !is_enabled("0") && !is_enabled("false"));
-}

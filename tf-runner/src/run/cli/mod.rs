@@ -20,6 +20,7 @@ use crate::provider_cache::LockedProvider;
 use crate::run::cli::memory::ContainerMemory;
 use crate::run::cli::raw_output::RawOutput;
 use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::log::{LoggedCommand, RunLog};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::StatusWriter;
 use crate::run::workdir::{WorkDirectory, directory_error};
@@ -42,6 +43,7 @@ pub(crate) struct Cli<'a> {
     pub(crate) is_unsaved: Cell<bool>,
     pub(crate) limits: Limits,
     pub(crate) status: &'a StatusWriter,
+    log: &'a RunLog,
     /// The state lock that a command of this run left behind.
     pub(crate) leftover_lock: RefCell<LeftoverLock>,
     /// The providers of the dependency lock file after `init`, before any code of the module ran.
@@ -50,14 +52,14 @@ pub(crate) struct Cli<'a> {
 }
 
 impl<'a> Cli<'a> {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         tool: Tool,
         directory: &'a WorkDirectory,
         module: PathBuf,
         environment: BTreeMap<String, String>,
         limits: Limits,
         status: &'a StatusWriter,
-        leftover_lock: LeftoverLock,
+        log: &'a RunLog,
     ) -> Self {
         Self {
             tool,
@@ -69,7 +71,8 @@ impl<'a> Cli<'a> {
             is_unsaved: Cell::new(false),
             limits,
             status,
-            leftover_lock: RefCell::new(leftover_lock),
+            log,
+            leftover_lock: RefCell::default(),
             providers: RefCell::new(Vec::new()),
             output_count: Cell::new(0),
         }
@@ -162,13 +165,17 @@ impl<'a> Cli<'a> {
             locks: &self.directory.locks,
         };
         let kills = self.killed_processes();
+        let command = self.logged_command(args, &stdout, &stderr);
+        self.log.begin(&command, &self.status.secrets());
         let began = Timestamp::now();
-        let ended = process::run(&invocation, limits).await;
+        let running = process::run(&invocation, limits);
+        let ended = self.log.follow(&command, self.status, running).await;
         let raw_output = RawOutput::read(&stdout, &stderr);
         self.redact_logs(&[&stdout, &stderr]);
         let code = ended.as_ref().ok().and_then(|ended| ended.code);
         let succeeded = code.is_some_and(|code| codes.contains(&code));
         self.record_lock(step, began, code, succeeded, &raw_output);
+        self.log.end(command, succeeded, &self.status.secrets());
         let ended = ended.map_err(|source| directory_error(step.title(), source))?;
         self.record_exit(step, &ended);
         if succeeded {
@@ -281,6 +288,15 @@ impl<'a> Cli<'a> {
             operation: redact(&lock.operation),
             id: lock.id,
         })
+    }
+
+    fn logged_command(&self, args: &[String], stdout: &Path, stderr: &Path) -> LoggedCommand {
+        let is_logged = stdout.starts_with(&self.directory.logs);
+        LoggedCommand {
+            title: format!("$ {} {}", self.tool.name, args.join(" ")),
+            stdout: is_logged.then(|| stdout.to_owned()),
+            stderr: stderr.to_owned(),
+        }
     }
 
     fn output_file(&self, step: Step, suffix: &str) -> PathBuf {

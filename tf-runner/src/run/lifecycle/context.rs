@@ -14,6 +14,7 @@ use sluice_runtime::artifact::Fetcher;
 
 use crate::run::lifecycle::api_retry;
 use crate::run::lifecycle::identity::Identity;
+use crate::run::log::PodLog;
 
 /// The cache of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct Context {
     pub backend_kubeconfig: Option<String>,
     /// The run's bundle as JSON, if the executor passed it.
     pub bundle: Option<String>,
+    /// The log of the run's own pod. Absent if the runner is a process beside others, whose files stay.
+    pub pod_log: Option<PodLog>,
     /// The claimant of the run.
     pub identity: Identity,
     /// Settings.

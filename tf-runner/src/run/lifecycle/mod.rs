@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::provider_cache::{LockedProvider, ProviderCache};
 use crate::run::cli::state_secrets::redact_state_secrets;
+use crate::run::log::{self, RunLog};
 use crate::run::status::{StatusWriter, WriteIntervals};
 use crate::run::workdir::{WorkDirectory, directory_error, providers};
 
@@ -70,19 +71,35 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
         deadline: Instant::now() + run.spec.deadline.to_duration(),
         grace: context.settings.grace,
     };
-    let completed = Box::pin(carry_out(context, &run, &status, limits, run_lock.clone())).await;
+    let log = RunLog::new(context.pod_log.clone());
+    let completed = Box::pin(carry_out(context, &run, &status, limits, &log, run_lock.clone())).await;
+    let not_stored = log
+        .conclude(context, &run, &status, completed.result.is_ok())
+        .await;
     let outcome = report_end(&status, completed.result);
-    if let Err(error) = status.flush(context.settings.api_timeout).await {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "the end of the run is not recorded"
-        );
+    let is_reported = flush_end(context, &status).await;
+    // The report may have waited until the API was back.
+    if let Some(secret) = not_stored.filter(|_| is_reported) {
+        log::store(context, &status, secret).await;
+        flush_end(context, &status).await;
     }
     if let Some(used) = completed.used_directory {
         used.clean_up(providers::cache(context)).await;
     }
     drop(run_lock);
     Ok(outcome)
+}
+
+/// Writes the status of the ended run. Returns whether it is written.
+async fn flush_end(context: &Context, status: &StatusWriter) -> bool {
+    let flushed = status.flush(context.settings.api_timeout).await;
+    if let Err(error) = &flushed {
+        tracing::error!(
+            error = error as &dyn std::error::Error,
+            "the end of the run is not recorded"
+        );
+    }
+    flushed.is_ok()
 }
 
 /// Takes the process lock that tells the controller that this run is alive. If another process holds it, the run is claimed.
@@ -189,6 +206,7 @@ async fn carry_out(
     run: &TerraformRun,
     status: &StatusWriter,
     limits: Limits,
+    log: &RunLog,
     run_lock: Option<Arc<ProcessLock>>,
 ) -> CompletedRun {
     let loaded = match RunInputs::load(context, run, status, limits, run_lock).await {
@@ -208,7 +226,7 @@ async fn carry_out(
     } = loaded;
     let stop = limits.stop.clone();
     let mut packages = Vec::new();
-    let outcome = match prepare_session(context, run, bundle, &directory, limits, status).await {
+    let outcome = match prepare_session(context, run, bundle, &directory, limits, status, log).await {
         Ok(session) => {
             let mut outcome = run_steps(&session, stored.as_ref()).await;
             if let Err(error) = outcome.result {

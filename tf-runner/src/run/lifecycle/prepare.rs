@@ -22,6 +22,7 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::identity::lock_holder;
 use crate::run::lifecycle::session::RunSession;
+use crate::run::log::{DISABLE_VARIABLE, RunLog};
 use crate::run::plan::plan_store;
 use crate::run::state::{committed_state, errored_tfstate};
 use crate::run::state_lock::leftover::LeftoverLock;
@@ -156,6 +157,7 @@ pub(crate) async fn prepare_session<'a>(
     directory: &'a WorkDirectory,
     limits: Limits,
     status: &'a StatusWriter,
+    log: &'a RunLog,
 ) -> Result<RunSession<'a>, RunError> {
     directory.clear_for(&WorkdirOwner {
         path: bundle.path.clone(),
@@ -171,6 +173,9 @@ pub(crate) async fn prepare_session<'a>(
     committed_state::move_out(&module, directory.scratch.path(), &bundle)?;
     let environment = run_environment::command_environment(context, &bundle, &module, &directory.home)?;
     status.secrets().add_environment(&environment);
+    if run_environment::is_enabled(&environment, DISABLE_VARIABLE) {
+        log.disable();
+    }
     prepare::write_generated(&module, &directory.home, &bundle)?;
     let search_path = environment.get("PATH").map_or("", String::as_str);
     let tool = match &bundle.selected_tool {
@@ -178,15 +183,8 @@ pub(crate) async fn prepare_session<'a>(
         None => tool::find(search_path, bundle.tool.as_deref())?,
     };
     let leftover_lock = LeftoverLock::of_holder(&record_lock_holder(context, status, &environment));
-    let mut cli = Cli::new(
-        tool,
-        directory,
-        module,
-        environment,
-        limits,
-        status,
-        leftover_lock,
-    );
+    let mut cli = Cli::new(tool, directory, module, environment, limits, status, log);
+    cli.leftover_lock = leftover_lock.into();
     // Another place is shared with other runs.
     let has_own_pod = context.environment.contains_key(JOB_NAME);
     cli.container = has_own_pod.then(ContainerMemory::of_this_container).flatten();

@@ -180,6 +180,7 @@ fn redact(secrets: &Redactor, status: &mut TerraformRunStatus) {
         &mut status.human_plan,
         &mut status.auto_apply_hold,
         &mut status.lock_holder,
+        &mut status.log_tail,
     ];
     for text in texts
         .into_iter()

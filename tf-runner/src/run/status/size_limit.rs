@@ -1,9 +1,10 @@
 //! Bounds the size of a run's status (pure): the module defines the output names and addresses, and the API refuses an object that
 //! is too large for good.
 
-use sluice_api::run::TerraformRunStatus;
+use sluice_api::run::{RunStatusLimit, TerraformRunStatus};
 use sluice_api::terraform::ResourceInventory;
 use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::run_log::last_lines;
 
 /// Most bytes of a status as JSON. An object may have 1.5 MB, which includes its managed fields.
 const LIMIT: usize = 640 * 1024;
@@ -17,29 +18,41 @@ pub(crate) struct SizeLimits {
     name: usize,
     /// Characters of the plan and of the message.
     text: usize,
+    /// Bytes of the end of the log.
+    log: usize,
 }
 
-/// From the usual limits to a size that every server accepts.
-const LEVELS: [SizeLimits; 4] = [
+/// From the usual limits to a size that every server accepts. The log is omitted first: it is stored elsewhere too.
+const LEVELS: [SizeLimits; 5] = [
     SizeLimits {
         entries: 1000,
         name: 1024,
         text: 64 * 1024,
+        log: RunStatusLimit::LOG_TAIL,
+    },
+    SizeLimits {
+        entries: 1000,
+        name: 1024,
+        text: 64 * 1024,
+        log: 0,
     },
     SizeLimits {
         entries: 300,
         name: 512,
         text: 16 * 1024,
+        log: 0,
     },
     SizeLimits {
         entries: 30,
         name: 256,
         text: 4 * 1024,
+        log: 0,
     },
     SizeLimits {
         entries: 0,
         name: 128,
         text: 1024,
+        log: 0,
     },
 ];
 
@@ -113,13 +126,22 @@ impl SizeLimits {
             .chain(listed)
             .chain(holders)
             .chain(tool);
-        for name in names.chain([&mut status.log_path, &mut status.lock_holder]) {
+        let others = [
+            &mut status.log_path,
+            &mut status.log_secret,
+            &mut status.lock_holder,
+        ];
+        for name in names.chain(others) {
             shorten(name, self.name);
+        }
+        if status.log_tail.len() > self.log {
+            status.log_tail = last_lines(&status.log_tail, self.log).to_owned();
         }
         for text in [
             &mut status.human_plan,
             &mut status.message,
             &mut status.auto_apply_hold,
+            &mut status.log_error,
         ] {
             shorten(text, self.text);
         }
@@ -150,7 +172,7 @@ mod tests {
         serde_json::from_value(json!({ "phase": "Succeeded", "reason": "TerraformAppliedSucceed", "changes": "+200 ~0 -0",
             "planId": "plan-main-1", "outputs": vec![name.clone(); 5000], "changeEntries": changes, "message": name,
             "changesOmitted": 7, "humanPlan": name, "inventory": { "entries": entries },
-            "lock": { "id": "1", "who": name } }))
+            "lock": { "id": "1", "who": name }, "logTail": name }))
         .unwrap()
     }
 
@@ -171,6 +193,28 @@ mod tests {
         );
         assert_eq!(least.changes_omitted, 207, "what is left out is counted");
         assert!(can_shrink(0) && can_shrink(LEVELS.len() - 2) && !can_shrink(LEVELS.len() - 1));
+    }
+
+    #[test]
+    fn the_log_is_omitted_before_anything_else() {
+        let text = "a line of the log\n".repeat(10_000);
+        let status = TerraformRunStatus {
+            outputs: vec!["cidr".into(); 1000],
+            message: "m".repeat(60_000),
+            log_tail: text.clone(),
+            ..TerraformRunStatus::default()
+        };
+        let first = shrink(status.clone(), 0);
+        assert!(text.ends_with(&first.log_tail) && first.log_tail.starts_with("a line"));
+        assert!((1..=RunStatusLimit::LOG_TAIL).contains(&first.log_tail.len()));
+        let second = shrink(status.clone(), 1);
+        assert_eq!(
+            second,
+            TerraformRunStatus {
+                log_tail: String::new(),
+                ..status
+            }
+        );
     }
 
     #[test]

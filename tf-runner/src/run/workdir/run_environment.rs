@@ -52,6 +52,12 @@ fn is_rejected(name: &str) -> bool {
     REJECTED.contains(&name) || name.starts_with("TF_VAR_") || name.starts_with("TF_CLI_ARGS_")
 }
 
+/// Whether a variable has the value `1` or `true`.
+pub(crate) fn is_enabled(environment: &BTreeMap<String, String>, name: &str) -> bool {
+    let value = environment.get(name);
+    value.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
+}
+
 /// The first variable of a stack that is rejected.
 fn find_rejected(variables: &BTreeMap<String, String>) -> Option<&String> {
     variables.keys().find(|name| is_rejected(name))
@@ -291,6 +297,21 @@ mod tests {
         let rejected = find_rejected(&map(&[("A", "1"), ("TF_VAR_a", "2")])).cloned();
         assert_eq!(rejected.as_deref(), Some("TF_VAR_a"));
         assert_eq!(find_rejected(&map(&[("TF_TOKEN_x", "1")])), None);
+    }
+
+    #[test]
+    fn one_and_true_enable_it() {
+        for (value, enabled) in [
+            ("1", true),
+            ("true", true),
+            ("True", true),
+            ("", false),
+            ("0", false),
+            ("false", false),
+        ] {
+            assert_eq!(is_enabled(&map(&[("X", value)]), "X"), enabled, "{value}");
+        }
+        assert!(!is_enabled(&map(&[]), "X"));
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn context() -> Context {
         environment: BTreeMap::new(),
         kubeconfig: None,
         backend_kubeconfig: None,
+        pod_log: None,
         bundle: None,
         identity: crate::run::Identity::of_this_process(None, &BTreeMap::new()),
         settings: crate::run::Settings::new("team", "net-1"),

@@ -1,0 +1,95 @@
+//! Prints the output of a command that runs. The command writes to a file, so that it does not depend on the runner, and the file is
+//! read as it grows.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+
+use sluice_tf_core::redaction::Redactor;
+use sluice_tf_core::run_log::LogLines;
+use tokio::time::MissedTickBehavior;
+
+use crate::run::log::PodLog;
+use crate::run::status::StatusWriter;
+
+/// Time between two reads.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Bytes that are read at once.
+const BLOCK: usize = 64 * 1024;
+/// Blocks that are read without a pause while the command runs.
+const MAX_BLOCKS: usize = 16;
+
+/// The output of one command, up to the position that is printed.
+pub(super) struct Follower<'l> {
+    path: PathBuf,
+    /// Absent until the command has created it, and after an error.
+    file: Option<File>,
+    has_failed: bool,
+    lines: LogLines,
+    pod: &'l PodLog,
+}
+
+impl<'l> Follower<'l> {
+    pub(super) fn new(path: &Path, pod: &'l PodLog) -> Self {
+        Self {
+            path: path.to_owned(),
+            file: None,
+            has_failed: false,
+            lines: LogLines::default(),
+            pod,
+        }
+    }
+
+    /// Prints the output until the command has ended.
+    pub(super) async fn follow<T>(mut self, status: &StatusWriter, running: impl Future<Output = T>) -> T {
+        let mut running = pin!(running);
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut running => break ended,
+                _ = ticks.tick() => self.print(&status.secrets(), MAX_BLOCKS),
+            }
+        };
+        self.print(&status.secrets(), usize::MAX);
+        self.pod.write(&self.lines.finish(&status.secrets()));
+        ended
+    }
+
+    /// Prints at most this number of blocks that are new.
+    fn print(&mut self, secrets: &Redactor, blocks: usize) {
+        if self.has_failed {
+            return;
+        }
+        if let Err(error) = self.print_blocks(secrets, blocks) {
+            tracing::warn!(%error, "the output of a command cannot be read");
+            (self.file, self.has_failed) = (None, true);
+        }
+    }
+
+    fn print_blocks(&mut self, secrets: &Redactor, blocks: usize) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Ok(file) => self.file.insert(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            },
+        };
+        let mut block = vec![0; BLOCK];
+        for _ in 0..blocks {
+            let length = file.read(&mut block)?;
+            if length == 0 {
+                break;
+            }
+            let lines = self.lines.push(secrets, &block[..length]);
+            if !lines.is_empty() {
+                self.pod.write(&lines);
+            }
+        }
+        Ok(())
+    }
+}
