@@ -18,6 +18,7 @@ mod heartbeats;
 mod interruptions;
 mod lifecycle;
 mod locks;
+mod logs;
 mod plans;
 mod providers;
 mod quoted_values;

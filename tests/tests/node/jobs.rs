@@ -53,4 +53,14 @@ async fn a_push_is_planned_approved_and_applied_by_jobs() {
     assert_eq!(state["outputs"]["version"]["value"], "1.0.0");
     let jobs = installation.kubectl(&["get", "jobs", "-oname"]).await;
     assert_eq!(jobs.lines().count(), 2, "{jobs}");
+    // Names of runs end with their numbers.
+    let apply = jobs.lines().max().unwrap();
+    let log = installation.kubectl(&["logs", apply]).await;
+    assert!(log.contains("Apply complete!"), "{log}");
+    let run = apply.rsplit('/').next().unwrap();
+    let query = ["get", "terraformrun", run, "-ojsonpath={.status.logTail}"];
+    let tail = installation.kubectl(&query).await;
+    assert!(tail.contains("Apply complete!"), "{tail}");
+    // The runner's own lines may be between those of the CLI.
+    assert!(tail.lines().all(|line| log.contains(line)), "{tail}\n{log}");
 }

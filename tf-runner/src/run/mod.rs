@@ -37,4 +37,4 @@ pub use lifecycle::claim::ClaimError;
 pub use lifecycle::context::{Context, ProviderCacheSettings, Settings};
 pub use lifecycle::identity::Identity;
 pub use lifecycle::{RunOutcome, execute};
-pub use log::PodLog;
+pub use log::pod_log::PodLog;

@@ -14,7 +14,7 @@ use sluice_runtime::artifact::Fetcher;
 
 use crate::run::lifecycle::api_retry;
 use crate::run::lifecycle::identity::Identity;
-use crate::run::log::PodLog;
+use crate::run::log::pod_log::PodLog;
 
 /// The cache of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::run_log::LogLines;
 use tokio::time::MissedTickBehavior;
 
-use crate::run::log::PodLog;
+use crate::run::log::pod_log::PodLog;
 use crate::run::status::StatusWriter;
 
 /// Time between two reads.

@@ -8,7 +8,7 @@
 
 mod collect;
 mod follow;
-mod pod_log;
+pub(crate) mod pod_log;
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use collect::{CollectedLog, collect, copy_file};
 use follow::Follower;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-pub use pod_log::PodLog;
+use kube::api::PostParams;
+use pod_log::PodLog;
 use sluice_api::run::{RunStatusLimit, TerraformRun};
 use sluice_runtime::failure::chain;
 use sluice_tf_core::cli::text::truncate;
@@ -35,6 +36,29 @@ pub(crate) const DISABLE_VARIABLE: &str = "DISABLE_TF_LOGS";
 const STORE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most characters of the error of an attempt.
 const ERROR_LIMIT: usize = 1000;
+
+/// The reason why the log is not stored.
+#[derive(Debug, thiserror::Error)]
+enum StoreError {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("the API did not respond within {STORE_TIMEOUT:?}")]
+    Timeout,
+    /// Its name is predictable, so any writer of Secrets can create it.
+    #[error("the Secret {name} exists and is not of this run; delete it")]
+    Foreign { name: String },
+}
+
+impl StoreError {
+    /// Whether a later attempt may succeed.
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Api(error) => is_transient(error),
+            Self::Timeout => true,
+            Self::Foreign { .. } => false,
+        }
+    }
+}
 
 /// A command whose output belongs to the log.
 #[derive(Clone, Debug)]
@@ -184,20 +208,36 @@ fn title_line(command: &LoggedCommand, secrets: &Redactor) -> Vec<u8> {
 /// Stores the log in its Secret, and records its name or the error. Returns the Secret if a later attempt may succeed. The run has
 /// its outcome without its log.
 pub(crate) async fn store(context: &Context, status: &StatusWriter, secret: Secret) -> Option<Secret> {
-    let storing = context.create_if_absent(&secret);
-    let error = match tokio::time::timeout(STORE_TIMEOUT, storing).await {
-        Ok(Ok(())) => {
+    let stored = tokio::time::timeout(STORE_TIMEOUT, create(context, &secret)).await;
+    match stored.unwrap_or(Err(StoreError::Timeout)) {
+        Ok(()) => {
             status.buffer(|status| {
                 status.log_secret = secret.name_any();
                 status.log_error.clear();
             });
-            return None;
+            None
         }
-        Ok(Err(error)) => error,
-        Err(_) => kube::Error::Service("the API did not respond in time".into()),
-    };
-    record_error(status, &error);
-    is_transient(&error).then_some(secret)
+        Err(error) => {
+            record_error(status, &error);
+            error.is_transient().then_some(secret)
+        }
+    }
+}
+
+/// Creates the Secret. It exists already if the response to an earlier attempt was lost.
+async fn create(context: &Context, secret: &Secret) -> Result<(), StoreError> {
+    let (api, params) = (context.api::<Secret>(), PostParams::default());
+    match context.retry(|| api.create(&params, secret)).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        created => return Ok(created.map(drop)?),
+    }
+    let name = secret.name_any();
+    let found = context.retry(|| api.get(&name)).await?;
+    if found.data == secret.data && found.owner_references() == secret.owner_references() {
+        Ok(())
+    } else {
+        Err(StoreError::Foreign { name })
+    }
 }
 
 fn record_error(status: &StatusWriter, error: &(dyn std::error::Error + 'static)) {
