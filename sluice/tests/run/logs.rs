@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -11,12 +12,14 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use sluice_api::run::{RunStatusLimit, TerraformRun};
 use sluice_harness::cli;
+use sluice_runtime::client;
 use sluice_tf_runner::run::{Context, PodLog};
 use tokio_util::sync::CancellationToken;
 
 use crate::backends::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file, wait_until};
 
+const RUNS_PAGE: &str = include_str!("../../../docs/concepts/runs.md");
 const CANARY: &str = "canary-of-the-log";
 
 /// An apply that prints much, then a sensitive value, and fails.
@@ -71,14 +74,17 @@ async fn run_in_pod(env: &TestEnvironment, setup: RunSetup, cli: Option<&Path>) 
 }
 
 /// Reads the log of a run with the command of the documentation.
-fn read_log(env: &TestEnvironment, secret: &str) -> String {
+fn read_log(env: &TestEnvironment, run: &str) -> String {
+    let mut documented = RUNS_PAGE.lines().filter(|line| line.ends_with("| gunzip"));
+    let command = documented.next().unwrap().replace("NAME", run);
+    let script =
+        format!("kubectl config set-context --current --namespace={NAMESPACE} > /dev/null\n{command}");
     let kubectl = cli::kubectl().unwrap();
-    let script = format!(
-        "kubectl -n {NAMESPACE} get secret {secret} -o jsonpath='{{.data.log\\.gz}}' | base64 -d | gunzip"
-    );
+    let config = env.dir.path().join("user.kubeconfig");
+    std::fs::copy(&env.kubeconfig, &config).unwrap();
     let output = Command::new("/bin/sh")
-        .args(["-c", &script])
-        .env("KUBECONFIG", &env.kubeconfig)
+        .args(["-euc", &script])
+        .env("KUBECONFIG", config)
         .env("KUBECACHEDIR", env.dir.path().join("cache"))
         .env(
             "PATH",
@@ -111,7 +117,7 @@ async fn a_failed_apply_keeps_its_log_without_sensitive_values() {
         (result.log_secret.clone(), result.log_error.as_str()),
         (format!("{}-log", run.name_any()), "")
     );
-    let log = tokio::task::block_in_place(|| read_log(&env, &result.log_secret));
+    let log = tokio::task::block_in_place(|| read_log(&env, &run.name_any()));
     for text in [&log, &printed] {
         for part in [
             " init -no-color ",
@@ -246,6 +252,51 @@ async fn a_run_whose_log_cannot_be_stored_has_its_outcome() {
         format!("the log is not stored: the Secret {name}-log exists and is not of this run; delete it")
     );
     assert!(result.message.contains("exit status 3") && result.log_tail.contains("exit status 3"));
+}
+
+/// The outage begins during the apply and lasts longer than the first attempt to store the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_stored_when_the_api_is_back() {
+    let env = TestEnvironment::new("auto").await;
+    let module = r#"
+variable "marker" {}
+resource "terraform_data" "it" {
+  provisioner "local-exec" {
+    command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done; seq 3000; exit 3"
+  }
+}
+"#;
+    env.commit(&[("main.tf", module)]);
+    let marker = env.dir.path().join("marker");
+    let bundle = json!({
+        "variables": json!({ "marker": marker }).to_string(),
+        "backend": "terraform {\n  backend \"local\" {}\n}\n",
+    });
+    let name = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
+    let (mut context, printed) = in_pod(&env, &name);
+    let settings = client::Settings {
+        kubeconfig: Some(env.kubeconfig.clone()),
+        ..client::Settings::default()
+    };
+    context.client = client::build(&settings).await.unwrap();
+    context.settings.log_timeout = Duration::from_secs(2);
+    let meddler = async {
+        wait_for_file(&marker).await;
+        let address = env.stop_api().await;
+        std::fs::write(marker.with_extension("go"), "").unwrap();
+        wait_until(|| printed.text().contains("exit status 3")).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        env.restart_api(address).await;
+    };
+    tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    let run = env.get(&name).await;
+    let result = status(&run);
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{result:?}");
+    assert_eq!(
+        (result.log_secret.clone(), result.log_error.as_str()),
+        (format!("{name}-log"), "")
+    );
+    assert!(secret(&env, &result.log_secret).await.is_some());
 }
 
 const SLOW: &str = r#"

@@ -78,7 +78,9 @@ impl LineRedactor {
 /// Returns where the lines end that have no part of the value that may begin at `open`, and no part of a value around this end.
 fn closed_end(text: &[u8], open: usize, pattern: &Regex) -> usize {
     let before = text[..open].iter().rposition(|byte| *byte == b'\n');
-    let end = before.map_or(0, |at| at + 1);
+    let Some(end) = before.map(|at| at + 1) else {
+        return 0;
+    };
     let around = pattern
         .find_iter(text)
         .find(|found| found.start() < end && end < found.end());
@@ -121,7 +123,8 @@ impl OpenWords {
             return None;
         }
         let (mut start, mut end) = (None, text.len());
-        for _ in 0..PATTERN_LIMIT {
+        // A value has at most this number of words.
+        for _ in 0..PATTERN_LIMIT / 2 {
             let Some(word) = last_word(&text[..end]) else {
                 break;
             };
@@ -230,7 +233,7 @@ mod tests {
         for line in ["\n", "long\n"] {
             let mut lines = LineRedactor::default();
             let mut shown = lines.push(&secrets, b"it is my\n");
-            for _ in 0..2 * OPEN_LIMIT {
+            for _ in 0..2 * OPEN_LIMIT / line.len() {
                 shown.extend(lines.push(&secrets, line.as_bytes()));
                 assert!(lines.pending.len() <= OPEN_LIMIT + "it is ".len());
             }

@@ -44,6 +44,8 @@ pub struct Settings {
     pub grace: Duration,
     /// Timeout for calls while the API is unavailable.
     pub api_timeout: Duration,
+    /// Timeout for one attempt to store the log. The end of the run waits for it.
+    pub log_timeout: Duration,
     /// Directory with a directory of certificates for each host of a webhook.
     pub webhook_certificates: PathBuf,
     /// Time between two heartbeats.
@@ -67,6 +69,7 @@ impl Settings {
             providers: None,
             grace: Duration::from_secs(60),
             api_timeout: Duration::from_secs(600),
+            log_timeout: Duration::from_secs(15),
             webhook_certificates: PathBuf::from("/etc/certs"),
             heartbeat: Duration::from_secs(10),
             step: Duration::from_secs(1),

@@ -32,8 +32,6 @@ use crate::run::status::StatusWriter;
 
 /// Upstream's variable, of the runner or of the stack's runner pod, that turns the log of commands off.
 pub(crate) const DISABLE_VARIABLE: &str = "DISABLE_TF_LOGS";
-/// Timeout for one attempt to store the log. The end of the run waits for it.
-const STORE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most characters of the error of an attempt.
 const ERROR_LIMIT: usize = 1000;
 
@@ -42,8 +40,8 @@ const ERROR_LIMIT: usize = 1000;
 enum StoreError {
     #[error(transparent)]
     Api(#[from] kube::Error),
-    #[error("the API did not respond within {STORE_TIMEOUT:?}")]
-    Timeout,
+    #[error("the API did not respond within {0:?}")]
+    Timeout(Duration),
     /// Its name is predictable, so any writer of Secrets can create it.
     #[error("the Secret {name} exists and is not of this run; delete it")]
     Foreign { name: String },
@@ -54,7 +52,7 @@ impl StoreError {
     fn is_transient(&self) -> bool {
         match self {
             Self::Api(error) => is_transient(error),
-            Self::Timeout => true,
+            Self::Timeout(_) => true,
             Self::Foreign { .. } => false,
         }
     }
@@ -208,8 +206,9 @@ fn title_line(command: &LoggedCommand, secrets: &Redactor) -> Vec<u8> {
 /// Stores the log in its Secret, and records its name or the error. Returns the Secret if a later attempt may succeed. The run has
 /// its outcome without its log.
 pub(crate) async fn store(context: &Context, status: &StatusWriter, secret: Secret) -> Option<Secret> {
-    let stored = tokio::time::timeout(STORE_TIMEOUT, create(context, &secret)).await;
-    match stored.unwrap_or(Err(StoreError::Timeout)) {
+    let timeout = context.settings.log_timeout;
+    let stored = tokio::time::timeout(timeout, create(context, &secret)).await;
+    match stored.unwrap_or(Err(StoreError::Timeout(timeout))) {
         Ok(()) => {
             status.buffer(|status| {
                 status.log_secret = secret.name_any();
