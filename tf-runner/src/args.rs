@@ -37,7 +37,8 @@ pub struct RunnerArgs {
     /// Capacity of the provider cache in bytes. The least recently used are evicted. 0: no cache.
     #[arg(long, default_value_t = 0)]
     pub provider_cache_max_bytes: u64,
-    /// Run in a new process session, as a child process of a controller that may end earlier.
+    /// Run in a new process session, as a child process of a controller that may end earlier. The output of the CLI stays in files;
+    /// otherwise it is printed, and a long log is stored in a Secret.
     #[arg(long)]
     pub process: bool,
     /// The pod of the run, as `namespace/name/uid`. Default: `POD_NAME` and `POD_UID`, in the run's namespace.

@@ -77,10 +77,10 @@ impl LineRedactor {
 
 /// Returns where the lines end that have no part of the value that may begin at `open`, and no part of a value around this end.
 fn closed_end(text: &[u8], open: usize, pattern: &Regex) -> usize {
-    let before = text[..open].iter().rposition(|byte| *byte == b'\n');
-    let Some(end) = before.map(|at| at + 1) else {
+    let Some(last) = text[..open].iter().rposition(|byte| *byte == b'\n') else {
         return 0;
     };
+    let end = last + 1;
     let around = pattern
         .find_iter(text)
         .find(|found| found.start() < end && end < found.end());

@@ -166,7 +166,7 @@ impl<'a> Cli<'a> {
         };
         let kills = self.killed_processes();
         let command = self.logged_command(args, &stdout, &stderr);
-        self.log.begin(&command, &self.status.secrets());
+        self.log.begin(&command, &self.status.secrets().clone());
         let began = Timestamp::now();
         let running = process::run(&invocation, limits);
         let ended = self.log.follow(&command, self.status, running).await;
@@ -175,7 +175,7 @@ impl<'a> Cli<'a> {
         let code = ended.as_ref().ok().and_then(|ended| ended.code);
         let succeeded = code.is_some_and(|code| codes.contains(&code));
         self.record_lock(step, began, code, succeeded, &raw_output);
-        self.log.end(command, succeeded, &self.status.secrets());
+        self.log.end(command, succeeded, &self.status.secrets().clone());
         let ended = ended.map_err(|source| directory_error(step.title(), source))?;
         self.record_exit(step, &ended);
         if succeeded {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
-use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::run_log::LogLines;
 use tokio::time::MissedTickBehavior;
 
@@ -18,8 +17,10 @@ use crate::run::status::StatusWriter;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes that are read at once.
 const BLOCK: usize = 64 * 1024;
-/// Blocks that are read without a pause while the command runs.
+/// Most blocks that are read in an interval.
 const MAX_BLOCKS: usize = 16;
+/// Most blocks that are read after the command has ended.
+const MAX_LAST_BLOCKS: usize = 256;
 
 /// The output of one command, up to the position that is printed.
 pub(super) struct Follower<'l> {
@@ -51,31 +52,39 @@ impl<'l> Follower<'l> {
             tokio::select! {
                 biased;
                 ended = &mut running => break ended,
-                _ = ticks.tick() => self.print(&status.secrets(), MAX_BLOCKS),
+                _ = ticks.tick() => {
+                    self.print(status, MAX_BLOCKS);
+                }
             }
         };
-        self.print(&status.secrets(), usize::MAX);
-        self.pod.write(&self.lines.finish(&status.secrets()));
+        if self.print(status, MAX_LAST_BLOCKS) {
+            let rest = self.lines.finish(&status.secrets());
+            self.pod.write(&rest);
+        } else {
+            self.pod.write(&self.lines.cut());
+            self.pod.write(b"(the rest of this output is not printed)\n");
+        }
         ended
     }
 
-    /// Prints at most this number of blocks that are new.
-    fn print(&mut self, secrets: &Redactor, blocks: usize) {
+    /// Prints at most this number of blocks that are new. Returns whether that is all.
+    fn print(&mut self, status: &StatusWriter, blocks: usize) -> bool {
         if self.has_failed {
-            return;
+            return false;
         }
-        if let Err(error) = self.print_blocks(secrets, blocks) {
+        self.print_blocks(status, blocks).unwrap_or_else(|error| {
             tracing::warn!(%error, "the output of a command cannot be read");
             (self.file, self.has_failed) = (None, true);
-        }
+            false
+        })
     }
 
-    fn print_blocks(&mut self, secrets: &Redactor, blocks: usize) -> io::Result<()> {
+    fn print_blocks(&mut self, status: &StatusWriter, blocks: usize) -> io::Result<bool> {
         let file = match &mut self.file {
             Some(file) => file,
             None => match File::open(&self.path) {
                 Ok(file) => self.file.insert(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
                 Err(error) => return Err(error),
             },
         };
@@ -83,13 +92,14 @@ impl<'l> Follower<'l> {
         for _ in 0..blocks {
             let length = file.read(&mut block)?;
             if length == 0 {
-                break;
+                return Ok(true);
             }
-            let lines = self.lines.push(secrets, &block[..length]);
+            // Not locked while it prints: a slow reader of the log must not delay the status.
+            let lines = self.lines.push(&status.secrets(), &block[..length]);
             if !lines.is_empty() {
                 self.pod.write(&lines);
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
