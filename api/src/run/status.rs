@@ -107,7 +107,7 @@ pub struct TerraformRunStatus {
     /// The Secret with the log, compressed (data key log.gz). Absent: logTail is all of it, or it is only in the directory logPath.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_secret: String,
-    /// The last lines of the CLI's output, redacted. Written at the end of the run.
+    /// The last lines of the CLI's output, redacted. Of an active run: those of the last command that has succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_tail: String,
     /// Times when commands ran that may have left the state locked. Absent: not recorded; any time of the run counts.

@@ -330,6 +330,8 @@ async fn the_program_prints_while_the_cli_runs_and_keeps_the_log_of_an_interrupt
     wait_for_file(&marker).await;
     let prints = |part: &str| std::fs::read_to_string(&output).unwrap().contains(part);
     wait_until(|| prints("terraform_data.slow: Creating...\n")).await;
+    let running = status(&env.get(&name).await);
+    assert!(running.log_tail.contains("Plan: 1 to add"), "{running:?}");
     let pid = rustix::process::Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let code = tokio::task::spawn_blocking(move || runner.wait().unwrap().code())

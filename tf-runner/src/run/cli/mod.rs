@@ -175,7 +175,7 @@ impl<'a> Cli<'a> {
         let code = ended.as_ref().ok().and_then(|ended| ended.code);
         let succeeded = code.is_some_and(|code| codes.contains(&code));
         self.record_lock(step, began, code, succeeded, &raw_output);
-        self.log.end(command, succeeded, &self.status.secrets().clone());
+        self.end_log(command, succeeded);
         let ended = ended.map_err(|source| directory_error(step.title(), source))?;
         self.record_exit(step, &ended);
         if succeeded {
@@ -296,6 +296,14 @@ impl<'a> Cli<'a> {
             title: format!("$ {} {}", self.tool.name, args.join(" ")),
             stdout: is_logged.then(|| stdout.to_owned()),
             stderr: stderr.to_owned(),
+        }
+    }
+
+    /// Ends the log of a command. Its end goes to the status with the next write.
+    fn end_log(&self, command: LoggedCommand, succeeded: bool) {
+        let secrets = self.status.secrets().clone();
+        if let Some(tail) = self.log.end(command, succeeded, &secrets) {
+            self.status.buffer(|status| status.log_tail = tail);
         }
     }
 

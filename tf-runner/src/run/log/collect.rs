@@ -50,6 +50,28 @@ pub(super) fn collect(
     })
 }
 
+/// Returns the last lines of the output of a command, from the ends of its files.
+pub(super) fn last_output(command: &LoggedCommand, secrets: &Redactor, limit: usize) -> io::Result<String> {
+    let mut tail = Tail::new(limit);
+    tail.push(&title_line(command, secrets));
+    for file in command.stdout.iter().chain([&command.stderr]) {
+        let mut file = File::open(file)?;
+        let start = file.metadata()?.len().saturating_sub(2 * limit as u64);
+        file.seek(SeekFrom::Start(start))?;
+        let mut rest = BufReader::with_capacity(BLOCK, file);
+        if start > 0 {
+            rest.skip_until(b'\n')?;
+        }
+        let mut lines = LogLines::default();
+        copy_lines(rest, &mut lines, secrets, &mut |lines| {
+            tail.push(lines);
+            Ok(())
+        })?;
+        tail.push(&lines.finish(secrets));
+    }
+    Ok(tail.into_text().trim_end_matches('\n').to_owned())
+}
+
 /// Whether a file has no content or does not exist.
 pub(super) fn is_empty(file: &Path) -> bool {
     std::fs::metadata(file).map_or(true, |metadata| metadata.len() == 0)
@@ -179,6 +201,22 @@ mod tests {
                 .is_none()
         );
         assert_eq!(collect(&[], &redactor(), 41, true).unwrap().tail, "");
+    }
+
+    #[test]
+    fn the_last_output_of_a_command_begins_with_a_whole_line() {
+        let files = Files::new();
+        let short = files.command("init", Some("Initializing\n"), "hunter2\n");
+        assert_eq!(
+            last_output(&short, &redactor(), 100).unwrap(),
+            "$ tofu init\nInitializing\n(sensitive)"
+        );
+        let text = "0123456789\n".repeat(1000);
+        let long = files.command("plan", Some(&text), "");
+        assert_eq!(
+            last_output(&long, &redactor(), 40).unwrap(),
+            "0123456789\n0123456789\n0123456789"
+        );
     }
 
     #[test]

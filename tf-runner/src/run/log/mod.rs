@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use collect::{CollectedLog, collect, copy_file};
+use collect::{CollectedLog, collect, copy_file, last_output};
 use follow::Follower;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -116,13 +116,23 @@ impl RunLog {
         }
     }
 
-    /// Prints the error output of a command that has ended, or keeps it until more sensitive values are known.
-    pub(crate) fn end(&self, command: LoggedCommand, has_succeeded: bool, secrets: &Redactor) {
-        if has_succeeded {
-            self.print_error(&command, secrets);
-        } else {
+    /// Prints the error output of a command that has ended, or keeps it until more sensitive values are known. Returns the end of
+    /// the log so far, for the status.
+    pub(crate) fn end(
+        &self,
+        command: LoggedCommand,
+        has_succeeded: bool,
+        secrets: &Redactor,
+    ) -> Option<String> {
+        if !has_succeeded {
             self.failed.borrow_mut().push(command);
+            return None;
         }
+        self.print_error(&command, secrets);
+        if command.stdout.is_none() || self.is_disabled.get() {
+            return None;
+        }
+        last_output(&command, secrets, RunStatusLimit::LOG_TAIL_OF_SUCCESS).ok()
     }
 
     /// Ends the log of the run: prints what is left, records the end of the log in the status, and stores a longer one. Returns the
