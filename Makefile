@@ -153,6 +153,25 @@ check-manifests: build ## Fail if config/crd/bases differs from the types
 tools: build ## Build OpenTofu, the trial provider and the programs of a Kubernetes node from pinned Go modules (cached under target/)
 	$(TARGET)/debug/harness-build terraform-provider-trial tofu pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
 
+# The program is built with flags of its own, in a directory of its own. CLI is a path; TOOLS has the form of --tools-dir.
+IMAGES := $(abspath $(TARGET))/images
+HARNESS_BUILD = $(CARGO) run --locked -q -p sluice-harness --bin harness-build --
+.PHONY: images
+images: ## Pack the images and their SBOMs into target/images (REGISTRY=registry.example.com/sluice, TAG=0.1.0, CLI=/path/of/terraform, TOOLS=directory of more versions)
+	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}; \
+	cli=$(if $(CLI),$(CLI),$$($(HARNESS_BUILD) tofu)); \
+	CARGO=$(CARGO) sh images/build.sh $(IMAGES)/build; \
+	$(CARGO) run --locked -q -p sluice-images --bin images -- pack --program $(IMAGES)/build/release/sluice --output $(IMAGES) \
+	  --cli $$cli $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(TAG),--tag $(TAG)) $(if $(TOOLS),--tools-dir $(TOOLS))
+
+.PHONY: images-reproducible
+images-reproducible: ## Pack the images of the last commit twice, in two directories, and compare them
+	@cli=$(if $(CLI),$(CLI),$$($(HARNESS_BUILD) tofu)); sh images/reproducible.sh $$cli
+
+.PHONY: images-lock
+images-lock: ## Lock the newest versions of the Debian packages of the images (on Debian 12)
+	$(CARGO) run --locked -q -p sluice-images --bin images -- lock
+
 # Coverage comes from flags of the stable compiler. With an explicit --target they do not apply to build scripts.
 FUZZ = --locked --manifest-path fuzz/Cargo.toml
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares)

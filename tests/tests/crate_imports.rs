@@ -15,7 +15,7 @@ use regex::Regex;
 use serde_json::Value;
 
 /// The crates of this workspace that each crate may import. Tests may also use the harness and the embedded API.
-const ALLOWED_IMPORTS: [(&str, &[&str]); 11] = [
+const ALLOWED_IMPORTS: [(&str, &[&str]); 12] = [
     ("sluice-api", &[]),
     ("sluice-runtime", &["sluice-api"]),
     ("sluice-embedded", &[]),
@@ -45,7 +45,8 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 11] = [
             "sluice-tf-controller",
         ],
     ),
-    ("sluice-harness", &[]),
+    ("sluice-images", &[]),
+    ("sluice-harness", &["sluice-images"]),
     (
         "sluice-tests",
         &[
@@ -57,6 +58,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 11] = [
             "sluice-source-controller",
             "sluice-tf-controller",
             "sluice",
+            "sluice-images",
             "sluice-harness",
         ],
     ),

@@ -310,7 +310,8 @@ fn module(tool: Tool) -> PathBuf {
 }
 
 /// Returns `tools` in cargo's target folder, which environment variables may have moved.
-pub(crate) fn tools_dir() -> PathBuf {
+#[must_use]
+pub fn tools_dir() -> PathBuf {
     let moved = std::env::var_os("CARGO_TARGET_DIR").or_else(|| std::env::var_os("CARGO_BUILD_TARGET_DIR"));
     workspace()
         .join(moved.unwrap_or_else(|| "target".into()))

@@ -52,14 +52,7 @@ fn unpack_locked(
     }
     progress(&format!("{name}: downloading Debian's packages (once)"));
     let folder = tempfile::tempdir_in(tools_dir())?;
-    let download = || {
-        run(Command::new("apt-get")
-            .arg("download")
-            .args(packages)
-            .current_dir(folder.path()))
-    };
-    // A fresh machine has no package lists.
-    download().or_else(|_| run(Command::new("apt-get").arg("update")).and_then(|()| download()))?;
+    sluice_images::debian::download(packages, folder.path())?;
     let unpacked = folder.path().join("root");
     for entry in fs::read_dir(folder.path())? {
         let package = entry?.path();

@@ -27,8 +27,8 @@ impl Installation {
 
     async fn standalone() -> Self {
         let node = Node::shared().await.unwrap();
-        images::import(node);
         let folder = tempfile::tempdir().unwrap();
+        images::import(node, &folder.path().join("images"));
         std::fs::write(folder.path().join("admin"), node.admin().kubeconfig()).unwrap();
         let installation = Self { node, folder };
         let setup = config("overlays/standalone/setup");

@@ -5,12 +5,15 @@ mod access;
 mod components;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use access::{Access, AccessError};
 pub(crate) use access::{apply, get, token};
 pub(crate) use components::{Keys, api_client, apiserver, etcd};
+use sluice_images::archive::ArchiveError;
+use sluice_images::layer::LayerError;
 
 use crate::gobuild::BuildError;
 use crate::packages::PackageError;
@@ -56,11 +59,17 @@ pub enum ComponentError {
         /// The end of its log.
         log: String,
     },
-    /// An image cannot be imported.
-    #[error("cannot import image {image}: {why}")]
+    /// The image of the process that holds the namespaces of a pod cannot be packed.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// It cannot be written.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The container runtime refuses an image.
+    #[error("cannot import {archive}: {why}")]
     Import {
-        /// Its name.
-        image: String,
+        /// The archive.
+        archive: PathBuf,
         /// The error.
         why: String,
     },

@@ -6,24 +6,26 @@
 //! [`Node::expose`]. Images are imported, since there is no registry. Pods cannot leave the machine.
 
 mod components;
-mod image;
 mod sandbox;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-pub use image::{Image, ImageFile};
+use jiff::Timestamp;
 use kube::Client;
 use sandbox::{Cgroups, Sandbox};
+use sluice_images::archive::{self, ImageConfig, Reference};
+use sluice_images::layer::Layer;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use crate::control_plane::{
     self, Access, AccessError, ComponentError, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT, lock, system,
 };
-use crate::gobuild::{self, BuildError, Tool};
+use crate::gobuild::{self, Tool};
 use crate::packages;
 use crate::process::Process;
 
@@ -155,10 +157,7 @@ impl Node {
         self.wait_for("kube-apiserver", || self.is_api_ready()).await?;
         self.wait_for("containerd", || std::future::ready(self.has_runtime()))
             .await?;
-        self.import(
-            &Image::new("localhost/pause:1")
-                .file(ImageFile::program(gobuild::binary_path(Tool::Pause)?, "/pause")),
-        )?;
+        self.import(&pack_pause(&at)?)?;
         self.start_in_network(
             "kube-controller-manager",
             Tool::KubeControllerManager,
@@ -252,17 +251,12 @@ impl Node {
         control_plane::get(&self.client().await.ok()?, path).await
     }
 
-    /// Imports an image into the container runtime, also over one of that name.
+    /// Imports the archive of an image into the container runtime, also over an image of that name. An image with a tag other than
+    /// `latest` is never pulled.
     ///
     /// # Errors
-    /// When a file of it cannot be read, or the runtime refuses it.
-    pub fn import(&self, image: &Image) -> Result<(), ComponentError> {
-        let archive = self.folder.path().join("image.tar");
-        let failed = |why: String| ComponentError::Import {
-            image: image.name().to_owned(),
-            why,
-        };
-        image.write(&archive).map_err(|error| failed(error.to_string()))?;
+    /// When the runtime refuses it.
+    pub fn import(&self, archive: &Path) -> Result<(), ComponentError> {
         let arguments = [
             "-a",
             &components::socket(self.folder.path()),
@@ -283,7 +277,10 @@ impl Node {
         if status.success() {
             return Ok(());
         }
-        Err(failed(import.log_tail(5)))
+        Err(ComponentError::Import {
+            archive: archive.to_owned(),
+            why: import.log_tail(5),
+        })
     }
 
     /// Makes a server of this machine reachable for pods. Returns its address in the network of the node.
@@ -338,6 +335,23 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.sandbox.kill();
     }
+}
+
+/// Packs the image that the container runtime starts for each pod.
+fn pack_pause(folder: &Path) -> Result<PathBuf, ComponentError> {
+    let mut layer = Layer::default();
+    layer.file("/pause", &gobuild::binary_path(Tool::Pause)?)?;
+    let layer = layer.write(&folder.join("pause-layer.tar"))?;
+    let config = ImageConfig {
+        user: 65534,
+        entrypoint: "/pause".to_owned(),
+        environment: BTreeMap::new(),
+        labels: BTreeMap::new(),
+    };
+    let name = Reference::new("localhost/pause", "1")?;
+    let archive = folder.join("pause.tar");
+    archive::write(&name, &config, &[&layer], Timestamp::UNIX_EPOCH, &archive)?;
+    Ok(archive)
 }
 
 fn build_programs() -> Result<(), BuildError> {

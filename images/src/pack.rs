@@ -1,0 +1,265 @@
+//! Packs the images from the program, the CLIs and Debian's packages.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::archive::{self, ArchiveError, Reference, WrittenImage};
+use crate::contents::{self, BASE_PACKAGES, CliProgram, ImageKind, TOOL_PACKAGES};
+use crate::debian::{self, DebianError, Lock, Package, run};
+use crate::layer::{Layer, LayerError, WrittenLayer};
+use crate::loader::{Loader, LoaderError};
+
+/// The programs that are a CLI.
+const CLI_NAMES: [&str; 2] = ["terraform", "tofu"];
+
+/// The images cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// A layer cannot be made.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// An archive cannot be written.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// A package is not available.
+    #[error(transparent)]
+    Debian(#[from] DebianError),
+    /// A program does not run in the image.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// The program is not a CLI.
+    #[error(
+        "{path} is not a CLI: it must be named tofu or terraform, run on this machine, and answer `version -json`: {why}"
+    )]
+    Cli {
+        /// The program.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The image is larger than the limit.
+    #[error(
+        "the image {image} has {size} bytes, and its limit is {limit}: find out what made the program or its packages larger"
+    )]
+    TooLarge {
+        /// Its name.
+        image: String,
+        /// Bytes of its layers.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A directory cannot be read or written.
+    #[error("cannot use the directory {path}: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// What to pack.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The program `sluice`.
+    pub program: &'a Path,
+    /// The CLIs of the image of runs.
+    pub clis: &'a [CliProgram],
+    /// The part of the images' names before their last slash.
+    pub registry: &'a str,
+    /// Their tag.
+    pub tag: &'a str,
+    /// The locked packages; `None`: any version.
+    pub lock: Option<&'a Lock>,
+    /// Directory of downloaded packages.
+    pub cache: &'a Path,
+    /// Directory of the archives.
+    pub output: &'a Path,
+    /// The time that images show.
+    pub created: Timestamp,
+    /// Most bytes of the layers of a controller's image; `None`: any size.
+    pub controller_limit: Option<u64>,
+}
+
+/// A packed image.
+#[derive(Clone, Debug)]
+pub struct PackedImage {
+    /// Which one.
+    pub kind: ImageKind,
+    /// Its archive.
+    pub image: WrittenImage,
+    /// Debian's packages in it.
+    pub packages: Vec<Package>,
+    /// The CLIs in it.
+    pub clis: Vec<CliProgram>,
+}
+
+/// The layers of the images, the lowest first.
+struct Layers {
+    base: WrittenLayer,
+    program: WrittenLayer,
+    tools: WrittenLayer,
+    cli: WrittenLayer,
+}
+
+impl Layers {
+    fn of(&self, kind: ImageKind) -> Vec<&WrittenLayer> {
+        match kind {
+            ImageKind::SourceController | ImageKind::TfController => vec![&self.base, &self.program],
+            ImageKind::TfRunner => vec![&self.base, &self.tools, &self.cli, &self.program],
+        }
+    }
+}
+
+/// Packs all images: one archive `NAME.tar` for each, and the layers below `layers`.
+///
+/// # Errors
+/// When a package is not available, a program does not run with the libraries of its image, an image exceeds its limit, or a file
+/// cannot be written.
+pub fn pack(options: &Options<'_>) -> Result<Vec<PackedImage>, PackError> {
+    let folder = options.output.join("layers");
+    fs::create_dir_all(&folder).map_err(unusable(&folder))?;
+    let work = tempfile::tempdir_in(options.output).map_err(unusable(options.output))?;
+    let fetch = |names: &[&str]| debian::fetch(names, options.lock, options.cache, work.path());
+    let (base, tools) = (fetch(&BASE_PACKAGES)?, fetch(&TOOL_PACKAGES)?);
+    let all: Vec<Package> = base.iter().chain(&tools).cloned().collect();
+
+    let layers = [
+        contents::base(&base)?,
+        contents::program(options.program)?,
+        contents::tools(&tools)?,
+        contents::cli(options.clis)?,
+    ];
+    // The controllers have only the libraries of the layer `base`.
+    check(&Loader::find(&base)?, &layers[..2])?;
+    check(&Loader::find(&all)?, &layers[2..3])?;
+    let version = Loader::find(&base)?.run(options.program, &["--version"])?;
+    let version = version.trim().trim_start_matches("sluice ").to_owned();
+
+    let write = |layer: &Layer, name: &str| layer.write(&folder.join(name).with_extension("tar"));
+    let layers = Layers {
+        base: write(&layers[0], "base")?,
+        program: write(&layers[1], "program")?,
+        tools: write(&layers[2], "tools")?,
+        cli: write(&layers[3], "cli")?,
+    };
+    ImageKind::ALL
+        .into_iter()
+        .map(|kind| {
+            let image = write_image(options, kind, &layers, &version)?;
+            let (packages, clis) = match kind {
+                ImageKind::SourceController | ImageKind::TfController => (base.clone(), Vec::new()),
+                ImageKind::TfRunner => (all.clone(), options.clis.to_vec()),
+            };
+            Ok(PackedImage {
+                kind,
+                image,
+                packages,
+                clis,
+            })
+        })
+        .collect()
+}
+
+fn write_image(
+    options: &Options<'_>,
+    kind: ImageKind,
+    layers: &Layers,
+    version: &str,
+) -> Result<WrittenImage, PackError> {
+    let reference = Reference::new(&format!("{}/{}", options.registry, kind.name()), options.tag)?;
+    let archive = options.output.join(kind.name()).with_extension("tar");
+    let config = kind.config(version);
+    let image = archive::write(&reference, &config, &layers.of(kind), options.created, &archive)?;
+    let limit = options.controller_limit.filter(|_| kind != ImageKind::TfRunner);
+    match limit.filter(|limit| image.size > *limit) {
+        Some(limit) => Err(PackError::TooLarge {
+            image: reference.to_string(),
+            size: image.size,
+            limit,
+        }),
+        None => Ok(image),
+    }
+}
+
+fn check(loader: &Loader, layers: &[Layer]) -> Result<(), PackError> {
+    for (_, source) in layers.iter().flat_map(Layer::sources) {
+        loader.check(source)?;
+    }
+    Ok(())
+}
+
+/// Returns a CLI with the version that it reports.
+///
+/// # Errors
+/// When the program has another name, does not run, or reports no version.
+pub fn cli_program(path: &Path, is_default: bool) -> Result<CliProgram, PackError> {
+    let failed = |why: String| PackError::Cli {
+        path: path.to_owned(),
+        why,
+    };
+    let name = path.file_name().unwrap_or_default().display().to_string();
+    if !CLI_NAMES.contains(&name.as_str()) {
+        return Err(failed("another name".to_owned()));
+    }
+    let mut command = Command::new(path);
+    command.args(["version", "-json"]).env("CHECKPOINT_DISABLE", "1");
+    let answer = run(&mut command).map_err(|error| failed(error.to_string()))?;
+    let answer: Value = serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))?;
+    let version = answer.get("terraform_version").and_then(Value::as_str);
+    Ok(CliProgram {
+        name,
+        version: version.ok_or_else(|| failed("no version".to_owned()))?.to_owned(),
+        path: path.to_owned(),
+        is_default,
+    })
+}
+
+/// Returns the CLIs below a directory in the form of `--tools-dir`: `NAME/VERSION/NAME`.
+///
+/// # Errors
+/// When a directory cannot be read, or a program is not the one that its directories name.
+pub fn installed_clis(directory: &Path) -> Result<Vec<CliProgram>, PackError> {
+    let mut programs = Vec::new();
+    for name in CLI_NAMES {
+        let folder = directory.join(name);
+        if !folder.is_dir() {
+            continue;
+        }
+        let entries = fs::read_dir(&folder).map_err(unusable(&folder))?;
+        for entry in entries {
+            let entry = entry.map_err(unusable(&folder))?;
+            let program = cli_program(&entry.path().join(name), false)?;
+            let version = entry.file_name().display().to_string();
+            if program.version != version {
+                return Err(PackError::Cli {
+                    why: format!("it reports version {}, not {version}", program.version),
+                    path: program.path,
+                });
+            }
+            programs.push(program);
+        }
+    }
+    if programs.is_empty() {
+        let why = "it has no tofu/VERSION/tofu and no terraform/VERSION/terraform";
+        return Err(unusable(directory)(io::Error::other(why)));
+    }
+    programs.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(programs)
+}
+
+fn unusable(path: &Path) -> impl Fn(io::Error) -> PackError {
+    move |source| PackError::Directory {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;
