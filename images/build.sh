@@ -28,5 +28,5 @@ map "$target" /build
 
 # Other flags would be in the program too.
 unset RUSTFLAGS CARGO_BUILD_RUSTFLAGS CARGO_INCREMENTAL CARGO_PROFILE_RELEASE_DEBUG
-CARGO_ENCODED_RUSTFLAGS=$rust CFLAGS="${c# }" CARGO_TARGET_DIR=$target \
-  exec "$cargo" build --locked --release --package sluice --bin sluice
+CARGO_ENCODED_RUSTFLAGS=$rust CFLAGS="${c# }" \
+  exec "$cargo" build --locked --release --package sluice --bin sluice --target-dir "$target"

@@ -29,6 +29,7 @@ need go "a Kubernetes node, OpenTofu, the trial provider, vectors" "Go 1.25 or n
 need python3 "the examples of docs/reference/plan-id.md" "python3"
 need gpg "signatures" "gnupg"
 need gpgconf "signatures" "gnupg"
+need dpkg-deb "make images, tests of its packages" "dpkg"
 need ssh-keygen "keys and signatures" "openssh-client"
 need unshare "Git over SSH: a server with separate users" "util-linux"
 need mount "Git over SSH, the node" "util-linux"

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | base | C library, certificates of public authorities, users, `/tmp` | every image |
 //! | program | `sluice`, and its links | every image |
-//! | tools | what modules call: Git, SSH, GnuPG, a shell with the usual commands | `tf-runner` |
+//! | tools | what modules call: Git, SSH, `gpg`, a shell with the usual commands | `tf-runner` |
 //! | cli | OpenTofu or Terraform | `tf-runner` |
 
 use std::collections::BTreeMap;
@@ -254,6 +254,14 @@ pub fn cli(programs: &[CliProgram]) -> Result<Layer, LayerError> {
     Ok(layer)
 }
 
+/// Returns the commands that `busybox --list` lacks.
+pub(crate) fn missing_commands(listed: &str) -> Vec<&'static str> {
+    let commands = COMMANDS.split_ascii_whitespace();
+    commands
+        .filter(|command| !listed.lines().any(|line| line == *command))
+        .collect()
+}
+
 /// Returns all certificates of the packages in one text, by the names of their files.
 fn certificates(packages: &[Package]) -> Result<Vec<u8>, LayerError> {
     let mut bundle = Vec::new();
@@ -281,4 +289,30 @@ fn certificates(packages: &[Package]) -> Result<Vec<u8>, LayerError> {
         })?;
     }
     Ok(bundle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::debian::{ARCHITECTURES, Lock, PACKAGES_LOCK};
+
+    #[test]
+    fn the_lock_file_has_every_package_for_every_architecture_and_no_other() {
+        let lock = Lock::parse(PACKAGES_LOCK).unwrap();
+        let names = || BASE_PACKAGES.iter().chain(&TOOL_PACKAGES);
+        for architecture in ARCHITECTURES {
+            for name in names() {
+                assert!(
+                    lock.package(architecture, name).is_some(),
+                    "{architecture} {name}"
+                );
+            }
+        }
+        assert_eq!(lock.to_string(), PACKAGES_LOCK);
+        let head = 1;
+        assert_eq!(
+            PACKAGES_LOCK.lines().count(),
+            head + names().count() * ARCHITECTURES.len()
+        );
+    }
 }

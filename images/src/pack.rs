@@ -42,6 +42,14 @@ pub enum PackError {
         /// What is wrong.
         why: String,
     },
+    /// The shell's package lacks commands, to which the image has links.
+    #[error(
+        "busybox of Debian's package has no {commands}: remove them from the commands of the layer `tools`"
+    )]
+    MissingCommands {
+        /// The commands.
+        commands: String,
+    },
     /// The image is larger than the limit.
     #[error(
         "the image {image} has {size} bytes, and its limit is {limit}: find out what made the program or its packages larger"
@@ -139,6 +147,7 @@ pub fn pack(options: &Options<'_>) -> Result<Vec<PackedImage>, PackError> {
     // The controllers have only the libraries of the layer `base`.
     check(&Loader::find(&base)?, &layers[..2])?;
     check(&Loader::find(&all)?, &layers[2..3])?;
+    check_commands(&Loader::find(&all)?, &tools)?;
     let version = Loader::find(&base)?.run(options.program, &["--version"])?;
     let version = version.trim().trim_start_matches("sluice ").to_owned();
 
@@ -191,6 +200,18 @@ fn write_image(
 fn check(loader: &Loader, layers: &[Layer]) -> Result<(), PackError> {
     for (_, source) in layers.iter().flat_map(Layer::sources) {
         loader.check(source)?;
+    }
+    Ok(())
+}
+
+fn check_commands(loader: &Loader, packages: &[Package]) -> Result<(), PackError> {
+    for package in packages.iter().filter(|package| package.name == "busybox") {
+        let listed = loader.run(&package.files.join("bin/busybox"), &["--list"])?;
+        let missing = contents::missing_commands(&listed);
+        if !missing.is_empty() {
+            let commands = missing.join(" ");
+            return Err(PackError::MissingCommands { commands });
+        }
     }
     Ok(())
 }

@@ -85,24 +85,6 @@ impl std::fmt::Display for Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contents::{BASE_PACKAGES, TOOL_PACKAGES};
-    use crate::debian::ARCHITECTURES;
-
-    #[test]
-    fn the_lock_file_has_every_package_for_every_architecture_and_no_other() {
-        let lock = Lock::parse(PACKAGES_LOCK).unwrap();
-        let names = || BASE_PACKAGES.iter().chain(&TOOL_PACKAGES);
-        for architecture in ARCHITECTURES {
-            for name in names() {
-                assert!(
-                    lock.package(architecture, name).is_some(),
-                    "{architecture} {name}"
-                );
-            }
-        }
-        assert_eq!(lock.packages.len(), names().count() * ARCHITECTURES.len());
-        assert_eq!(lock.to_string(), PACKAGES_LOCK);
-    }
 
     #[test]
     fn a_malformed_line_is_named() {

@@ -178,6 +178,7 @@ impl Wanted {
             });
         }
         let files = work.join(&self.name);
+        fs::create_dir_all(&files).map_err(failed)?;
         run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(&files)).map_err(failed)?;
         let control = run(Command::new("dpkg-deb").arg("-f").arg(&file)).map_err(failed)?;
         let field = |name: &str| index::field(&control, name).unwrap_or_default().to_owned();

@@ -21,8 +21,9 @@ const KEPT: [&str; 6] = [
 ];
 /// Licences of the packages; a link leads to the directory of another package.
 const DOCUMENTATION: &str = "usr/share/doc/";
-/// Programs of servers and of a desktop, scripts in Perl, which no image has, and a copy of `git`. Directories end in a slash.
-const OMITTED: [&str; 13] = [
+/// Programs of servers and of a desktop, scripts whose interpreter or certificates no image has, and a copy of `git`. Directories end in
+/// a slash.
+const OMITTED: [&str; 14] = [
     "usr/bin/git-shell",
     "usr/bin/scalar",
     "usr/lib/git-core/git",
@@ -36,6 +37,7 @@ const OMITTED: [&str; 13] = [
     "usr/lib/git-core/scalar",
     "usr/lib/openssh/ssh-keysign",
     "usr/lib/systemd/",
+    "usr/sbin/update-ca-certificates",
 ];
 /// Modules of the C library for old character sets, below the directory of the architecture.
 const CHARACTER_SETS: &str = "/gconv/";

@@ -208,6 +208,11 @@ fn certificates_are_one_text_without_empty_lines() {
 }
 
 #[test]
+fn a_command_that_busybox_lacks_is_named() {
+    assert_eq!(contents::missing_commands("[\n[[\nash\n").first(), Some(&"awk"));
+}
+
+#[test]
 fn a_cli_is_known_by_its_name_and_reports_its_version() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tofu");
