@@ -166,7 +166,7 @@ images: ## Pack the images and their SBOMs into target/images (REGISTRY=registry
 
 .PHONY: images-reproducible
 images-reproducible: ## Pack the images of the last commit twice, in two directories, and compare them
-	@cli=$(if $(CLI),$(CLI),$$($(HARNESS_BUILD) tofu)); sh images/reproducible.sh $$cli
+	@cli=$(if $(CLI),$(abspath $(CLI)),$$($(HARNESS_BUILD) tofu)); sh images/reproducible.sh $$cli
 
 .PHONY: images-lock
 images-lock: ## Lock the newest versions of the Debian packages of the images (on Debian 12)

@@ -102,7 +102,7 @@ pub struct PackedImage {
     pub kind: ImageKind,
     /// Its archive.
     pub image: WrittenImage,
-    /// Debian's packages in it.
+    /// Debian's packages in it; their unpacked files are removed.
     pub packages: Vec<Package>,
     /// The CLIs in it.
     pub clis: Vec<CliProgram>,
