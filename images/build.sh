@@ -9,7 +9,7 @@ cargo=${CARGO:-cargo}
 cargo_home=$(cd "${CARGO_HOME:-$HOME/.cargo}" && pwd -P)
 
 # The directories of sources are named after the registry, and exist only after this.
-"$cargo" fetch --locked
+"$cargo" fetch --locked --target "$(rustc -vV | sed -n 's/^host: //p')"
 
 # Of several prefixes the compilers take the last that fits.
 rust= c=
