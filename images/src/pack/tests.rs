@@ -28,12 +28,14 @@ fn package(folder: &Path, name: &str) -> Package {
     }
 }
 
-/// A script that answers as a CLI of this version.
+/// A script that answers as a CLI of this version. Another process writes it: a program cannot start while a child of another test
+/// has it open for writing.
 fn cli(file: &Path, version: &str) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     let script = format!("#!/bin/sh\necho '{{\"terraform_version\": \"{version}\"}}'\n");
-    fs::write(file, script).unwrap();
-    fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    let mut write = Command::new("sh");
+    write.args(["-c", r#"printf '%s' "$1" > "$0" && chmod 755 "$0""#]);
+    run(write.arg(file).arg(script)).unwrap();
 }
 
 fn layers(folder: &Path) -> Layers {
