@@ -57,7 +57,7 @@ pub enum LayerError {
 
 /// An entry of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Entry {
+pub(crate) enum Entry {
     Directory { mode: u32, owner: u32 },
     File { source: PathBuf },
     Text { contents: Vec<u8> },
@@ -123,10 +123,15 @@ impl Layer {
         self.entries.contains_key(path.trim_start_matches('/'))
     }
 
-    /// Returns the files that are copied, by their path in the image.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &Path)> {
-        self.entries.iter().filter_map(|(path, entry)| match entry {
-            Entry::File { source } => Some((path.as_str(), source.as_path())),
+    /// Returns the entries by their path without the first slash.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries.iter().map(|(path, entry)| (path.as_str(), entry))
+    }
+
+    /// Returns the files of this machine that are copied.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Path> {
+        self.entries.values().filter_map(|entry| match entry {
+            Entry::File { source } => Some(source.as_path()),
             _ => None,
         })
     }

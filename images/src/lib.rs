@@ -8,6 +8,7 @@ pub mod contents;
 pub mod crates;
 pub mod debian;
 pub mod layer;
+mod links;
 mod loader;
 pub mod pack;
 pub mod spdx;

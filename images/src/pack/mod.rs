@@ -12,6 +12,7 @@ use crate::archive::{self, ArchiveError, Reference, WrittenImage};
 use crate::contents::{self, BASE_PACKAGES, CliProgram, ImageKind, TOOL_PACKAGES};
 use crate::debian::{self, DebianError, Lock, Package, run};
 use crate::layer::{Layer, LayerError, WrittenLayer};
+use crate::links::dead_link;
 use crate::loader::{Loader, LoaderError};
 
 /// The programs that are a CLI.
@@ -49,6 +50,16 @@ pub enum PackError {
     MissingCommands {
         /// The commands.
         commands: String,
+    },
+    /// A link leads nowhere.
+    #[error(
+        "the link /{path} leads to {target}, which the image does not have: a package of it is missing, or has changed"
+    )]
+    DeadLink {
+        /// The link, without the first slash.
+        path: String,
+        /// Its target.
+        target: String,
     },
     /// The image is larger than the limit.
     #[error(
@@ -136,7 +147,7 @@ pub fn pack(options: &Options<'_>) -> Result<Vec<PackedImage>, PackError> {
     let work = tempfile::tempdir_in(options.output).map_err(unusable(options.output))?;
     let fetch = |names: &[&str]| debian::fetch(names, options.lock, options.cache, work.path());
     let (base, tools) = (fetch(&BASE_PACKAGES)?, fetch(&TOOL_PACKAGES)?);
-    let all: Vec<Package> = base.iter().chain(&tools).cloned().collect();
+    let all = [base.as_slice(), &tools].concat();
 
     let layers = [
         contents::base(&base)?,
@@ -144,12 +155,7 @@ pub fn pack(options: &Options<'_>) -> Result<Vec<PackedImage>, PackError> {
         contents::tools(&tools)?,
         contents::cli(options.clis)?,
     ];
-    // The controllers have only the libraries of the layer `base`.
-    check(&Loader::find(&base)?, &layers[..2])?;
-    check(&Loader::find(&all)?, &layers[2..3])?;
-    check_commands(&Loader::find(&all)?, &tools)?;
-    let version = Loader::find(&base)?.run(options.program, &["--version"])?;
-    let version = version.trim().trim_start_matches("sluice ").to_owned();
+    let version = check(&layers, &base, &tools)?;
 
     let write = |layer: &Layer, name: &str| layer.write(&folder.join(name).with_extension("tar"));
     let layers = Layers {
@@ -197,11 +203,36 @@ fn write_image(
     }
 }
 
-fn check(loader: &Loader, layers: &[Layer]) -> Result<(), PackError> {
-    for (_, source) in layers.iter().flat_map(Layer::sources) {
+/// Checks that the images have what their programs and links need. Returns the version of the program.
+fn check(layers: &[Layer; 4], base: &[Package], tools: &[Package]) -> Result<String, PackError> {
+    let [base_layer, program, tool_layer, cli] = layers;
+    for image in [
+        vec![base_layer, program],
+        vec![base_layer, program, tool_layer, cli],
+    ] {
+        if let Some((path, target)) = dead_link(&image) {
+            return Err(PackError::DeadLink {
+                path: path.to_owned(),
+                target: target.to_owned(),
+            });
+        }
+    }
+    // The controllers have only the libraries of the layer `base`.
+    let loader = Loader::find(base)?;
+    for source in base_layer.sources().chain(program.sources()) {
         loader.check(source)?;
     }
-    Ok(())
+    let version = program
+        .sources()
+        .map(|source| loader.run(source, &["--version"]))
+        .next();
+    let loader = Loader::find(&[base, tools].concat())?;
+    for source in tool_layer.sources() {
+        loader.check(source)?;
+    }
+    check_commands(&loader, tools)?;
+    let version = version.transpose()?.unwrap_or_default();
+    Ok(version.trim().trim_start_matches("sluice ").to_owned())
 }
 
 fn check_commands(loader: &Loader, packages: &[Package]) -> Result<(), PackError> {
