@@ -263,7 +263,13 @@ pub fn cli_program(path: &Path, is_default: bool) -> Result<CliProgram, PackErro
     let mut command = Command::new(path);
     command.args(["version", "-json"]).env("CHECKPOINT_DISABLE", "1");
     let answer = run(&mut command).map_err(|error| failed(error.to_string()))?;
-    let answer: Value = serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))?;
+    // Warnings about its configuration may surround the JSON.
+    let start = answer.find('{').unwrap_or_default();
+    let mut answers = serde_json::Deserializer::from_str(&answer[start..]).into_iter();
+    let answer: Value = answers
+        .next()
+        .ok_or_else(|| failed("no answer".to_owned()))?
+        .map_err(|error| failed(error.to_string()))?;
     let version = answer.get("terraform_version").and_then(Value::as_str);
     Ok(CliProgram {
         name,

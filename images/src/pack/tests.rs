@@ -32,7 +32,8 @@ fn package(folder: &Path, name: &str) -> Package {
 /// has it open for writing.
 fn cli(file: &Path, version: &str) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let script = format!("#!/bin/sh\necho '{{\"terraform_version\": \"{version}\"}}'\n");
+    let script =
+        format!("#!/bin/sh\necho warning\necho '{{\"terraform_version\": \"{version}\"}}'\necho more\n");
     let mut write = Command::new("sh");
     write.args(["-c", r#"printf '%s' "$1" > "$0" && chmod 755 "$0""#]);
     run(write.arg(file).arg(script)).unwrap();

@@ -33,7 +33,8 @@ pub struct Document {
     #[serde(rename = "SPDXID")]
     id: &'static str,
     name: String,
-    document_namespace: String,
+    #[serde(rename = "documentNamespace")]
+    namespace: String,
     creation_info: CreationInfo,
     packages: Vec<SpdxPackage>,
     relationships: Vec<Relationship>,
@@ -71,18 +72,21 @@ struct Checksum {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ExternalReference {
-    reference_category: &'static str,
-    reference_type: &'static str,
-    reference_locator: String,
+    #[serde(rename = "referenceCategory")]
+    category: &'static str,
+    #[serde(rename = "referenceType")]
+    kind: &'static str,
+    #[serde(rename = "referenceLocator")]
+    locator: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Relationship {
     spdx_element_id: &'static str,
-    relationship_type: &'static str,
+    #[serde(rename = "relationshipType")]
+    kind: &'static str,
     related_spdx_element: String,
 }
 
@@ -104,7 +108,7 @@ pub fn document(packed: &PackedImage, parts: ProgramParts<'_>, created: Timestam
         data_license: "CC0-1.0",
         id: DOCUMENT_ID,
         name: image.reference.to_string(),
-        document_namespace: format!(
+        namespace: format!(
             "https://sluice.invalid/spdx/{}/{}",
             packed.kind.name(),
             image.digest
@@ -138,7 +142,7 @@ impl Document {
     fn add(&mut self, element: &'static str, relationship: &'static str, package: SpdxPackage) {
         self.relationships.push(Relationship {
             spdx_element_id: element,
-            relationship_type: relationship,
+            kind: relationship,
             related_spdx_element: package.id.clone(),
         });
         self.packages.push(package);
@@ -158,9 +162,9 @@ fn package(id: String, name: &str, version: &str, purpose: &'static str, url: St
         primary_package_purpose: purpose,
         checksums: Vec::new(),
         external_refs: [ExternalReference {
-            reference_category: "PACKAGE-MANAGER",
-            reference_type: "purl",
-            reference_locator: url,
+            category: "PACKAGE-MANAGER",
+            kind: "purl",
+            locator: url,
         }],
     }
 }
