@@ -105,7 +105,10 @@ async fn a_runner_that_ends_before_it_begins_fails_its_run() {
         Ok(message) => message,
         Err(error) => panic!("{error}\n{}", installation.describe_pods().await),
     };
-    assert!(message.contains("exit code 1"), "{message}");
+    assert!(
+        message.contains("exit code 3: tf-runner: cannot claim run"),
+        "{message}"
+    );
     assert_eq!(tenant.runs("net").await, ["Failed RunLost"]);
 }
 

@@ -256,7 +256,7 @@ pub(super) async fn restart(
         Reason::InputsChanged.as_str(),
         "its inputs changed before the run started",
     );
-    end(run, Phase::Superseded, reason, text, context).await
+    end(run, Phase::Superseded, reason, text, context).await.map(drop)
 }
 
 /// Returns the Secrets of the bundle in order; `None` if one of them is missing.
@@ -351,17 +351,20 @@ async fn fail(
     message: &str,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    end(run, Phase::Failed, reason.as_str(), message, context).await
+    end(run, Phase::Failed, reason.as_str(), message, context)
+        .await
+        .map(drop)
 }
 
-/// Ends a run in place of its missing runner. If the runner reports meanwhile, its report wins.
+/// Ends a run in place of its missing runner. If the runner claims the run or reports meanwhile, it wins. Returns whether the run was
+/// ended here.
 pub(super) async fn end(
     run: &TerraformRun,
     phase: Phase,
     reason: &str,
     message: &str,
     context: &Context,
-) -> Result<(), DispatchError> {
+) -> Result<bool, DispatchError> {
     let body = json!({
         "metadata": { "resourceVersion": run.resource_version() },
         "status": { "phase": phase.as_str(), "reason": reason, "message": message, "finishedAt": context.clock.now() },
@@ -378,9 +381,9 @@ pub(super) async fn end(
                 message,
                 "run ended by the controller"
             );
-            Ok(())
+            Ok(true)
         }
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -74,7 +74,12 @@ pub(super) enum Supervision {
 
 /// Decides what to do with an active run. Pure.
 pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
-    if holds(MutationPoint::ProcessAlive, run.runner == RunnerState::Alive) || run.ended {
+    let is_alive = match run.runner {
+        RunnerState::Alive => true,
+        RunnerState::Pending => run.claimed,
+        RunnerState::Ended | RunnerState::Gone => false,
+    };
+    if holds(MutationPoint::ProcessAlive, is_alive) || run.ended {
         return Supervision::Wait;
     }
     if holds(MutationPoint::Claimed, run.claimed) {
@@ -144,8 +149,8 @@ pub(super) async fn supervise(
         ),
         (Supervision::EndWithoutInputs, _) => (Phase::Superseded, not_started_reason(facts)),
     };
-    end(&live, phase, why.reason, &why.message, context).await?;
-    if matches!(liveness, Liveness::Pending(_)) {
+    let has_ended = end(&live, phase, why.reason, &why.message, context).await?;
+    if has_ended && matches!(liveness, Liveness::Pending(_)) {
         // Its runner would find that the run has ended.
         context.executor.cancel(RunRef::of(&live)).await?;
     }
@@ -287,6 +292,8 @@ pub(super) async fn needs_supervision(run: &TerraformRun, context: &Context) -> 
 /// Returns the state of the runner, as far as visible from here.
 fn runner_state(liveness: &Liveness, run: &TerraformRun, context: &Context) -> RunnerState {
     match liveness {
+        // The status of a pod lags: a runner that has claimed its run has begun.
+        Liveness::Pending(_) if is_claimed(run) => RunnerState::Alive,
         Liveness::Pending(_) => RunnerState::Pending,
         Liveness::Ended(_) => RunnerState::Ended,
         Liveness::OtherLockDomain if has_recent_heartbeat(run, context) => RunnerState::Alive,
@@ -295,11 +302,16 @@ fn runner_state(liveness: &Liveness, run: &TerraformRun, context: &Context) -> R
     }
 }
 
+fn is_claimed(run: &TerraformRun) -> bool {
+    run.status.as_ref().is_some_and(|status| status.claim.is_some())
+}
+
 /// Returns whether the place of the runner shows that it is alive.
 fn is_known_alive(liveness: &Liveness, run: &TerraformRun, context: &Context) -> bool {
     match liveness {
         Liveness::Alive => true,
         Liveness::Locked => !is_hung(run, context),
+        Liveness::Pending(_) if is_claimed(run) => true,
         Liveness::Pending(_) | Liveness::Ended(_) | Liveness::Gone | Liveness::OtherLockDomain => false,
     }
 }
@@ -389,7 +401,7 @@ mod tests {
                         ),
                         (
                             step == Supervision::MarkLost,
-                            claimed && !ended && runner != RunnerState::Alive,
+                            claimed && !ended && matches!(runner, RunnerState::Ended | RunnerState::Gone),
                         ),
                         (
                             step == Supervision::ReportPending,
@@ -406,7 +418,12 @@ mod tests {
                             step == Supervision::MarkFailed,
                             runner == RunnerState::Ended && !claimed && !ended && current != Some("b"),
                         ),
-                        (step == Supervision::Wait, ended || runner == RunnerState::Alive),
+                        (
+                            step == Supervision::Wait,
+                            ended
+                                || runner == RunnerState::Alive
+                                || runner == RunnerState::Pending && claimed,
+                        ),
                     ];
                     for (found, expected) in rules {
                         assert_eq!(found, expected, "{step:?} of {state:?}");

@@ -25,7 +25,7 @@ use tokio::sync::OnceCell;
 use crate::control_plane::{
     self, Access, AccessError, ComponentError, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT, lock, system,
 };
-use crate::gobuild::{self, Tool};
+use crate::gobuild::{self, BuildError, Tool};
 use crate::packages;
 use crate::process::Process;
 

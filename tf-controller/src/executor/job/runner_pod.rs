@@ -186,7 +186,12 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
     match failed_container(status, |end| end.exit_code != 0) {
         Some(end) => {
             let text = format!("the runner ended with exit code {}", end.exit_code);
-            runner_end(Reason::RunLost, &text, end.message.as_deref().unwrap_or_default())
+            // The runner prints its error last, after its log.
+            let last = end
+                .message
+                .as_deref()
+                .and_then(|message| message.trim().lines().last());
+            runner_end(Reason::RunLost, &text, last.unwrap_or_default())
         }
         None => runner_end(Reason::RunLost, "the runner ended without a report", message),
     }
@@ -385,7 +390,7 @@ mod tests {
             text(&ended(&json!({ "reason": "DeadlineExceeded" }))),
             text(&ended(&json!({ "reason": "NodeShutdown", "message": "Pod was terminated" }))),
             text(&ended(&container(137, "OOMKilled", ""))),
-            text(&ended(&container(1, "Error", "cannot claim run a: forbidden"))),
+            text(&ended(&container(1, "Error", "{\"level\":\"info\"}\ncannot claim run a: forbidden\n"))),
             text(&ended(&container(137, "Error", ""))),
             text(&json!({ "phase": "Succeeded" })),
             text(&ended(&disrupted("EvictionByEvictionAPI"))),

@@ -125,7 +125,7 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
 }
 
 /// Returns what the runner of a run waits for before it begins.
-pub(super) fn pending_run(run: &TerraformRun) -> Option<String> {
+pub(in crate::reconcile) fn pending_run(run: &TerraformRun) -> Option<String> {
     let status = run.status.as_ref().filter(|status| !status.reason.is_empty())?;
     let is_pending = status.phase == Phase::Pending && status.claim.is_none();
     is_pending.then(|| {
