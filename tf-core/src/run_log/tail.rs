@@ -110,17 +110,17 @@ mod tests {
 
     #[test]
     fn the_last_whole_lines_remain() {
-        let text = "one\ntwo\nthree\n";
+        let text = "one\ntwo\n12345\n";
         let whole: &[&[u8]] = &[text.as_bytes()];
-        let cut: &[&[u8]] = &[b"one\nt", b"wo", b"\nthree\n"];
+        let cut: &[&[u8]] = &[b"one\nt", b"wo", b"\n12345\n"];
         for (limit, rest, left_out) in [
-            (100, "one\ntwo\nthree\n", 0),
-            (14, "one\ntwo\nthree\n", 0),
-            (13, "two\nthree\n", 4),
-            (10, "two\nthree\n", 4),
-            (9, "three\n", 8),
-            (6, "three\n", 8),
-            (5, "hree\n", 9),
+            (100, "one\ntwo\n12345\n", 0),
+            (14, "one\ntwo\n12345\n", 0),
+            (13, "two\n12345\n", 4),
+            (10, "two\n12345\n", 4),
+            (9, "12345\n", 8),
+            (6, "12345\n", 8),
+            (5, "2345\n", 9),
             (0, "", 14),
         ] {
             assert_eq!(last_lines(text, limit), rest, "{limit}");
