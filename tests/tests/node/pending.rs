@@ -10,6 +10,18 @@ fn pod(spec: &Value) -> Value {
     json!({ "runnerPodTemplate": { "spec": spec } })
 }
 
+/// Waits until the only run of the stack is pending and says why.
+async fn wait_until_pending(installation: &Installation, tenant: &Tenant, stack: &str, texts: &[&str]) {
+    if let Err(error) = tenant.wait_for_message(stack, texts).await {
+        panic!("{stack}: {error}\n{}", installation.describe_pods().await);
+    }
+    let runs = tenant.runs(stack).await;
+    assert!(
+        runs.len() == 1 && runs[0].starts_with("Pending "),
+        "{stack}: {runs:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_pod_cannot_start_says_why() {
     if without_cluster().unwrap() {
@@ -18,30 +30,18 @@ async fn a_run_whose_pod_cannot_start_says_why() {
     let installation = Installation::shared().await;
     let tenant = Tenant::new(installation.node, "pending").await;
     let quota = Tenant::new(installation.node, "quota").await;
-    quota
-        .apply(&json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none", "namespace": "quota" },
-            "spec": { "hard": { "pods": "0" } } }))
-        .await;
+    let none = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none", "namespace": "quota" },
+        "spec": { "hard": { "pods": "0" } } });
+    quota.apply(&none).await;
     let volume = json!({ "volumes": [{ "name": "ca", "secret": { "secretName": "absent" } }],
         "volumeMounts": [{ "name": "ca", "mountPath": "/ca" }] });
+    let selector = json!({ "nodeSelector": { "disk": "none" } });
     let cases = [
         (
             &tenant,
-            "image",
-            pod(&json!({ "image": "sluice.invalid/none:1" })),
-            ["Image", "check runnerPodTemplate.spec.image"],
-        ),
-        (
-            &tenant,
             "node",
-            pod(&json!({ "nodeSelector": { "disk": "none" } })),
+            pod(&selector),
             ["Unschedulable", "change resources, nodeSelector"],
-        ),
-        (
-            &tenant,
-            "account",
-            json!({ "serviceAccountName": "absent" }),
-            ["FailedCreate", "create the ServiceAccount"],
         ),
         (
             &tenant,
@@ -55,16 +55,27 @@ async fn a_run_whose_pod_cannot_start_says_why() {
         tenant.add_stack(stack, fields).await;
     }
     for (tenant, stack, _, texts) in &cases {
-        if let Err(error) = tenant.wait_for_message(stack, texts).await {
-            panic!("{stack}: {error}\n{}", installation.describe_pods().await);
-        }
-        let runs = tenant.runs(stack).await;
-        assert!(
-            runs.len() == 1 && runs[0].starts_with("Pending "),
-            "{stack}: {runs:?}"
-        );
+        wait_until_pending(installation, tenant, stack, texts).await;
     }
-    // An edit replaces the run that cannot start, and its Job goes.
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pending_run_begins_once_it_can_and_an_edit_replaces_it() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::new(installation.node, "repair").await;
+    tenant
+        .add_stack("image", &pod(&json!({ "image": "sluice.invalid/none:1" })))
+        .await;
+    tenant
+        .add_stack("account", &json!({ "serviceAccountName": "absent" }))
+        .await;
+    let image = ["Image", "check runnerPodTemplate.spec.image"];
+    wait_until_pending(installation, &tenant, "image", &image).await;
+    let account = ["FailedCreate", "create the ServiceAccount"];
+    wait_until_pending(installation, &tenant, "account", &account).await;
     tenant.edit("image", &json!({ "runnerPodTemplate": null })).await;
     tenant.wait_for_plan("image").await.unwrap();
     let runs = tenant.runs("image").await;
@@ -76,12 +87,9 @@ async fn a_run_whose_pod_cannot_start_says_why() {
         ]
     );
     let jobs = tenant.jobs().await;
-    assert_eq!(
-        jobs.iter().filter(|name| name.starts_with("image-")).count(),
-        1,
-        "{jobs:?}"
-    );
-    // What was missing appears: the same run begins, and does not say any more what it waited for.
+    let of_stack = jobs.iter().filter(|name| name.starts_with("image-")).count();
+    assert_eq!(of_stack, 1, "the Job that cannot start is deleted: {jobs:?}");
+    // The same run begins.
     tenant.add_account("absent").await;
     tenant.wait_for_plan("account").await.unwrap();
     assert_eq!(

@@ -47,10 +47,31 @@ pub(super) struct RunState<'a> {
     pub(super) created_for: &'a str,
     /// Digest of the current inputs; `None`: they are not available.
     pub(super) current: Option<&'a str>,
-    /// Whether the spec was edited since it was created.
-    pub(super) edited: bool,
-    /// Whether the stack must not run now: it is suspended, deleted, or its spec is not valid.
-    pub(super) stopped: bool,
+    /// The spec, compared with the one that it was created for.
+    pub(super) spec: SpecState,
+}
+
+/// The spec of the stack of an active run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpecState {
+    /// As at the creation of the run.
+    Unchanged,
+    /// It was edited since.
+    Edited,
+    /// The stack must not run now: it is suspended, deleted, or its spec is not valid.
+    Stopped,
+}
+
+impl SpecState {
+    fn of(run: &TerraformRun, facts: &Facts) -> Self {
+        if facts.suspended || facts.deleting || facts.unsupported_field.is_some() {
+            Self::Stopped
+        } else if run.spec.terraform.generation == facts.generation {
+            Self::Unchanged
+        } else {
+            Self::Edited
+        }
+    }
 }
 
 /// What to do with an active run.
@@ -90,8 +111,8 @@ pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
         (Some(current), _) if is_outdated(current) => Supervision::EndOutdated,
         (_, RunnerState::Ended) => Supervision::MarkFailed,
         // What it waits for may be in the pod template, which is no input of the plan.
-        (Some(_), RunnerState::Pending) if run.edited => Supervision::EndOutdated,
-        (None, RunnerState::Pending) if run.stopped => Supervision::EndWithoutInputs,
+        (Some(_), RunnerState::Pending) if run.spec == SpecState::Edited => Supervision::EndOutdated,
+        (None, RunnerState::Pending) if run.spec == SpecState::Stopped => Supervision::EndWithoutInputs,
         (_, RunnerState::Pending) => Supervision::ReportPending,
         (Some(_), _) => Supervision::Launch,
         (None, _) => Supervision::EndWithoutInputs,
@@ -125,8 +146,7 @@ pub(super) async fn supervise(
         claimed: status.claim.is_some(),
         created_for: &live.spec.inputs_digest,
         current: resolved.map(|resolved| resolved.inputs.as_str()),
-        edited: live.spec.terraform.generation != facts.generation,
-        stopped: facts.suspended || facts.deleting || facts.unsupported_field.is_some(),
+        spec: SpecState::of(&live, facts),
     });
     let end_of_runner = match &liveness {
         Liveness::Ended(end) => Some(end.clone()),
@@ -366,72 +386,79 @@ mod tests {
         );
     }
 
-    /// Every combination: the rules that keep a run from starting twice and from being lost without a proof.
-    #[test]
-    fn a_runner_is_started_only_where_there_is_no_trace_of_one() {
+    /// Every combination of what is known about a run.
+    fn all_states() -> Vec<RunState<'static>> {
         let runners = [
             RunnerState::Alive,
             RunnerState::Pending,
             RunnerState::Ended,
             RunnerState::Gone,
         ];
-        let flags = [false, true];
-        let mut counts = std::collections::BTreeMap::<String, u32>::new();
-        for (runner, current) in runners
-            .iter()
-            .flat_map(|r| [None, Some("a"), Some("b")].map(|c| (*r, c)))
+        let specs = [SpecState::Unchanged, SpecState::Edited, SpecState::Stopped];
+        let mut all = Vec::new();
+        for (runner, spec) in runners
+            .into_iter()
+            .flat_map(|runner| specs.map(|spec| (runner, spec)))
         {
-            for (ended, claimed) in flags.iter().flat_map(|e| flags.map(|c| (*e, c))) {
-                for (edited, stopped) in flags.iter().flat_map(|e| flags.map(|s| (*e, s))) {
-                    let state = RunState {
+            for current in [None, Some("a"), Some("b")] {
+                for (ended, claimed) in [(false, false), (false, true), (true, false), (true, true)] {
+                    all.push(RunState {
                         runner,
                         ended,
                         claimed,
                         created_for: "a",
                         current,
-                        edited,
-                        stopped,
-                    };
-                    let step = decide_supervision(state);
-                    *counts.entry(format!("{step:?}")).or_default() += 1;
-                    let rules = [
-                        (
-                            step == Supervision::Launch,
-                            runner == RunnerState::Gone && !claimed && !ended && current == Some("a"),
-                        ),
-                        (
-                            step == Supervision::MarkLost,
-                            claimed && !ended && matches!(runner, RunnerState::Ended | RunnerState::Gone),
-                        ),
-                        (
-                            step == Supervision::ReportPending,
-                            runner == RunnerState::Pending
-                                && !claimed
-                                && !ended
-                                && match current {
-                                    Some("a") => !edited,
-                                    Some(_) => false,
-                                    None => !stopped,
-                                },
-                        ),
-                        (
-                            step == Supervision::MarkFailed,
-                            runner == RunnerState::Ended && !claimed && !ended && current != Some("b"),
-                        ),
-                        (
-                            step == Supervision::Wait,
-                            ended
-                                || runner == RunnerState::Alive
-                                || runner == RunnerState::Pending && claimed,
-                        ),
-                    ];
-                    for (found, expected) in rules {
-                        assert_eq!(found, expected, "{step:?} of {state:?}");
-                    }
+                        spec,
+                    });
                 }
             }
         }
-        assert_eq!(counts.len(), 7, "each step is possible: {counts:?}");
+        all
+    }
+
+    /// The rules that keep a run from starting twice and from being lost without a proof.
+    #[test]
+    fn a_runner_is_started_only_where_there_is_no_trace_of_one() {
+        let mut steps = std::collections::BTreeSet::new();
+        for state in all_states() {
+            let RunState {
+                runner,
+                claimed,
+                current,
+                spec,
+                ..
+            } = state;
+            let (is_open, step) = (!state.ended, decide_supervision(state));
+            let is_unclaimed = |of: RunnerState| runner == of && !claimed && is_open;
+            let waits = match current {
+                Some("a") => spec != SpecState::Edited,
+                Some(_) => false,
+                None => spec != SpecState::Stopped,
+            };
+            let has_begun = runner == RunnerState::Alive || runner == RunnerState::Pending && claimed;
+            let is_gone = matches!(runner, RunnerState::Ended | RunnerState::Gone);
+            let rules = [
+                (
+                    Supervision::Launch,
+                    is_unclaimed(RunnerState::Gone) && current == Some("a"),
+                ),
+                (Supervision::MarkLost, claimed && is_open && is_gone),
+                (
+                    Supervision::ReportPending,
+                    is_unclaimed(RunnerState::Pending) && waits,
+                ),
+                (
+                    Supervision::MarkFailed,
+                    is_unclaimed(RunnerState::Ended) && current != Some("b"),
+                ),
+                (Supervision::Wait, !is_open || has_begun),
+            ];
+            for (rule, expected) in rules {
+                assert_eq!(step == rule, expected, "{step:?} of {state:?}");
+            }
+            steps.insert(format!("{step:?}"));
+        }
+        assert_eq!(steps.len(), 7, "each step is possible: {steps:?}");
     }
 
     #[test]

@@ -266,7 +266,9 @@ mod tests {
             ),
         ) {
             let mut secrets = Redactor::default();
-            values.iter().for_each(|value| secrets.add_text(value));
+            for value in &values {
+                secrets.add_text(value);
+            }
             // The values again, with a line break at each space.
             let broken: Vec<_> = values.iter().map(|value| value.replace(' ', "\n")).collect();
             let text = [parts.concat(), broken.join(" x ")].join("\n");

@@ -152,7 +152,8 @@ mod tests {
         let mut text = String::new();
         while text.len() < length {
             let number: u128 = random.random();
-            text.push_str(&format!("{} {number:032x}\n", text.len()));
+            let line = format!("{} {number:032x}\n", text.len());
+            text.push_str(&line);
         }
         text
     }

@@ -80,7 +80,9 @@ mod tests {
 
     fn redactor(values: &[&str]) -> Redactor {
         let mut secrets = Redactor::default();
-        values.iter().for_each(|value| secrets.add_text(value));
+        for value in values {
+            secrets.add_text(value);
+        }
         secrets
     }
 

@@ -104,7 +104,9 @@ mod tests {
 
     fn tail(limit: usize, pieces: &[&[u8]]) -> Tail {
         let mut tail = Tail::new(limit);
-        pieces.iter().for_each(|piece| tail.push(piece));
+        for piece in pieces {
+            tail.push(piece);
+        }
         tail
     }
 

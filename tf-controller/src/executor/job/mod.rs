@@ -127,7 +127,7 @@ impl JobExecutor {
         let stuck = pods
             .first()
             .map(|pod| &pod.metadata)
-            .or(job.as_ref().map(|job| &job.metadata));
+            .or_else(|| job.as_ref().map(|job| &job.metadata));
         Ok(Liveness::Pending(
             match stuck.filter(|object| is_older(object, EVENT_DELAY)) {
                 Some(object) => self.newest_warning(&run.namespace, object).await?,

@@ -10,7 +10,7 @@ use super::objects::{digest, facts};
 use super::state::{Effect, Inputs, Intent, Process, ProcessStage, Run, Stack, Stage, SystemState};
 use super::{Flaw, Sluice};
 use crate::decide::{Facts, Idle, MutationPoint, NewRun, Step, decide, disabled_point, holds};
-use crate::reconcile::supervision::{RunState, RunnerState, Supervision, decide_supervision};
+use crate::reconcile::supervision::{RunState, RunnerState, SpecState, Supervision, decide_supervision};
 
 /// Returns the number in a run's name.
 fn number(name: &str) -> u8 {
@@ -287,8 +287,7 @@ fn inspect(
         claimed: fresh.stage != Stage::Pending,
         created_for: &created_for,
         current: current.as_deref(),
-        edited: false,
-        stopped: false,
+        spec: SpecState::Unchanged,
     });
     let end = |stage| Intent::End {
         observed: fresh,

@@ -273,7 +273,7 @@ mod tests {
 
     impl std::io::Write for Printed {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            sluice_runtime::sync::lock(&self.0).extend_from_slice(bytes);
             Ok(bytes.len())
         }
 

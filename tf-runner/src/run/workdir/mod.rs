@@ -348,7 +348,7 @@ mod tests {
             .unwrap();
         let mut holders = Vec::new();
         let next = lock(&paths, "net-2", wait, &stop, |holder| {
-            holders.push(holder.to_string())
+            holders.push(holder.to_string());
         })
         .await;
         let expected = format!("run net-1 (process {})", std::process::id());
