@@ -8,8 +8,27 @@ pub mod scenario;
 
 use std::path::PathBuf;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ListParams;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, ResourceExt as _};
+
 /// The error of a demo or test.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Waits until the API server serves all definitions. `kubectl wait` fails for one that has no condition yet.
+///
+/// # Errors
+/// When it does not within [`scenario::TIMEOUT`].
+pub async fn wait_for_definitions(client: Client) -> Result<(), BoxError> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    for definition in definitions.list(&ListParams::default()).await?.items {
+        let name = definition.name_any();
+        let served = await_condition(definitions.clone(), &name, conditions::is_crd_established());
+        tokio::time::timeout(scenario::TIMEOUT, served).await??;
+    }
+    Ok(())
+}
 
 /// Returns the path of a program of this workspace; cargo puts programs into one folder, and tests into `deps` below it.
 ///

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
 use sluice_runtime::client;
-use sluice_tests::binary;
 use sluice_tests::scenario::{Commit, Scenario, TIMEOUT};
+use sluice_tests::{binary, wait_for_definitions};
 use tokio::process::{Child, Command};
 
 use super::environment::{Origin, remaining_processes};
@@ -275,8 +275,9 @@ async fn run_on_a_cluster(before: &str, pages: &[&str]) {
         assert!(!blocks.is_empty());
         for block in blocks {
             // The API server needs a moment between definitions and their objects, which a user gives it.
-            let established = "kubectl wait --for=condition=Established crd --all --timeout=60s";
-            shell(folder.path(), &format!("{block}\n{established}\n")).await;
+            shell(folder.path(), &format!("{block}\n")).await;
+            let client = plane.admin().client().await.unwrap();
+            wait_for_definitions(client).await.unwrap();
         }
     }
 }

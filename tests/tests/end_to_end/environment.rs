@@ -12,7 +12,7 @@ use sluice_harness::cluster::ControlPlane;
 use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::scenario::{Commit, Scenario};
-use sluice_tests::{BoxError, binary};
+use sluice_tests::{BoxError, binary, wait_for_definitions};
 use tokio::process::{Child, Command};
 
 /// A repository with the first commit, served over HTTP.
@@ -143,17 +143,9 @@ impl TestEnvironment {
         for overlay in ["overlays/standalone/setup", "overlays/standalone"] {
             kubectl(folder.path(), &["apply", "-k", &config(overlay)]).await;
         }
-        kubectl(
-            folder.path(),
-            &[
-                "wait",
-                "--for=condition=Established",
-                "crd",
-                "--all",
-                "--timeout=60s",
-            ],
-        )
-        .await;
+        wait_for_definitions(plane.admin().client().await.unwrap())
+            .await
+            .unwrap();
         // After the definitions: the garbage collector discovers new kinds only twice a minute.
         plane.start_controllers().unwrap();
         let source_controller = source_controller(&plane, folder.path()).await;

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::json;
 use sluice_harness::cli;
 use sluice_harness::node::Node;
+use sluice_tests::wait_for_definitions;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -33,14 +34,7 @@ impl Installation {
         let installation = Self { node, folder };
         let setup = config("overlays/standalone/setup");
         installation.kubectl(&["apply", "-k", &setup]).await;
-        let wait = [
-            "wait",
-            "--for=condition=Established",
-            "crd",
-            "--all",
-            "--timeout=60s",
-        ];
-        installation.kubectl(&wait).await;
+        wait_for_definitions(node.client().await.unwrap()).await.unwrap();
         let overlay = installation.overlay();
         installation.kubectl(&["apply", "-k", &overlay]).await;
         let rollout = [

@@ -19,6 +19,7 @@ pub(crate) use page::shell;
 use serde_json::{Value, json};
 use sluice_harness::cluster::ControlPlane;
 use sluice_tests::scenario::{NAMESPACE, Scenario, wait_for};
+use sluice_tests::wait_for_definitions;
 use tempfile::TempDir;
 
 use crate::environment::{Controller, Origin, controller, free_port, ready, source_controller};
@@ -58,9 +59,10 @@ impl Migration {
         let page = Page::read(folder.path());
         let flux = "mkdir flux && echo '{namespace: flux-system, resources: [../config/source-controller]}' > flux/kustomization.yaml && \
                     kubectl apply -k flux && kubectl apply \
-                    -f config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml && \
-                    kubectl wait --for=condition=Established crd --all --timeout=60s";
+                    -f config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml";
         shell(folder.path(), flux).await;
+        let client = plane.admin().client().await.unwrap();
+        wait_for_definitions(client).await.unwrap();
         let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
             "metadata": { "name": "code", "namespace": NAMESPACE },
             "spec": { "url": origin.url, "interval": "24h", "ref": { "branch": "main" } } });

@@ -141,6 +141,9 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
     let has_plan = run.is_some_and(|run| {
         run.spec.action != Action::Plan && run.status.as_ref().is_some_and(|s| !s.plan_id.is_empty())
     });
+    if let Some(text) = run.and_then(pending_run) {
+        return in_progress(text);
+    }
     let text = match run.map(phase) {
         Some(Phase::Planning) if has_plan => {
             return ready(
@@ -152,7 +155,6 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
         Some(Phase::BreakingTheGlass) => {
             return in_progress(run.map(message).unwrap_or_default());
         }
-        Some(Phase::Pending) if let Some(text) = run.and_then(pending_run) => return in_progress(text),
         Some(Phase::WritingOutputs | Phase::CheckingHealth) if run.is_some_and(has_applied) => {
             let revision = run
                 .map(|run| run.spec.source.revision.as_str())
