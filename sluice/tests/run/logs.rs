@@ -284,7 +284,7 @@ resource "terraform_data" "it" {
         wait_for_file(&marker).await;
         let address = env.stop_api().await;
         std::fs::write(marker.with_extension("go"), "").unwrap();
-        wait_until(|| printed.text().contains("exit status 3")).await;
+        wait_until(|| printed.text().contains("(local-exec): 3000\n")).await;
         tokio::time::sleep(Duration::from_secs(4)).await;
         env.restart_api(address).await;
     };
@@ -348,5 +348,9 @@ async fn the_program_prints_while_the_cli_runs_and_keeps_the_log_of_an_interrupt
         );
     }
     let printed = std::fs::read_to_string(&output).unwrap();
-    assert_eq!(printed.trim_end(), result.log_tail, "the end is all of it");
+    assert_eq!(
+        printed.trim_end(),
+        result.log_tail.trim_end(),
+        "the end is all of it"
+    );
 }
