@@ -9,23 +9,32 @@ pub mod scenario;
 use std::path::PathBuf;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt as _};
 
 /// The error of a demo or test.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Waits until the API server serves all definitions. `kubectl wait` fails for one that has no condition yet.
+/// Waits until the API server serves all definitions. `kubectl wait` fails for one that has no condition yet, and an established
+/// one is served only when its cache is filled: until then requests time out.
 ///
 /// # Errors
 /// When it does not within [`scenario::TIMEOUT`].
 pub async fn wait_for_definitions(client: Client) -> Result<(), BoxError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client);
-    for definition in definitions.list(&ListParams::default()).await?.items {
+    let (definitions, all): (Api<CustomResourceDefinition>, _) =
+        (Api::all(client.clone()), ListParams::default());
+    for definition in definitions.list(&all).await?.items {
         let name = definition.name_any();
         let served = await_condition(definitions.clone(), &name, conditions::is_crd_established());
         tokio::time::timeout(scenario::TIMEOUT, served).await??;
+        for version in definition.spec.versions.iter().filter(|version| version.served) {
+            let (group, kind) = (&definition.spec.group, &definition.spec.names.kind);
+            let kind = GroupVersionKind::gvk(group, &version.name, kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, &definition.spec.names.plural);
+            let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            scenario::retry(|| objects.list(&all)).await?;
+        }
     }
     Ok(())
 }
