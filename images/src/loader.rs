@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn a_library_of_this_machine_is_not_one_of_the_image() {
         let loader = Loader {
-            linker: "/work/libc6/lib/x/ld-linux-x86-64.so.2".into(),
-            libraries: "/work/libc6/lib/x:/work/zlib1g/lib/x".into(),
+            linker: "/packages/libc6/lib/x/ld-linux-x86-64.so.2".into(),
+            libraries: "/packages/libc6/lib/x:/packages/zlib1g/lib/x".into(),
         };
         let listed = |last: &str| {
             format!(
-                "\tlinux-vdso.so.1 (0x00007fff)\n\tlibz.so.1 => /work/zlib1g/lib/x/libz.so.1 (0x1)\n\
-                 \t/lib64/ld-linux-x86-64.so.2 => /work/libc6/lib/x/ld-linux-x86-64.so.2 (0x2)\n{last}"
+                "\tlinux-vdso.so.1 (0x00007fff)\n\tlibz.so.1 => /packages/zlib1g/lib/x/libz.so.1 (0x1)\n\
+                 \t/lib64/ld-linux-x86-64.so.2 => /packages/libc6/lib/x/ld-linux-x86-64.so.2 (0x2)\n{last}"
             )
         };
         assert_eq!(loader.foreign_library(&listed("")), None);
