@@ -100,8 +100,11 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
 
 /// Rejects values of flags that this version does not support.
 fn check_flags(args: &Args) -> Result<(), ProgramError> {
-    if args.executor == ExecutorKind::Job && args.runner_image.is_empty() {
-        return Err("--executor=job requires an image: set --runner-image or RUNNER_POD_IMAGE".into());
+    if uses_jobs(args) && args.runner_image.is_empty() {
+        return Err(
+            "--executor=job, the default in a cluster, requires an image: set --runner-image or RUNNER_POD_IMAGE"
+                .into(),
+        );
     }
     if args.run_silence < MIN_RUN_SILENCE {
         let least = MIN_RUN_SILENCE.as_secs();
@@ -123,7 +126,7 @@ struct Runners {
 
 impl Runners {
     fn start(args: &Args, client: &kube::Client, stop: &Token) -> Result<Self, ProgramError> {
-        if args.executor == ExecutorKind::Job {
+        if uses_jobs(args) {
             let namespace = args.common.scope.namespace();
             let (executor, ended) =
                 JobExecutor::new(client.clone(), namespace, job_options(args), stop.clone());
@@ -163,6 +166,10 @@ fn remaining_grace(grace: Duration, stopped_at: &OnceLock<Instant>) -> Duration 
 /// continue, and the next controller finds them.
 fn is_in_pod(args: &Args) -> bool {
     args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none()
+}
+
+fn uses_jobs(args: &Args) -> bool {
+    args.executor(is_in_pod(args)) == ExecutorKind::Job
 }
 
 fn warn_about_flags_without_effect(args: &Args) {
@@ -273,9 +280,7 @@ fn options(
             args.allow_cross_namespace_refs,
             args.no_cross_namespace_refs,
         ),
-        ignore_account: args.ignore_service_account_name
-            || args.executor == ExecutorKind::Job
-            || !is_in_pod(args),
+        ignore_account: args.ignore_service_account_name || uses_jobs(args) || !is_in_pod(args),
         run_deadline: interval(args.run_deadline),
         destroy_files_limit: args.destroy_files_limit,
         run_silence: args.run_silence,
@@ -284,7 +289,7 @@ fn options(
             .allow_break_the_glass
             .then(|| interval(args.break_the_glass_deadline)),
         http_retry: args.http_retry,
-        cli_location: if args.executor == ExecutorKind::Job || is_in_pod(args) {
+        cli_location: if uses_jobs(args) || is_in_pod(args) {
             CliLocation::Pod
         } else {
             CliLocation::Outside

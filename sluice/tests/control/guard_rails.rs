@@ -1,10 +1,17 @@
 //! Guard rails: what `auto` applies and holds, `force`, `planOnly` and `disable`, in whole reconciliations.
 
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
 use sluice_embedded::ApiServer;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::Token;
 use sluice_tf_controller::definitions;
+use tower::Service as _;
 
 use crate::environment::TestEnvironment;
 use crate::observe::{condition, pending};
@@ -155,6 +162,26 @@ async fn ignored_differences_are_no_drift_and_hide_no_other() {
     assert!(env.state("net").await.contains("there"));
 }
 
+/// Returns a client whose account may not read definitions, as with Roles of one namespace only.
+fn without_definitions(api: &ApiServer) -> Client {
+    let api = api.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let mut api = api.clone();
+        async move {
+            if request.uri().path().starts_with("/apis/apiextensions.k8s.io/") {
+                let status =
+                    json!({ "kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403 });
+                let body = Body::from(status.to_string().into_bytes());
+                return Ok(Response::builder().status(403).body(body).unwrap());
+            }
+            let (head, body) = api.call(request).await?.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            Ok::<_, Infallible>(Response::from_parts(head, Body::from(body)))
+        }
+    });
+    Client::new(service, "default")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_definition_is_reported_and_nothing_starts() {
     let mut older = serde_json::to_value(sluice_api::crds()).unwrap();
@@ -171,10 +198,12 @@ async fn an_older_definition_is_reported_and_nothing_starts() {
         .crds(serde_json::from_value::<Vec<_>>(older).unwrap())
         .build()
         .unwrap();
-    let status = definitions::check(&older.client()).await.unwrap_err().to_string();
     let named = "terraforms.infra.contrib.fluxcd.io does not declare spec.autoApply, ";
     let advice = "config/crd/bases/infra.contrib.fluxcd.io_terraforms.yaml";
-    assert!(status.contains(named) && status.contains(advice), "{status}");
+    for client in [older.client(), without_definitions(&older)] {
+        let status = definitions::check(&client).await.unwrap_err().to_string();
+        assert!(status.contains(named) && status.contains(advice), "{status}");
+    }
     let (ready, stop) = (Readiness::default(), Token::new());
     let client = older.client();
     let waiting = definitions::wait(&client, &ready, &stop);
@@ -188,12 +217,15 @@ async fn an_older_definition_is_reported_and_nothing_starts() {
         .crds(sluice_api::crds().into_iter().take(1))
         .build()
         .unwrap();
-    let status = definitions::check(&none.client()).await.unwrap_err().to_string();
-    assert!(
-        status.contains("terraforms.infra.contrib.fluxcd.io is not installed"),
-        "{status}"
-    );
+    for client in [none.client(), without_definitions(&none)] {
+        let status = definitions::check(&client).await.unwrap_err().to_string();
+        assert!(
+            status.contains("terraforms.infra.contrib.fluxcd.io is not installed"),
+            "{status}"
+        );
+    }
     let current = ApiServer::builder().crds(sluice_api::crds()).build().unwrap();
+    definitions::check(&without_definitions(&current)).await.unwrap();
     definitions::wait(&current.client(), &ready, &Token::new()).await;
     assert!(ready.is_set());
 }

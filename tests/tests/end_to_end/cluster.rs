@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use sluice_tests::scenario::{Commit, manifests, manifests_with_fast_retry};
 
-use crate::environment::{Origin, TestEnvironment, config, kubectl, remaining_processes};
+use crate::environment::{CONTROLLERS, Origin, TestEnvironment, config, kubectl, remaining_processes};
 use crate::walkthrough::{self, ConditionTrace};
 use crate::{with_timeout, without_cluster};
 
@@ -50,7 +50,7 @@ fn the_scenario_on_a_real_api_server() {
             );
         }
         // Both were leaders and released their Leases.
-        let leases: Api<Lease> = Api::namespaced(client, "flux-system");
+        let leases: Api<Lease> = Api::namespaced(client, CONTROLLERS);
         for name in ["source-controller-leader-election", "1953de50.contrib.fluxcd.io"] {
             let spec = leases.get(name).await.unwrap().spec.unwrap();
             assert_eq!(

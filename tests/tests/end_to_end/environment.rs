@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
 use sluice_harness::directory::TestDirectory;
@@ -14,6 +14,9 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::scenario::{Commit, Scenario};
 use sluice_tests::{BoxError, binary, wait_for_definitions};
 use tokio::process::{Child, Command};
+
+/// The namespace of the controllers.
+pub(crate) const CONTROLLERS: &str = "sluice-system";
 
 /// A repository with the first commit, served over HTTP.
 pub(crate) struct Origin {
@@ -134,21 +137,22 @@ pub(crate) struct TestEnvironment {
 }
 
 impl TestEnvironment {
-    /// Installs as a user does: `kubectl apply -k` of the overlay `standalone` and its setup. The Deployments create no pods, since there
-    /// is no node; the processes replace them.
+    /// Installs as a user does: `kubectl apply -k` of the setup of `standalone`, and of an overlay with the process executor. The
+    /// Deployments create no pods, since there is no node; the processes replace them.
     pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let folder = TestDirectory::create().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
-        for overlay in ["overlays/standalone/setup", "overlays/standalone"] {
-            kubectl(folder.path(), &["apply", "-k", &config(overlay)]).await;
-        }
+        let setup = config("overlays/standalone/setup");
+        kubectl(folder.path(), &["apply", "-k", &setup]).await;
+        let overlay = with_process_executor(folder.path());
+        kubectl(folder.path(), &["apply", "-k", &overlay]).await;
         wait_for_definitions(plane.admin().client().await.unwrap())
             .await
             .unwrap();
         // After the definitions: the garbage collector discovers new kinds only twice a minute.
         plane.start_controllers().unwrap();
-        let source_controller = source_controller(&plane, folder.path()).await;
+        let source_controller = source_controller(&plane, CONTROLLERS, folder.path()).await;
         let tf_controller = tf_controller(&plane, folder.path()).await;
         Self {
             source_controller,
@@ -162,7 +166,7 @@ impl TestEnvironment {
     /// the Lease to expire.
     pub(crate) fn elect_leaders(&mut self) {
         for controller in [&mut self.source_controller, &mut self.tf_controller] {
-            let flags = ["--enable-leader-election", "--runtime-namespace=flux-system"];
+            let flags = ["--enable-leader-election", "--runtime-namespace=sluice-system"];
             controller.arguments.extend(flags.map(str::to_owned));
         }
     }
@@ -172,7 +176,7 @@ impl TestEnvironment {
         let key = format!("--from-literal=2026-01={}", "0123456789abcdef".repeat(4));
         let arguments = [
             "-n",
-            "flux-system",
+            CONTROLLERS,
             "create",
             "secret",
             "generic",
@@ -182,7 +186,7 @@ impl TestEnvironment {
         kubectl(self.folder.path(), &arguments).await;
         let flags = [
             "--plan-encryption-secret=plan-keys",
-            "--runtime-namespace=flux-system",
+            "--runtime-namespace=sluice-system",
         ];
         self.tf_controller.arguments.extend(flags.map(str::to_owned));
     }
@@ -202,7 +206,7 @@ impl TestEnvironment {
     }
 }
 
-pub(crate) async fn source_controller(plane: &ControlPlane, folder: &Path) -> Controller {
+pub(crate) async fn source_controller(plane: &ControlPlane, namespace: &str, folder: &Path) -> Controller {
     let storage = folder.join("artifacts");
     std::fs::create_dir(&storage).unwrap();
     let arguments = vec![
@@ -211,7 +215,7 @@ pub(crate) async fn source_controller(plane: &ControlPlane, folder: &Path) -> Co
         "--metrics-addr=0".to_owned(),
         "--health-addr=0".to_owned(),
     ];
-    controller(plane, "source-controller", arguments, folder).await
+    controller(plane, (namespace, "source-controller"), arguments, folder).await
 }
 
 async fn tf_controller(plane: &ControlPlane, folder: &Path) -> Controller {
@@ -221,17 +225,17 @@ async fn tf_controller(plane: &ControlPlane, folder: &Path) -> Controller {
         "--metrics-addr=0".to_owned(),
         "--health-addr=0".to_owned(),
     ];
-    controller(plane, "tf-controller", arguments, folder).await
+    controller(plane, (CONTROLLERS, "tf-controller"), arguments, folder).await
 }
 
 pub(crate) async fn controller(
     plane: &ControlPlane,
-    name: &'static str,
+    (namespace, name): (&str, &'static str),
     arguments: Vec<String>,
     folder: &Path,
 ) -> Controller {
     // Account and roles are those that config installs; no role is added.
-    let access = plane.service_account("flux-system", name, "").await.unwrap();
+    let access = plane.service_account(namespace, name, "").await.unwrap();
     let kubeconfig = folder.join(format!("{name}.kubeconfig"));
     std::fs::write(&kubeconfig, access.kubeconfig()).unwrap();
     Controller {
@@ -241,6 +245,18 @@ pub(crate) async fn controller(
         log: folder.join(format!("{name}.log")),
         child: None,
     }
+}
+
+/// Writes an overlay of `standalone` with the process executor; returns its path.
+fn with_process_executor(folder: &Path) -> String {
+    let overlay = folder.join("overlay");
+    std::fs::create_dir(&overlay).unwrap();
+    // Kustomize accepts only relative paths.
+    std::os::unix::fs::symlink(config(""), overlay.join("config")).unwrap();
+    let kustomization = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
+        "components": ["config/components/process-executor"] });
+    std::fs::write(overlay.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    overlay.display().to_string()
 }
 
 /// Returns a folder below `config`.

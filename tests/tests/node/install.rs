@@ -13,6 +13,9 @@ use tokio::sync::OnceCell;
 
 use crate::images;
 
+/// The namespace of the controllers.
+const NAMESPACE: &str = "sluice-system";
+
 /// A kubeconfig of the administrator and a folder for manifests.
 pub(crate) struct Installation {
     pub(crate) node: &'static Node,
@@ -35,11 +38,11 @@ impl Installation {
         let setup = config("overlays/standalone/setup");
         installation.kubectl(&["apply", "-k", &setup]).await;
         wait_for_definitions(node.client().await.unwrap()).await.unwrap();
-        let overlay = installation.overlay();
+        let overlay = config("overlays/standalone");
         installation.kubectl(&["apply", "-k", &overlay]).await;
         let rollout = [
             "-n",
-            "flux-system",
+            NAMESPACE,
             "wait",
             "--for=condition=Available",
             "deployment",
@@ -50,19 +53,17 @@ impl Installation {
         installation
     }
 
-    /// Writes an overlay of `standalone` with the component `jobs`; returns its path.
-    fn overlay(&self) -> String {
-        let folder = self.folder.path().join("overlay");
+    /// Creates the account of the stacks of a namespace, as its owner does.
+    pub(crate) async fn create_runner_account(&self, namespace: &str) {
+        let folder = self.folder.path().join(namespace);
         std::fs::create_dir(&folder).unwrap();
         // Kustomize accepts only relative paths.
         let up = "../".repeat(folder.components().count());
-        let relative = |name: &str| format!("{up}{}", config(name).trim_start_matches('/'));
-        let kustomization = json!({
-            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-            "resources": [relative("overlays/standalone")], "components": [relative("components/jobs")],
-        });
+        let account = format!("{up}{}", config("runner-account").trim_start_matches('/'));
+        let kustomization = json!({ "namespace": namespace, "resources": [account] });
         std::fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-        folder.display().to_string()
+        self.kubectl(&["apply", "-k", &folder.display().to_string()])
+            .await;
     }
 
     /// Runs `kubectl` as administrator and returns its output.
@@ -95,16 +96,10 @@ impl Installation {
             ["get", "pods,jobs", "-A", "-owide"].as_slice(),
             &["get", "events", "-A"],
             &["get", "terraformruns,terraforms,gitrepositories", "-A", "-oyaml"],
+            &["-n", NAMESPACE, "logs", "deployment/tf-controller", "--tail=30"],
             &[
                 "-n",
-                "flux-system",
-                "logs",
-                "deployment/tf-controller",
-                "--tail=30",
-            ],
-            &[
-                "-n",
-                "flux-system",
+                NAMESPACE,
                 "logs",
                 "deployment/source-controller",
                 "--tail=10",

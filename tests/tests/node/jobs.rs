@@ -6,19 +6,6 @@ use sluice_tests::scenario::{Commit, Scenario, manifests};
 
 use crate::install::Installation;
 
-/// The account of the stack, as its namespace's owner makes it.
-const RUNNER_ROLE: &str = r"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: { name: tf-runner, namespace: default }
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sluice-tf-runner }
-subjects: [{ kind: ServiceAccount, name: tf-runner, namespace: default }]
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: { name: tf-runner, namespace: default }
-";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_is_planned_approved_and_applied_by_jobs() {
     if without_cluster().unwrap() {
@@ -26,7 +13,7 @@ async fn a_push_is_planned_approved_and_applied_by_jobs() {
     }
     let installation = Installation::shared().await;
     let node = installation.node;
-    node.apply(RUNNER_ROLE).await.unwrap();
+    installation.create_runner_account("default").await;
     let repository = Repository::create().unwrap();
     let first = Commit::First.create(&repository).unwrap();
     let server = GitServer::start().await.unwrap();

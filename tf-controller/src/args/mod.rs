@@ -37,9 +37,9 @@ pub struct Args {
     /// Retries of a run's artifact download, 5 to 30 s apart.
     #[arg(long, default_value_t = 9)]
     pub http_retry: u32,
-    /// How runs are started.
-    #[arg(long, value_enum, default_value_t = ExecutorKind::Process)]
-    pub executor: ExecutorKind,
+    /// How runs are started. Default: job in a cluster, process with a kubeconfig.
+    #[arg(long, value_enum)]
+    pub executor: Option<ExecutorKind>,
     /// The image of the Jobs of the job executor, for stacks without runnerPodTemplate.spec.image.
     #[arg(long, env = "RUNNER_POD_IMAGE", default_value = "")]
     pub runner_image: String,
@@ -104,6 +104,19 @@ pub struct Args {
     /// Flags of tofu-controller's runner transport, without effect.
     #[command(flatten)]
     pub transport: Transport,
+}
+
+impl Args {
+    /// Returns how runs are started, inside or outside a pod.
+    #[must_use]
+    pub fn executor(&self, is_in_pod: bool) -> ExecutorKind {
+        let default = if is_in_pod {
+            ExecutorKind::Job
+        } else {
+            ExecutorKind::Process
+        };
+        self.executor.unwrap_or(default)
+    }
 }
 
 /// The executors.

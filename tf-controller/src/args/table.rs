@@ -179,7 +179,7 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
     ];
     let args = args::parse::<Args>(chart.map(OsString::from), |_| None).unwrap();
     assert_eq!(args.common.concurrency.concurrent, 24);
-    assert_eq!(args.executor, ExecutorKind::Process, "the chart names none");
+    assert_eq!(args.executor, None, "the chart names none");
     assert_eq!(
         args.graceful_shutdown_timeout,
         std::time::Duration::from_secs(240)
@@ -196,6 +196,19 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
 }
 
 #[test]
+fn runs_are_jobs_in_a_cluster_and_processes_elsewhere() {
+    let executors = |arguments: &[&str]| {
+        let all = ["tf-controller"].iter().chain(arguments).map(OsString::from);
+        let args = args::parse::<Args>(all, |_| None).unwrap();
+        [true, false].map(|is_in_pod| args.executor(is_in_pod))
+    };
+    let (job, process) = (ExecutorKind::Job, ExecutorKind::Process);
+    assert_eq!(executors(&[]), [job, process]);
+    assert_eq!(executors(&["--executor=job"]), [job, job]);
+    assert_eq!(executors(&["--executor=process"]), [process, process]);
+}
+
+#[test]
 fn the_arguments_of_the_deployment_are_taken() {
     let manifest = include_str!("../../../config/tf-controller/deployment.yaml");
     let lines = manifest
@@ -206,14 +219,38 @@ fn the_arguments_of_the_deployment_are_taken() {
         .chain(lines.map(|line| format!("--{line}")));
     let args = args::parse::<Args>(all.map(OsString::from), |_| None).unwrap();
     assert!(args.common.leader_election.enable_leader_election);
-    let period = manifest
+    assert_eq!(args.executor, Some(ExecutorKind::Job));
+}
+
+#[test]
+fn the_flags_of_the_overlays_are_taken() {
+    let tenants = include_str!("../../../config/components/multi-tenant/kustomization.yaml");
+    let single = include_str!("../../../config/overlays/single-namespace/kustomization.yaml");
+    let flags: Vec<OsString> = [tenants, single]
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(|line| line.split_once("value: --")?.1.strip_suffix('}'))
+        .filter(|flag| *flag != "watch-all-namespaces")
+        .map(|flag| format!("--{flag}").into())
+        .collect();
+    assert_eq!(flags.len(), 4, "{flags:?}");
+    for flag in flags {
+        args::parse::<Args>([OsString::from("tf-controller"), flag], |_| None).unwrap();
+    }
+}
+
+#[test]
+fn the_pod_of_processes_has_the_time_to_end_them() {
+    let component = include_str!("../../../config/components/process-executor/kustomization.yaml");
+    let period = component
         .lines()
-        .find_map(|line| line.trim().strip_prefix("terminationGracePeriodSeconds: "));
-    let period = Duration::from_secs(period.unwrap().parse().unwrap());
+        .find_map(|line| line.split_once("/terminationGracePeriodSeconds, value: "));
+    let period = period.unwrap().1.trim_end_matches('}').parse().unwrap();
+    let args = args::parse::<Args>(["tf-controller"].map(OsString::from), |_| None).unwrap();
     // The grace of the runner for a CLI that it interrupts; then the time for what the program itself still does.
     let (interrupted, last) = (Duration::from_secs(60), Duration::from_secs(40));
     assert!(
-        period >= args.graceful_shutdown_timeout + interrupted + last,
+        Duration::from_secs(period) >= args.graceful_shutdown_timeout + interrupted + last,
         "the kubelet may kill the pod before an interrupted CLI has written its state"
     );
 }

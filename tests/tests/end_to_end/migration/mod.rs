@@ -25,6 +25,9 @@ use tempfile::TempDir;
 use crate::environment::{Controller, Origin, controller, free_port, ready, source_controller};
 use crate::{with_timeout, without_cluster};
 
+/// The namespace of Flux's controllers.
+const FLUX: &str = "flux-system";
+
 /// A control plane with the objects of tofu-controller, and Sluice's source-controller in place of Flux's.
 struct Migration {
     scenario: Scenario,
@@ -67,7 +70,7 @@ impl Migration {
             "metadata": { "name": "code", "namespace": NAMESPACE },
             "spec": { "url": origin.url, "interval": "24h", "ref": { "branch": "main" } } });
         plane.apply(&source.to_string()).await.unwrap();
-        let mut sources = source_controller(&plane, folder.path()).await;
+        let mut sources = source_controller(&plane, FLUX, folder.path()).await;
         sources.start().unwrap();
         let client = plane.client().await.unwrap();
         let migration = Self {
@@ -209,8 +212,12 @@ async fn install_tofu_controller() -> (ControlPlane, TempDir) {
     (plane, folder)
 }
 
-/// Returns tf-controller with the arguments of its Deployment, except those that need a pod, and its port for probes.
+/// Returns tf-controller with the arguments of its Deployment, except those that need a pod, and its port for probes. Without a node,
+/// runs are its child processes, so its account gets the permissions of runs.
 async fn tf_controller(plane: &ControlPlane, folder: &Path) -> (Controller, u16) {
+    let bind = "kubectl create clusterrolebinding runs-as-processes --clusterrole=sluice-tf-runner \
+                --serviceaccount=flux-system:tf-controller";
+    shell(folder, bind).await;
     let command = "kubectl -n flux-system get deployment tf-controller -o json";
     let deployment: Value = serde_json::from_str(&shell(folder, command).await).unwrap();
     let arguments_json = deployment
@@ -220,13 +227,17 @@ async fn tf_controller(plane: &ControlPlane, folder: &Path) -> (Controller, u16)
     let port = free_port();
     arguments.extend(tofu_controller::ARGUMENTS.map(str::to_owned));
     arguments.extend([
+        "--executor=process".to_owned(),
         "--runtime-namespace=flux-system".to_owned(),
         "--events-addr=".to_owned(),
         "--metrics-addr=0".to_owned(),
         format!("--health-addr=127.0.0.1:{port}"),
         format!("--work-root={}", folder.join("work").display()),
     ]);
-    (controller(plane, "tf-controller", arguments, folder).await, port)
+    (
+        controller(plane, (FLUX, "tf-controller"), arguments, folder).await,
+        port,
+    )
 }
 
 /// Returns the id of the pending plan.

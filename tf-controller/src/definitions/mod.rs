@@ -1,6 +1,8 @@
 //! The start check: do the definitions in the cluster declare every field that this program knows? An older one
 //! prunes fields silently, and a pruned `hold` applies deletes.
 
+mod published;
+
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -44,7 +46,8 @@ pub enum DefinitionError {
     /// It cannot be read.
     #[error(
         "cannot read the definition {name} to check that it declares all fields; the controller needs `get` on \
-         customresourcedefinitions (config/tf-controller/rbac.yaml): {source}"
+         customresourcedefinitions (config/tf-controller/rbac.yaml) or on /openapi/v3 (ClusterRole system:discovery): \
+         {source}"
     )]
     Unreadable {
         /// Name of the definition.
@@ -102,7 +105,7 @@ pub async fn check(client: &Client) -> Result<(), UnusableDefinitions> {
         .iter()
         .filter(|crd| GROUPS.contains(&crd.spec.group.as_str()))
     {
-        errors.extend(compare(&api, required).await.err());
+        errors.extend(compare(client, &api, required).await.err());
     }
     if errors.is_empty() {
         Ok(())
@@ -113,11 +116,16 @@ pub async fn check(client: &Client) -> Result<(), UnusableDefinitions> {
 
 /// Compares the installed definition of this name.
 async fn compare(
+    client: &Client,
     api: &Api<CustomResourceDefinition>,
     required: &CustomResourceDefinition,
 ) -> Result<(), DefinitionError> {
     let name = required.metadata.name.clone().unwrap_or_default();
     let installed = match api.get_opt(&name).await {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => published::find(client, required).await,
+        read => read,
+    };
+    let installed = match installed {
         Ok(Some(installed)) => installed,
         Ok(None) => return Err(DefinitionError::NotInstalled { name }),
         Err(error) => {

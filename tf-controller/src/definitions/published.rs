@@ -1,0 +1,58 @@
+//! A definition as the API server publishes it in `OpenAPI` version 3. Every account may read that (the ClusterRole
+//! `system:discovery`); a Role of one namespace cannot permit to read the definition itself.
+
+use http::Request;
+use http::header::ACCEPT;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
+};
+use kube::Client;
+use serde_json::{Value, json};
+
+/// Returns the definition with the published schema of the version that `required` stores; `None`: the API server does not serve
+/// that version of the kind.
+pub(super) async fn find(
+    client: &Client,
+    required: &CustomResourceDefinition,
+) -> Result<Option<CustomResourceDefinition>, kube::Error> {
+    let group = &required.spec.group;
+    let Some(stored) = required.spec.versions.iter().find(|version| version.storage) else {
+        return Ok(None);
+    };
+    let request = Request::get(format!("/openapi/v3/apis/{group}/{}", stored.name))
+        .header(ACCEPT, "application/json")
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    match client.request::<Value>(request).await {
+        Ok(document) => published(required, stored, &document),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the definition with the schema in a document. Pure.
+fn published(
+    required: &CustomResourceDefinition,
+    stored: &CustomResourceDefinitionVersion,
+    document: &Value,
+) -> Result<Option<CustomResourceDefinition>, kube::Error> {
+    let kind =
+        json!({ "group": required.spec.group, "kind": required.spec.names.kind, "version": stored.name });
+    let is_of_kind = |schema: &&Value| {
+        let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+        kinds.is_some_and(|kinds| kinds.contains(&kind))
+    };
+    let schemas = document.pointer("/components/schemas").and_then(Value::as_object);
+    let Some(schema) = schemas.and_then(|schemas| schemas.values().find(is_of_kind)) else {
+        return Ok(None);
+    };
+    let schema: JSONSchemaProps = serde_json::from_value(schema.clone()).map_err(kube::Error::SerdeError)?;
+    let mut definition = required.clone();
+    definition.spec.versions = vec![CustomResourceDefinitionVersion {
+        schema: Some(CustomResourceValidation {
+            open_api_v3_schema: Some(schema),
+        }),
+        ..stored.clone()
+    }];
+    Ok(Some(definition))
+}
