@@ -50,6 +50,7 @@ impl Page {
             .get(&step_id)
             .unwrap_or_else(|| panic!("no commands at {step_id:?}"))
             .replace("-n NAMESPACE ", "-n default ")
+            .replace("=NAMESPACE:", "=default:")
             .replace(" terraform NAME ", &format!(" terraform {stack} "));
         self.run.push(step_id);
         shell(&self.folder, &commands).await
