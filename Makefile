@@ -142,16 +142,18 @@ lint: ## Run Clippy, warnings denied
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: manifests
-manifests: ## Generate config/crd/bases from the types
+manifests: ## Generate config/crd/bases from the types, and copy them into the chart
 	$(CARGO) run --locked -q -p sluice-api --bin crdgen
+	cp config/crd/bases/*.yaml charts/sluice/crds/
 
 .PHONY: check-manifests
-check-manifests: build ## Fail if config/crd/bases differs from the types
+check-manifests: build ## Fail if config/crd/bases differs from the types, or the chart from it
 	$(TARGET)/debug/crdgen --check
+	diff -r config/crd/bases charts/sluice/crds
 
 .PHONY: tools
-tools: build ## Build OpenTofu, the trial provider and the programs of a Kubernetes node from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial tofu pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
+tools: build ## Build OpenTofu, the trial provider, Helm and the programs of a Kubernetes node from pinned Go modules (cached under target/)
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
 
 # The program is built with flags of its own, in a directory of its own. CLI is a path; TOOLS has the form of --tools-dir.
 IMAGES := $(abspath $(TARGET))/images

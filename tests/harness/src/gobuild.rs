@@ -39,6 +39,8 @@ pub enum Tool {
     Pause,
     /// The Kubernetes command-line client.
     Kubectl,
+    /// The installer of charts.
+    Helm,
     /// OpenTofu.
     Tofu,
     /// The provider of the suites; its source is in this repository.
@@ -73,7 +75,7 @@ pub enum BuildError {
 
 impl Tool {
     /// Every program, ordered by build time.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Pause,
         Self::TrialProvider,
         Self::Etcd,
@@ -84,6 +86,7 @@ impl Tool {
         Self::KubeProxy,
         Self::Coredns,
         Self::Kubectl,
+        Self::Helm,
         Self::Tofu,
     ];
 
@@ -100,6 +103,7 @@ impl Tool {
             Self::Coredns => "coredns",
             Self::Pause => "pause",
             Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
             Self::Tofu => "tofu",
             Self::TrialProvider => "terraform-provider-trial",
         }
@@ -122,6 +126,7 @@ impl Tool {
             | Self::Kubectl => "kube",
             Self::Coredns => "coredns",
             Self::Pause => "pause",
+            Self::Helm => "helm",
             Self::Tofu => "tofu",
             Self::TrialProvider => "trial",
         }
@@ -138,12 +143,14 @@ impl Tool {
             Self::Coredns => "sluice.dev/assets/coredns",
             Self::Pause => "sluice.dev/assets/pause",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Helm => "helm.sh/helm/v3/cmd/helm",
             Self::Tofu => "github.com/opentofu/opentofu/cmd/tofu",
             Self::TrialProvider => "sluice.dev/assets/trial",
         }
     }
 
-    /// Without these flags the Kubernetes programs report `v0.0.0-master` and `tofu` reports `-dev`.
+    /// Without these flags the Kubernetes programs report `v0.0.0-master`, `tofu` reports `-dev`, and `helm template` renders for
+    /// Kubernetes 1.20.
     const fn linker_flags(self) -> &'static str {
         match self {
             Self::Etcd | Self::TrialProvider | Self::Coredns | Self::Pause => "-s -w",
@@ -155,6 +162,11 @@ impl Tool {
             | Self::Kubectl => concat!(
                 "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4",
                 " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34"
+            ),
+            Self::Helm => concat!(
+                "-s -w -X helm.sh/helm/v3/internal/version.version=v3.19.5",
+                " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+                " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
             ),
             Self::Tofu => "-s -w -X github.com/opentofu/opentofu/version.dev=no",
         }

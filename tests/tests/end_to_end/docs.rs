@@ -22,6 +22,7 @@ use super::{with_timeout, without_cluster};
 const README: &str = include_str!("../../../README.md");
 const LAPTOP: &str = include_str!("../../../docs/get-started/laptop.md");
 const CLUSTER: &str = include_str!("../../../docs/get-started/cluster.md");
+const HELM: &str = include_str!("../../../docs/get-started/helm.md");
 const BESIDE_FLUX: &str = include_str!("../../../docs/get-started/beside-flux.md");
 const REPLACE_FLUX: &str = include_str!("../../../docs/get-started/replace-flux.md");
 const APPROVALS: &str = include_str!("../../../docs/guides/approvals.md");
@@ -33,9 +34,10 @@ const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
 /// The pages with commands: those above, and one that `migration` runs.
-const PAGES_WITH_COMMANDS: [&str; 13] = [
+const PAGES_WITH_COMMANDS: [&str; 14] = [
     LAPTOP,
     CLUSTER,
+    HELM,
     BESIDE_FLUX,
     REPLACE_FLUX,
     APPROVALS,
@@ -103,6 +105,9 @@ impl DocsShell {
         std::fs::create_dir_all(&copies).unwrap();
         for sample in std::fs::read_dir(samples).unwrap() {
             let sample = sample.unwrap();
+            if sample.path().is_dir() {
+                continue; // that of a tenant
+            }
             let text = std::fs::read_to_string(sample.path()).unwrap();
             std::fs::write(
                 copies.join(sample.file_name()),
@@ -264,11 +269,10 @@ async fn run_on_a_cluster(before: &str, pages: &[&str]) {
     let plane = ControlPlane::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
-    symlink(
-        sluice_harness::gobuild::workspace().join("config"),
-        folder.path().join("config"),
-    )
-    .unwrap();
+    for checkout in ["config", "charts"] {
+        let source = sluice_harness::gobuild::workspace().join(checkout);
+        symlink(source, folder.path().join(checkout)).unwrap();
+    }
     shell(folder.path(), before).await;
     for page in pages {
         let blocks = all_blocks(page);
@@ -294,6 +298,7 @@ fn the_commands_of_the_cluster_pages_run_verbatim() {
             gpgconf --kill all
             ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519";
         run_on_a_cluster(keys, &[CLUSTER, STATE_LOCKS, STORED_PLANS, SIGNATURES]).await;
+        run_on_a_cluster("true", &[HELM]).await;
         let flux = "kubectl create namespace flux-system";
         run_on_a_cluster(flux, &[BESIDE_FLUX]).await;
         // Flux's source-controller: a Deployment of that name, and the definition.

@@ -7,6 +7,7 @@
     reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
+mod chart;
 mod installation;
 mod permissions;
 mod pods;

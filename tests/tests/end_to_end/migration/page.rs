@@ -69,9 +69,11 @@ impl Page {
 
 /// Runs commands in this folder; returns their output.
 pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
-    let kubectl = cli::kubectl().unwrap();
-    let mut path = OsString::from(kubectl.parent().unwrap());
-    path.push(":");
+    let mut path = OsString::new();
+    for program in [cli::kubectl().unwrap(), cli::helm().unwrap()] {
+        path.push(program.parent().unwrap());
+        path.push(":");
+    }
     path.push(std::env::var_os("PATH").unwrap());
     let output = Command::new("sh")
         .args(["-ec", commands])

@@ -1,0 +1,112 @@
+{{/* The name of an image: a dict of `image` and `root`. */}}
+{{- define "sluice.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* The kind of the roles of the controllers. */}}
+{{- define "sluice.roleKind" -}}
+{{ ternary "ClusterRole" "Role" .Values.watchAllNamespaces }}
+{{- end -}}
+
+{{/* Name and, for a Role, namespace of a role or its binding: a dict of `name` and `root`. */}}
+{{- define "sluice.roleMetadata" -}}
+name: {{ .name }}
+{{- if not .root.Values.watchAllNamespaces }}
+namespace: {{ .root.Release.Namespace }}
+{{- end }}
+{{- end -}}
+
+{{/* The binding of a role to a controller: a dict of `role`, `account` and `root`. */}}
+{{- define "sluice.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ include "sluice.roleKind" .root }}Binding
+metadata:
+  {{- include "sluice.roleMetadata" (dict "name" (.name | default .role) "root" .root) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ include "sluice.roleKind" .root }}
+  name: {{ .role }}
+subjects:
+  - {kind: ServiceAccount, name: {{ .account }}, namespace: {{ .root.Release.Namespace }}}
+{{- end -}}
+
+{{/* The Role of leader election and its binding: a dict of `account` and `root`. */}}
+{{- define "sluice.leaderElection" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: sluice-{{ .account }}-leader-election
+  namespace: {{ .root.Release.Namespace }}
+rules:
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [get, create, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: sluice-{{ .account }}-leader-election
+  namespace: {{ .root.Release.Namespace }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: sluice-{{ .account }}-leader-election
+subjects:
+  - {kind: ServiceAccount, name: {{ .account }}, namespace: {{ .root.Release.Namespace }}}
+{{- end -}}
+
+{{/* The ServiceAccount of a controller: a dict of `account`, `annotations` and `root`. */}}
+{{- define "sluice.serviceAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .account }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- with .annotations }}
+  annotations: {{ toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* Where the pods of a controller run: a dict of `controller` and `root`. */}}
+{{- define "sluice.scheduling" -}}
+{{- with .controller.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .controller.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .controller.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .controller.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The security context of a container: the profile `restricted` admits it. */}}
+{{- define "sluice.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* The first five arguments, in the order of Flux. */}}
+{{- define "sluice.arguments" -}}
+- --events-addr={{ .Values.eventsAddr }}
+- --watch-all-namespaces{{ if not .Values.watchAllNamespaces }}=false{{ end }}
+- --log-level=info
+- --log-encoding=json
+- --enable-leader-election
+{{- end -}}

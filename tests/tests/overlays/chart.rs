@@ -1,0 +1,203 @@
+//! The Helm chart has the same objects as the overlays.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use sluice_harness::cli;
+use sluice_harness::skip::without_cluster;
+
+use super::{OVERLAYS, config, documents, list, name, objects, text, user_overlay};
+
+fn chart() -> PathBuf {
+    config().join("../charts/sluice")
+}
+
+/// Runs `helm template` with further arguments.
+fn template(namespace: &str, arguments: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(cli::helm().unwrap())
+        .arg("template")
+        .arg("sluice")
+        .arg(chart())
+        .args(["--namespace", namespace])
+        .args(arguments)
+        .env("HOME", home.path())
+        .output()
+        .unwrap()
+}
+
+/// Returns the objects that the chart renders.
+fn render(namespace: &str, arguments: &[&str]) -> Vec<Value> {
+    let output = template(namespace, arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
+    documents(&output.stdout)
+}
+
+/// Returns why the chart renders nothing.
+fn refusal(arguments: &[&str]) -> String {
+    let output = template("sluice-system", arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts that both have the same objects, in any order.
+fn assert_same(chart: &[Value], overlay: &[Value], case: &str) {
+    let by_name = |objects: &[Value]| -> BTreeMap<String, Value> {
+        let key = |object: &Value| format!("{} {}", name(object), text(object, "/metadata/namespace"));
+        let map: BTreeMap<_, _> = objects
+            .iter()
+            .map(|object| (key(object), object.clone()))
+            .collect();
+        assert_eq!(map.len(), objects.len(), "{case}: two objects have one name");
+        map
+    };
+    let (chart, overlay) = (by_name(chart), by_name(overlay));
+    let keys = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&chart), keys(&overlay), "{case}");
+    for (key, object) in &chart {
+        assert_eq!(object, &overlay[key], "{case}: {key}");
+    }
+}
+
+#[test]
+fn the_chart_has_the_objects_of_each_overlay() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    for overlay in OVERLAYS {
+        let values = chart().join("overlays").join(format!("{}.yaml", overlay.name));
+        let values = values.display().to_string();
+        let rendered = render(overlay.namespace, &["--values", &values]);
+        assert_same(&rendered, &overlay.objects(), overlay.name);
+    }
+    let default = render("sluice-system", &[]);
+    assert_same(&default, &objects("overlays/standalone"), "default values");
+    let other =
+        user_overlay(&json!({ "namespace": "other", "resources": ["../config/overlays/standalone"] }));
+    assert_same(&render("other", &[]), &other, "another namespace");
+}
+
+#[test]
+fn the_values_of_components_have_their_objects() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    for (component, value) in [
+        ("process-executor", "executor=process"),
+        ("workload-identity", "sourceController.workloadIdentity=true"),
+    ] {
+        let overlay = user_overlay(&json!({ "namespace": "sluice-system",
+            "resources": ["../config/overlays/standalone"], "components": [format!("../config/components/{component}")] }));
+        assert_same(&render("sluice-system", &["--set", value]), &overlay, component);
+    }
+    let beside_flux = user_overlay(
+        &json!({ "namespace": "flux-system", "resources": ["../config/overlays/with-flux"],
+        "components": ["../config/components/flux-network-policy"] }),
+    );
+    let values = chart().join("overlays/with-flux.yaml").display().to_string();
+    let open = [
+        "--values",
+        &values,
+        "--set",
+        "networkPolicy.fluxSourceController=true",
+    ];
+    assert_same(&render("flux-system", &open), &beside_flux, "flux-network-policy");
+}
+
+#[test]
+fn the_accounts_of_a_tenant_are_those_of_the_sample() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let values = chart().join("overlays/multi-tenant.yaml").display().to_string();
+    let namespaces = "runner.serviceAccount.allowedNamespaces={team-a}";
+    let of_tenant = |objects: Vec<Value>| -> Vec<Value> {
+        let is_account = |object: &Value| {
+            text(object, "/metadata/namespace") == "team-a" && text(object, "/kind") != "NetworkPolicy"
+        };
+        objects.into_iter().filter(is_account).collect()
+    };
+    let rendered = of_tenant(render(
+        "sluice-system",
+        &["--values", &values, "--set", namespaces],
+    ));
+    assert_eq!(rendered.len(), 3, "{rendered:#?}");
+    assert_same(&rendered, &of_tenant(objects("samples/tenant")), "tenant");
+}
+
+#[test]
+fn values_set_images_and_their_digests() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let sets = [
+        "sourceController.image.repository=registry.example.com/source-controller".to_owned(),
+        "tfController.image.repository=registry.example.com/tf-controller".to_owned(),
+        "tfController.image.tag=7".to_owned(),
+        "runner.image.repository=registry.example.com/tf-runner".to_owned(),
+        format!("runner.image.digest={digest}"),
+    ];
+    let arguments: Vec<&str> = sets.iter().flat_map(|set| ["--set-string", set]).collect();
+    let rendered = render("sluice-system", &arguments);
+    let deployments = rendered
+        .iter()
+        .filter(|object| text(object, "/kind") == "Deployment");
+    let images: Vec<&str> = deployments
+        .flat_map(|deployment| {
+            let variables = list(deployment, "/spec/template/spec/containers/0/env");
+            let runner = variables.filter(|variable| variable["name"] == "RUNNER_POD_IMAGE");
+            [text(deployment, "/spec/template/spec/containers/0/image")]
+                .into_iter()
+                .chain(runner.map(|variable| text(variable, "/value")))
+        })
+        .collect();
+    let runner = format!("registry.example.com/tf-runner@{digest}");
+    for image in [
+        "registry.example.com/source-controller:0.1.0",
+        "registry.example.com/tf-controller:7",
+        &runner,
+    ] {
+        assert!(images.contains(&image), "{images:?}");
+    }
+    assert_eq!(images.len(), 3);
+}
+
+#[test]
+fn values_without_effect_or_sense_are_refused() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    for (value, word) in [
+        ("nonsense=1", "nonsense"),
+        ("tfController.replica=2", "replica"),
+        ("executor=thread", "executor"),
+        ("runner.image.digest=latest", "digest"),
+    ] {
+        let text = refusal(&["--set", value]);
+        assert!(text.contains(word), "{value}: {text}");
+    }
+    let text = refusal(&["--set", "executor=process,tfController.replicas=2"]);
+    assert!(text.contains("needs executor: job"), "{text}");
+    let other = "watchAllNamespaces=false,runner.serviceAccount.allowedNamespaces={team-a}";
+    let text = refusal(&["--set", other]);
+    assert!(text.contains("team-a is not watched"), "{text}");
+}
+
+/// Helm installs definitions from the chart's own folder.
+#[test]
+fn the_definitions_of_the_chart_are_those_of_config() {
+    let files = |folder: PathBuf| -> BTreeMap<_, _> {
+        std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.file_name(), std::fs::read_to_string(entry.path()).unwrap()))
+            .collect()
+    };
+    let generated = files(config().join("crd/bases"));
+    assert_eq!(generated.len(), 3);
+    assert!(files(chart().join("crds")) == generated, "run make manifests");
+}
