@@ -40,15 +40,7 @@ fn the_scenario_on_a_real_api_server() {
         deleted.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
         trace.check(&walkthrough::expected_conditions(&result));
 
-        for controller in [&mut env.source_controller, &mut env.tf_controller] {
-            controller.end().await.unwrap();
-            let log = controller.log();
-            let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
-            assert!(
-                refused.is_empty(),
-                "the roles in config lack permissions: {refused:#?}"
-            );
-        }
+        end_without_refusal(&mut env).await;
         // Both were leaders and released their Leases.
         let leases: Api<Lease> = Api::namespaced(client, CONTROLLERS);
         for name in ["source-controller-leader-election", "1953de50.contrib.fluxcd.io"] {
@@ -63,6 +55,41 @@ fn the_scenario_on_a_real_api_server() {
             remaining_processes(&env.folder.path().join("work")),
             Vec::<String>::new()
         );
+    });
+}
+
+/// Ends both controllers and asserts that the API server refused no request of theirs or of their runs.
+async fn end_without_refusal(env: &mut TestEnvironment) {
+    for controller in [&mut env.source_controller, &mut env.tf_controller] {
+        controller.end().await.unwrap();
+        let log = controller.log();
+        let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+        assert!(
+            refused.is_empty(),
+            "the roles in config lack permissions: {refused:#?}"
+        );
+    }
+}
+
+/// Without any cluster-wide permission, so that the definitions are checked in the `OpenAPI` document.
+#[test]
+fn the_scenario_with_the_permissions_of_one_namespace() {
+    if without_cluster() {
+        return;
+    }
+    with_timeout(async {
+        let origin = Origin::start().await;
+        let mut env = TestEnvironment::start_in_single_namespace().await;
+        env.elect_leaders();
+        env.start_controllers();
+        let scenario = env.scenario().await;
+        scenario.create(&manifests(&origin.url)).await.unwrap();
+        let result = walkthrough::run(&scenario, &origin.repository).await;
+        result.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
+        walkthrough::assert_applied_once(&scenario).await.unwrap();
+        let deleted = walkthrough::delete_all(&scenario).await;
+        deleted.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
+        end_without_refusal(&mut env).await;
     });
 }
 

@@ -11,7 +11,7 @@ use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
 use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::scenario::{Commit, Scenario};
+use sluice_tests::scenario::{Commit, NAMESPACE, Scenario};
 use sluice_tests::{BoxError, binary, wait_for_definitions};
 use tokio::process::{Child, Command};
 
@@ -134,31 +134,68 @@ pub(crate) struct TestEnvironment {
     pub(crate) tf_controller: Controller,
     pub(crate) plane: ControlPlane,
     pub(crate) folder: TestDirectory,
+    /// The namespace of the controllers.
+    namespace: &'static str,
 }
 
 impl TestEnvironment {
-    /// Installs as a user does: `kubectl apply -k` of the setup of `standalone`, and of an overlay with the process executor. The
-    /// Deployments create no pods, since there is no node; the processes replace them.
+    /// Installs both controllers for all namespaces.
     pub(crate) async fn start() -> Self {
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
+            "components": ["config/components/process-executor"] });
+        Self::install(CONTROLLERS, &overlay).await
+    }
+
+    /// Installs both controllers in and for the namespace of the stacks. Without a node, runs are child processes of tf-controller, so
+    /// its account gets the permissions of runs.
+    pub(crate) async fn start_in_single_namespace() -> Self {
+        let overlay = json!({ "namespace": NAMESPACE, "resources": ["config/overlays/single-namespace"] });
+        let mut env = Self::install(NAMESPACE, &overlay).await;
+        let account = format!("--serviceaccount={NAMESPACE}:tf-controller");
+        let bind = [
+            "-n",
+            NAMESPACE,
+            "create",
+            "rolebinding",
+            "runs-as-processes",
+            "--role=sluice-tf-runner",
+            &account,
+        ];
+        kubectl(env.folder.path(), &bind).await;
+        for controller in [&mut env.source_controller, &mut env.tf_controller] {
+            controller
+                .arguments
+                .push("--watch-all-namespaces=false".to_owned());
+        }
+        env.tf_controller
+            .arguments
+            .push("--no-cross-namespace-refs=true".to_owned());
+        env
+    }
+
+    /// Installs as a user does: `kubectl apply -k` of the setup of `standalone`, and of this overlay. The Deployments create no pods,
+    /// since there is no node; the processes replace them.
+    async fn install(namespace: &'static str, overlay: &Value) -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let folder = TestDirectory::create().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
         let setup = config("overlays/standalone/setup");
         kubectl(folder.path(), &["apply", "-k", &setup]).await;
-        let overlay = with_process_executor(folder.path());
+        let overlay = user_overlay(folder.path(), overlay);
         kubectl(folder.path(), &["apply", "-k", &overlay]).await;
         wait_for_definitions(plane.admin().client().await.unwrap())
             .await
             .unwrap();
         // After the definitions: the garbage collector discovers new kinds only twice a minute.
         plane.start_controllers().unwrap();
-        let source_controller = source_controller(&plane, CONTROLLERS, folder.path()).await;
-        let tf_controller = tf_controller(&plane, folder.path()).await;
+        let source_controller = source_controller(&plane, namespace, folder.path()).await;
+        let tf_controller = tf_controller(&plane, namespace, folder.path()).await;
         Self {
             source_controller,
             tf_controller,
             plane,
             folder,
+            namespace,
         }
     }
 
@@ -166,8 +203,9 @@ impl TestEnvironment {
     /// the Lease to expire.
     pub(crate) fn elect_leaders(&mut self) {
         for controller in [&mut self.source_controller, &mut self.tf_controller] {
-            let flags = ["--enable-leader-election", "--runtime-namespace=sluice-system"];
-            controller.arguments.extend(flags.map(str::to_owned));
+            let namespace = format!("--runtime-namespace={}", self.namespace);
+            let flags = ["--enable-leader-election".to_owned(), namespace];
+            controller.arguments.extend(flags);
         }
     }
 
@@ -218,14 +256,14 @@ pub(crate) async fn source_controller(plane: &ControlPlane, namespace: &str, fol
     controller(plane, (namespace, "source-controller"), arguments, folder).await
 }
 
-async fn tf_controller(plane: &ControlPlane, folder: &Path) -> Controller {
+async fn tf_controller(plane: &ControlPlane, namespace: &str, folder: &Path) -> Controller {
     let arguments = vec![
         "--executor=process".to_owned(),
         format!("--work-root={}", folder.join("work").display()),
         "--metrics-addr=0".to_owned(),
         "--health-addr=0".to_owned(),
     ];
-    controller(plane, (CONTROLLERS, "tf-controller"), arguments, folder).await
+    controller(plane, (namespace, "tf-controller"), arguments, folder).await
 }
 
 pub(crate) async fn controller(
@@ -247,14 +285,12 @@ pub(crate) async fn controller(
     }
 }
 
-/// Writes an overlay of `standalone` with the process executor; returns its path.
-fn with_process_executor(folder: &Path) -> String {
+/// Writes a user's overlay; returns its path.
+fn user_overlay(folder: &Path, kustomization: &Value) -> String {
     let overlay = folder.join("overlay");
     std::fs::create_dir(&overlay).unwrap();
     // Kustomize accepts only relative paths.
     std::os::unix::fs::symlink(config(""), overlay.join("config")).unwrap();
-    let kustomization = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
-        "components": ["config/components/process-executor"] });
     std::fs::write(overlay.join("kustomization.yaml"), kustomization.to_string()).unwrap();
     overlay.display().to_string()
 }

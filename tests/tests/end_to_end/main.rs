@@ -15,6 +15,7 @@ mod docs;
 mod environment;
 mod features;
 mod migration;
+mod run_admission;
 mod secrecy;
 mod up;
 mod walkthrough;
