@@ -14,6 +14,7 @@ mod crash;
 mod docs;
 mod environment;
 mod features;
+mod installation;
 mod migration;
 mod run_admission;
 mod secrecy;
