@@ -40,6 +40,9 @@ impl Installation {
         wait_for_definitions(node.client().await.unwrap()).await.unwrap();
         let overlay = config("overlays/standalone");
         installation.kubectl(&["apply", "-k", &overlay]).await;
+        // As in the overlay of tenants: each run must be able to report under it.
+        let policy = config("components/run-admission/policy.yaml");
+        installation.kubectl(&["apply", "-f", &policy]).await;
         let rollout = [
             "-n",
             NAMESPACE,
