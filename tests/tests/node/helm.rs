@@ -1,0 +1,106 @@
+//! The Helm chart on a node of its own: cluster-wide roles have fixed names.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use sluice_harness::cli;
+use sluice_harness::node::Node;
+use sluice_harness::skip::without_cluster;
+use tokio::process::Command;
+
+use crate::images;
+
+const NAMESPACE: &str = "sluice-system";
+/// Above the timeout that Helm gets.
+const TIMEOUT: Duration = Duration::from_secs(240);
+
+/// Runs a program as administrator of the node and returns its output.
+async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
+    let child = Command::new(program)
+        .args(arguments)
+        .env("KUBECONFIG", folder.join("admin"))
+        // Helm and kubectl have caches there.
+        .env("HOME", folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let output = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await;
+    let output = output.unwrap().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let node = Node::start().await.unwrap();
+    images::import(&node);
+    let namespace = format!(
+        "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: restricted}}}}}}"
+    );
+    node.apply(&namespace).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
+    let (helm, kubectl) = (cli::helm().unwrap(), cli::kubectl().unwrap());
+    let chart = format!("{}/../charts/sluice", env!("CARGO_MANIFEST_DIR"));
+    let release = [
+        "sluice",
+        &chart,
+        "--namespace",
+        NAMESPACE,
+        "--wait",
+        "--timeout",
+        "3m",
+    ];
+
+    run(&helm, folder, &[&["install"], &release[..]].concat()).await;
+    // Helm waits until the controllers are ready, so source-controller serves and both accept the definitions.
+    let replicas = [
+        "-n",
+        NAMESPACE,
+        "get",
+        "deployments",
+        "-o",
+        "jsonpath={.items[*].status.readyReplicas}",
+    ];
+    assert_eq!(run(&kubectl, folder, &replicas).await, "1 1");
+
+    let two = ["--set", "tfController.replicas=2"];
+    run(&helm, folder, &[&["upgrade"], &release[..], &two].concat()).await;
+    // One works, both are ready.
+    assert_eq!(run(&kubectl, folder, &replicas).await, "1 2");
+    let healthy = [
+        "-n",
+        NAMESPACE,
+        "get",
+        "poddisruptionbudget",
+        "tf-controller",
+        "-o",
+        "jsonpath={.spec.minAvailable}",
+    ];
+    assert_eq!(run(&kubectl, folder, &healthy).await, "1");
+
+    let uninstall = [
+        "uninstall",
+        "sluice",
+        "--namespace",
+        NAMESPACE,
+        "--wait",
+        "--timeout",
+        "3m",
+    ];
+    run(&helm, folder, &uninstall).await;
+    let kinds = "deployments,services,serviceaccounts,roles,networkpolicies";
+    let left = run(&kubectl, folder, &["-n", NAMESPACE, "get", kinds, "-o", "name"]).await;
+    assert_eq!(left.trim(), "serviceaccount/default");
+    let definitions = run(&kubectl, folder, &["get", "crd", "-o", "name"]).await;
+    assert_eq!(definitions.lines().count(), 3, "{definitions}");
+}
