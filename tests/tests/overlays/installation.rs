@@ -230,11 +230,13 @@ fn a_users_overlay_sets_all_images() {
 }
 
 #[test]
-fn the_process_executor_needs_no_image_of_runs() {
+fn the_process_executor_starts_the_controller_in_the_image_of_runs() {
     let objects = user_overlay(&json!({ "namespace": "sluice-system",
         "resources": ["../config/overlays/standalone"], "components": ["../config/components/process-executor"] }));
     let deployment = find(&objects, "Deployment tf-controller");
     assert_eq!(arguments(deployment)[5], "--executor=process");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["command"], json!(["tf-controller"]));
     assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
     let variables: Vec<&str> = list(deployment, "/spec/template/spec/containers/0/env")
         .map(|variable| text(variable, "/name"))
