@@ -28,8 +28,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::executor::{Executor, RunRef};
 use crate::inputs::{CliLocation, DefaultBackend, is_referenced};
 use crate::reconcile::{
-    ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, TerraformReconciler, dependency_order,
-    forget_stack, related_stacks, relevant_version, stack_of,
+    ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, StackMetrics, TerraformReconciler,
+    dependency_order, forget_stack, related_stacks, relevant_version, stack_of,
 };
 use crate::schedule::{Limits, RunSlots};
 use crate::sources::{self, ArtifactDigests};
@@ -212,6 +212,12 @@ fn context(
         runs: options.runs,
         per_namespace: options.runs_per_namespace,
     });
+    let run_slots = Arc::new(run_slots);
+    let metrics = StackMetrics::new(
+        &options.settings.metrics,
+        Arc::new(SystemClock),
+        Arc::clone(&run_slots),
+    );
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
     // A reconciliation must not wait long: it is retried.
@@ -229,6 +235,7 @@ fn context(
         tools_dir: options.tools.clone(),
         artifacts: Artifacts::new(fetcher, options.scratch.clone(), stop.clone())?,
         run_slots,
+        metrics,
         started_at: SystemClock.now(),
         cross_namespace: options.cross_namespace,
         break_glass_limit: options.break_glass_limit.clone(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use process::Process;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -217,6 +218,11 @@ impl Metrics {
     /// Registers another metric.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
         lock(&self.registry).register(name, help, metric);
+    }
+
+    /// Registers metrics whose values are computed for each request of the page.
+    pub fn register_collector(&self, collector: impl Collector) {
+        lock(&self.registry).register_collector(Box::new(collector));
     }
 
     /// Sets the maximum number of concurrent reconciliations, and creates the series of the controller.

@@ -166,7 +166,7 @@ fn is_caused_by_inputs(history: &History, fact: &RunFact) -> bool {
 }
 
 /// Returns when the run was created.
-fn created_at(run: &TerraformRun) -> Timestamp {
+pub(crate) fn created_at(run: &TerraformRun) -> Timestamp {
     let created = run.metadata.creation_timestamp.as_ref();
     created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }

@@ -11,7 +11,8 @@
 //! 9. `decide`: the next step, which may wait for the dependents.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
 //! 11. `execute`: starts (`dispatch`) or supervises (`supervision`) a run.
-//! 12. `release`: removes a deleted stack, or `report`: writes status and events, then `cleanup::prune`.
+//! 12. `metrics::count_runs`; then `release`: removes a deleted stack, or `report`: writes status and events, then
+//!     `metrics::set_state` and `cleanup::prune`.
 //! 13. `ActiveRuns`: stores the active run for the next reconciliation.
 
 mod active_run;
@@ -23,6 +24,7 @@ mod execute;
 mod facts;
 mod heartbeat;
 mod history;
+mod metrics;
 #[cfg(test)]
 mod model;
 mod observe;
@@ -48,6 +50,7 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, ResourceExt};
+pub(crate) use metrics::StackMetrics;
 use observe::{LiveStack, Observed, observe};
 use report::{Report, events, status};
 use resolution::{Resolution, resolve_inputs};
@@ -94,7 +97,9 @@ pub(crate) struct Context {
     /// Unpacked artifacts.
     pub(crate) artifacts: Artifacts,
     /// The run queue and its slots.
-    pub(crate) run_slots: RunSlots,
+    pub(crate) run_slots: Arc<RunSlots>,
+    /// Metrics of stacks and runs.
+    pub(crate) metrics: StackMetrics,
     /// When this controller started to decide.
     pub(crate) started_at: Timestamp,
     /// Whether cross-namespace references are allowed.
@@ -228,11 +233,20 @@ async fn decide_and_report(
     deleted.map_err(|source| read_error(stack, source))?;
     let resolved = resolution.resolved.as_ref();
     let executed = execute(stack, &observed, &facts, resolved, step, context).await?;
+    context
+        .metrics
+        .count_runs(stack, &observed.runs, executed.started.as_ref());
     if executed.step == Step::Release {
         context.deleted_bundles.remove(stack);
         return release::release(api, stack, &observed.runs, context).await;
     }
     let written = write_status(api, stack, &observed, &facts, &executed.step, context).await?;
+    if let Some(stack) = &written {
+        let started = executed.started.as_ref();
+        context
+            .metrics
+            .set_state(stack, &facts, &executed.step, &observed.runs, started);
+    }
     cleanup::prune(stack, &observed.runs, context).await;
     let run = claimed.or(executed.started.as_ref()).map(ResourceExt::name_any);
     match (run, written) {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use queue::RunQueue;
-pub(crate) use queue::{Limits, Priority};
+pub(crate) use queue::{Limits, Priority, QueueSummary, WaitReason};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 
@@ -65,6 +65,11 @@ impl RunSlots {
     pub(crate) fn reclaim(&self, exists: impl Fn(&ObjectKey) -> bool) {
         let granted = self.queue().reclaim(exists, Instant::now());
         self.grant(granted);
+    }
+
+    /// Returns the numbers of slots and waiting stacks.
+    pub(crate) fn summary(&self) -> QueueSummary {
+        self.queue().summary(Instant::now())
     }
 
     fn grant(&self, stacks: Vec<ObjectKey>) {

@@ -44,6 +44,28 @@ impl Priority {
     }
 }
 
+/// Why a stack waits in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WaitReason {
+    /// As many runs as allowed are in progress.
+    Slots,
+    /// As many runs of its namespace as allowed are in progress.
+    NamespaceSlots,
+}
+
+/// The queue at one time, in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QueueSummary {
+    /// Slots for runs.
+    pub(crate) slots: usize,
+    /// Occupied slots.
+    pub(crate) occupied: usize,
+    /// Stacks that wait.
+    pub(crate) waiting: BTreeMap<(Priority, WaitReason), usize>,
+    /// How long the stack that came first has waited.
+    pub(crate) longest_wait: Duration,
+}
+
 /// Occupied slots, and the stacks that wait for one.
 #[derive(Debug)]
 pub(super) struct RunQueue {
@@ -160,6 +182,39 @@ impl RunQueue {
             .collect()
     }
 
+    /// Returns the numbers of this queue.
+    pub(super) fn summary(&self, now: Instant) -> QueueSummary {
+        let mut waiting = BTreeMap::new();
+        let mut longest_wait = Duration::ZERO;
+        for (stack, waiter) in &self.waiting {
+            let running = self.of_namespace.get(&stack.namespace).copied().unwrap_or(0);
+            let reason = if running < self.most_of_namespace() {
+                WaitReason::Slots
+            } else {
+                WaitReason::NamespaceSlots
+            };
+            *waiting.entry((waiter.priority, reason)).or_default() += 1;
+            longest_wait = longest_wait.max(now.saturating_duration_since(waiter.since));
+        }
+        QueueSummary {
+            slots: self.slots(),
+            occupied: self.occupied.len(),
+            waiting,
+            longest_wait,
+        }
+    }
+
+    fn slots(&self) -> usize {
+        usize::from(self.limits.runs.max(1))
+    }
+
+    fn most_of_namespace(&self) -> usize {
+        match self.limits.per_namespace {
+            0 => usize::MAX,
+            most => usize::from(most),
+        }
+    }
+
     fn grant(&mut self, now: Instant) -> Vec<ObjectKey> {
         let mut granted = self.next(now);
         granted.retain(|stack| {
@@ -174,13 +229,10 @@ impl RunQueue {
 
     /// The next stacks, one for each free slot: by priority, then by the number of runs in their namespace, then in order of arrival.
     fn next(&self, now: Instant) -> Vec<ObjectKey> {
-        let free = usize::from(self.limits.runs.max(1)).saturating_sub(self.occupied.len());
+        let free = self.slots().saturating_sub(self.occupied.len());
         let mut of_namespace: HashMap<&str, usize> = HashMap::new();
         let mut next: Vec<ObjectKey> = Vec::new();
-        let most = match self.limits.per_namespace {
-            0 => usize::MAX,
-            most => usize::from(most),
-        };
+        let most = self.most_of_namespace();
         while next.len() < free {
             let running = |namespace: &str| {
                 let occupied = self.of_namespace.get(namespace).copied().unwrap_or(0);
@@ -361,6 +413,30 @@ mod tests {
         assert_eq!(granted, [key("n/next")]);
         assert!(request(&mut queue, &key("n/next"), Priority::Change, now));
         assert_eq!(queue.reclaim(|_| true, now), []);
+    }
+
+    #[test]
+    fn the_summary_counts_slots_and_waiting_stacks_by_priority_and_reason() {
+        let (mut queue, now) = (queue(2, 1), Instant::now());
+        let empty = queue.summary(now);
+        assert_eq!((empty.slots, empty.occupied), (2, 0));
+        assert!(empty.waiting.is_empty() && empty.longest_wait.is_zero());
+        assert!(request(&mut queue, &key("a/1"), Priority::Timer, now));
+        let later = now + Duration::from_secs(5);
+        assert!(!request(&mut queue, &key("a/2"), Priority::Manual, now));
+        assert!(request(&mut queue, &key("b/1"), Priority::Timer, later));
+        assert!(!request(&mut queue, &key("c/1"), Priority::Change, later));
+        assert!(!request(&mut queue, &key("c/2"), Priority::Change, later));
+        let summary = queue.summary(now + Duration::from_secs(7));
+        assert_eq!((summary.slots, summary.occupied), (2, 2));
+        let expected = [
+            ((Priority::Manual, WaitReason::NamespaceSlots), 1),
+            ((Priority::Change, WaitReason::Slots), 2),
+        ];
+        assert_eq!(summary.waiting, expected.into());
+        assert_eq!(summary.longest_wait, Duration::from_secs(7));
+        queue.release(&key("a/2"), later);
+        assert_eq!(queue.summary(later).longest_wait, Duration::ZERO);
     }
 
     #[test]

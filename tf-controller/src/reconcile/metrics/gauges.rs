@@ -1,0 +1,251 @@
+//! The gauges, computed for each request of the page: a stack that is gone is in none of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
+use sluice_api::run::{Action, Phase};
+use sluice_runtime::clock::Clock;
+use sluice_runtime::sync::lock;
+
+use super::Stacks;
+use super::stack::{BlockReason, ReadyStatus, StackState};
+use crate::schedule::{Priority, QueueSummary, RunSlots, WaitReason};
+
+/// Computes the gauges.
+pub(super) struct StackGauges {
+    pub(super) stacks: Arc<Stacks>,
+    pub(super) run_slots: Arc<RunSlots>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for StackGauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StackGauges")
+    }
+}
+
+/// The stacks of one namespace in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NamespaceSummary {
+    pub(super) ready: BTreeMap<ReadyStatus, usize>,
+    pub(super) blocked: BTreeMap<BlockReason, usize>,
+    pub(super) failing: usize,
+    pub(super) drifted: usize,
+    pub(super) locked: usize,
+    pub(super) plans_pending: usize,
+    pub(super) oldest_plan: Option<Timestamp>,
+}
+
+impl NamespaceSummary {
+    /// Adds a stack.
+    pub(super) fn add(&mut self, state: &StackState) {
+        *self.ready.entry(state.ready).or_default() += 1;
+        if let Some(reason) = state.blocked {
+            *self.blocked.entry(reason).or_default() += 1;
+        }
+        self.failing += usize::from(state.failing);
+        self.drifted += usize::from(state.drifted);
+        self.locked += usize::from(state.locked);
+        if let Some(since) = state.plan_waits_since {
+            self.plans_pending += 1;
+            self.oldest_plan = Some(self.oldest_plan.map_or(since, |oldest| oldest.min(since)));
+        }
+    }
+}
+
+/// All stacks in numbers.
+#[derive(Debug, Default)]
+struct Summary {
+    namespaces: BTreeMap<String, NamespaceSummary>,
+    active: BTreeMap<(&'static str, &'static str), usize>,
+}
+
+impl Stacks {
+    fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
+        // The usual series exist always, so that a graph shows 0 and not a gap.
+        for action in [Action::Plan, Action::Apply, Action::PlanAndApply] {
+            for phase in [Phase::Pending, Phase::Planning, Phase::Applying] {
+                summary.active.insert((action.as_str(), phase.as_str()), 0);
+            }
+        }
+        for (key, record) in &*lock(&self.0) {
+            let Some(state) = &record.state else { continue };
+            let namespace = summary.namespaces.entry(key.namespace.clone());
+            namespace.or_default().add(state);
+            if let Some(active) = state.active {
+                let labels = (active.action.as_str(), active.phase.as_str());
+                *summary.active.entry(labels).or_default() += 1;
+            }
+        }
+        summary
+    }
+}
+
+impl Collector for StackGauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Summary { namespaces, active } = self.stacks.summary();
+        encode_stacks(&mut encoder, &namespaces)?;
+        encode_plans(&mut encoder, &namespaces, self.clock.now())?;
+        let series = active
+            .into_iter()
+            .map(|((action, phase), count)| ([("action", action), ("phase", phase)], count));
+        let help = "Runs that have not ended, by action and phase";
+        encode_gauge(&mut encoder, "sluice_terraform_runs_active", help, series)?;
+        encode_queue(&mut encoder, &self.run_slots.summary())
+    }
+}
+
+fn encode_stacks(
+    encoder: &mut DescriptorEncoder<'_>,
+    namespaces: &BTreeMap<String, NamespaceSummary>,
+) -> fmt::Result {
+    let by_ready = namespaces.iter().flat_map(|(namespace, summary)| {
+        let count = |ready| summary.ready.get(&ready).copied().unwrap_or(0);
+        ReadyStatus::ALL.map(|ready| {
+            let labels = [("namespace", namespace.as_str()), ("ready", ready.as_str())];
+            (labels, count(ready))
+        })
+    });
+    let help = "Terraform objects by the status of their condition Ready";
+    encode_gauge(encoder, "sluice_terraform_stacks", help, by_ready)?;
+    let by_reason = namespaces.iter().flat_map(|(namespace, summary)| {
+        summary.blocked.iter().map(|(reason, count)| {
+            let labels = [("namespace", namespace.as_str()), ("reason", reason.as_str())];
+            (labels, *count)
+        })
+    });
+    let help = "Terraform objects of which no run can start, by reason";
+    encode_gauge(encoder, "sluice_terraform_stacks_blocked", help, by_reason)?;
+    let counts: [(&str, &str, fn(&NamespaceSummary) -> usize); 3] = [
+        (
+            "sluice_terraform_stacks_failing",
+            "Terraform objects whose last run failed or was lost",
+            |summary| summary.failing,
+        ),
+        (
+            "sluice_terraform_stacks_drifted",
+            "Terraform objects with drift in their pending plan",
+            |summary| summary.drifted,
+        ),
+        (
+            "sluice_terraform_stacks_locked",
+            "Terraform objects that a state lock blocks",
+            |summary| summary.locked,
+        ),
+    ];
+    for (name, help, count) in counts {
+        encode_gauge(encoder, name, help, by_namespace(namespaces, count))?;
+    }
+    Ok(())
+}
+
+fn encode_plans(
+    encoder: &mut DescriptorEncoder<'_>,
+    namespaces: &BTreeMap<String, NamespaceSummary>,
+    now: Timestamp,
+) -> fmt::Result {
+    let help = "Plans that wait for an approval";
+    let counts = by_namespace(namespaces, |summary| summary.plans_pending);
+    encode_gauge(encoder, "sluice_terraform_plans_pending", help, counts)?;
+    let ages = by_namespace(namespaces, |summary| {
+        let age = |since| now.duration_since(since).as_secs_f64().max(0.0);
+        summary.oldest_plan.map_or(0.0, age)
+    });
+    let help = "Age of the oldest plan that waits for an approval; 0 without one";
+    encode_gauge(
+        encoder,
+        "sluice_terraform_plan_pending_oldest_seconds",
+        help,
+        ages,
+    )
+}
+
+fn encode_queue(encoder: &mut DescriptorEncoder<'_>, queue: &QueueSummary) -> fmt::Result {
+    let every = [Priority::Manual, Priority::Change, Priority::Timer]
+        .into_iter()
+        .flat_map(|priority| {
+            [WaitReason::Slots, WaitReason::NamespaceSlots].map(|reason| (priority, reason))
+        });
+    let series = every.map(|(priority, reason)| {
+        let labels = [
+            ("priority", priority_label(priority)),
+            ("reason", reason_label(reason)),
+        ];
+        (
+            labels,
+            queue.waiting.get(&(priority, reason)).copied().unwrap_or(0),
+        )
+    });
+    let help = "Runs that wait for a slot, by priority and reason";
+    encode_gauge(encoder, "sluice_terraform_runs_queued", help, series)?;
+    let help = "How long the first run in the queue has waited; 0 if none waits";
+    encoder
+        .encode_descriptor(
+            "sluice_terraform_run_queue_oldest_seconds",
+            help,
+            None,
+            MetricType::Gauge,
+        )?
+        .encode_gauge(&queue.longest_wait.as_secs_f64())?;
+    for (name, help, value) in [
+        (
+            "sluice_terraform_run_slots",
+            "Maximum number of concurrent runs",
+            queue.slots,
+        ),
+        (
+            "sluice_terraform_run_slots_occupied",
+            "Occupied slots for runs",
+            queue.occupied,
+        ),
+    ] {
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+const fn priority_label(priority: Priority) -> &'static str {
+    match priority {
+        Priority::Manual => "Manual",
+        Priority::Change => "Change",
+        Priority::Timer => "Timer",
+    }
+}
+
+const fn reason_label(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::Slots => "Slots",
+        WaitReason::NamespaceSlots => "NamespaceSlots",
+    }
+}
+
+fn by_namespace<V>(
+    namespaces: &BTreeMap<String, NamespaceSummary>,
+    value: impl Fn(&NamespaceSummary) -> V,
+) -> impl Iterator<Item = ([(&str, &str); 1], V)> {
+    namespaces
+        .iter()
+        .map(move |(namespace, summary)| ([("namespace", namespace.as_str())], value(summary)))
+}
+
+/// Writes a gauge with one series for each set of labels.
+fn encode_gauge<L: EncodeLabelSet, V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl IntoIterator<Item = (L, V)>,
+) -> fmt::Result {
+    let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        gauge.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}

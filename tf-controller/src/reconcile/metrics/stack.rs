@@ -1,0 +1,336 @@
+//! The state of one stack as the gauges show it. Pure.
+
+use jiff::Timestamp;
+use sluice_api::condition::{TerraformCondition, find};
+use sluice_api::run::{Action, Phase, TerraformRun};
+use sluice_api::terraform::TerraformStatus;
+
+use crate::decide::{Approval, Facts, Idle, Outcome, Pending, Step};
+use crate::reconcile::history::find_run;
+use crate::reconcile::report::phase;
+
+/// The state of a stack after a reconciliation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StackState {
+    pub(super) ready: ReadyStatus,
+    pub(super) active: Option<ActiveRunState>,
+    /// Since when a plan waits for its approval.
+    pub(super) plan_waits_since: Option<Timestamp>,
+    pub(super) drifted: bool,
+    /// Whether a state lock blocks it.
+    pub(super) locked: bool,
+    /// Whether its newest run that counts failed or was lost.
+    pub(super) failing: bool,
+    pub(super) blocked: Option<BlockReason>,
+}
+
+/// The status of the condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ReadyStatus {
+    True,
+    False,
+    Unknown,
+}
+
+impl ReadyStatus {
+    pub(super) const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    fn of(status: Option<&TerraformStatus>) -> Self {
+        let conditions = status
+            .map(|status| status.conditions.as_slice())
+            .unwrap_or_default();
+        match find(conditions, TerraformCondition::Ready).map(|ready| ready.status.as_str()) {
+            Some("True") => Self::True,
+            Some("False") => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The run of a stack that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ActiveRunState {
+    pub(super) action: Action,
+    pub(super) phase: Phase,
+}
+
+/// Why no run of a stack can start. A closed set, unlike the reasons of conditions: runners write some of those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum BlockReason {
+    /// A stack that it depends on is not ready, or stacks that depend on it exist.
+    Dependencies,
+    /// The inputs cannot be resolved.
+    Inputs,
+    /// The API server rejects the run.
+    Rejected,
+    /// All retries have failed.
+    RetryLimit,
+    /// A break-glass session is requested and not allowed, or has ended and is still requested.
+    BreakGlass,
+    /// The source has no usable artifact.
+    Source,
+    /// A field of the spec is unsupported or contradicts another one.
+    Spec,
+    /// The stack is suspended.
+    Suspended,
+}
+
+impl BlockReason {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dependencies => "Dependencies",
+            Self::Inputs => "Inputs",
+            Self::Rejected => "Rejected",
+            Self::RetryLimit => "RetryLimit",
+            Self::BreakGlass => "BreakGlass",
+            Self::Source => "Source",
+            Self::Spec => "Spec",
+            Self::Suspended => "Suspended",
+        }
+    }
+
+    const fn of(step: &Step) -> Option<Self> {
+        let idle = match step {
+            Step::CreateFailed(_) => return Some(Self::Rejected),
+            Step::Start(_) | Step::WaitForSlot | Step::Follow | Step::Release => return None,
+            Step::Idle(idle) => idle,
+        };
+        match idle {
+            Idle::Suspended | Idle::DeletionSuspended => Some(Self::Suspended),
+            Idle::UnsupportedField | Idle::ContradictingFields => Some(Self::Spec),
+            Idle::Dependencies | Idle::Dependents(_) => Some(Self::Dependencies),
+            Idle::Source => Some(Self::Source),
+            Idle::InputsUnknown => Some(Self::Inputs),
+            Idle::RetryLimit => Some(Self::RetryLimit),
+            Idle::BreakGlassDenied | Idle::BreakGlassCompleted => Some(Self::BreakGlass),
+            Idle::AwaitApproval
+            | Idle::ShowPlan { .. }
+            | Idle::InputPause(_)
+            | Idle::RetryAt(_)
+            | Idle::InSync(_) => None,
+        }
+    }
+}
+
+impl StackState {
+    /// Returns the state of a stack with this status and these runs, the started one included.
+    pub(super) fn of(
+        status: Option<&TerraformStatus>,
+        facts: &Facts,
+        step: &Step,
+        runs: &[TerraformRun],
+        started: Option<&TerraformRun>,
+    ) -> Self {
+        let active = facts.history.active.as_ref();
+        let active = active.and_then(|active| find_run(runs, &active.name)).or(started);
+        let lock = status.and_then(|status| status.lock.as_ref());
+        let pending = facts.history.pending.as_ref();
+        Self {
+            ready: ReadyStatus::of(status),
+            active: active.map(|run| ActiveRunState {
+                action: run.spec.action,
+                phase: phase(run),
+            }),
+            plan_waits_since: pending
+                .filter(|pending| waits_for_approval(facts, pending))
+                .map(|pending| planned_since(pending, runs)),
+            drifted: pending.is_some_and(|pending| pending.drift),
+            locked: lock.is_some_and(|lock| !lock.pending.is_empty()),
+            failing: facts
+                .history
+                .last
+                .as_ref()
+                .is_some_and(|last| matches!(last.outcome, Outcome::Failed | Outcome::Lost)),
+            blocked: BlockReason::of(step),
+        }
+    }
+}
+
+/// Returns whether nothing but an approval is missing for the apply of the pending plan.
+fn waits_for_approval(facts: &Facts, pending: &Pending) -> bool {
+    let is_unapproved = match facts.approval {
+        Approval::None => true,
+        Approval::Auto => pending.held,
+        Approval::Given { .. } | Approval::Replan | Approval::Disabled => false,
+    };
+    is_unapproved && !facts.policy.plan_only && !facts.suspended && !facts.deleting
+}
+
+/// Returns when the oldest run ended that stored a plan with the effect of the pending one: a plan that is only made again
+/// has waited since then.
+fn planned_since(pending: &Pending, runs: &[TerraformRun]) -> Timestamp {
+    let digest = |run: &TerraformRun| {
+        let status = run.status.as_ref();
+        status.map(|status| status.effect_digest.clone())
+    };
+    let effect = find_run(runs, &pending.run)
+        .and_then(digest)
+        .filter(|digest| !digest.is_empty());
+    let Some(effect) = effect else {
+        return pending.planned;
+    };
+    let same = runs.iter().filter(|run| digest(run).as_ref() == Some(&effect));
+    let ends = same.filter_map(|run| Some(run.status.as_ref()?.finished_at.as_ref()?.0));
+    ends.min().unwrap_or(pending.planned).min(pending.planned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::decide::{RunFact, Trigger, facts_of_a_new_stack};
+
+    fn run(number: u32, status: Value) -> TerraformRun {
+        let run = json!({
+            "metadata": { "name": format!("net-u1-{number}"), "namespace": "team" },
+            "spec": { "action": "Plan", "attempt": 1, "deadline": "2h", "trigger": "Revision",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u1", "generation": 1 } },
+            "status": status,
+        });
+        serde_json::from_value(run).unwrap()
+    }
+
+    fn planned(number: u32, effect: &str) -> TerraformRun {
+        let end = format!("2026-01-0{number}T00:00:00Z");
+        run(
+            number,
+            json!({ "phase": "Succeeded", "finishedAt": end, "effectDigest": effect, "planId": effect }),
+        )
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn pending(drift: bool) -> Pending {
+        Pending {
+            plan_id: "aa".into(),
+            run: "net-u1-3".into(),
+            drift,
+            held: false,
+            planned: at("2026-01-03T00:00:00Z"),
+        }
+    }
+
+    fn with_plan(edit: &dyn Fn(&mut Facts)) -> Facts {
+        let mut facts = facts_of_a_new_stack();
+        facts.history.pending = Some(pending(false));
+        edit(&mut facts);
+        facts
+    }
+
+    fn state(facts: &Facts, step: &Step, runs: &[TerraformRun]) -> StackState {
+        StackState::of(None, facts, step, runs, None)
+    }
+
+    fn fact(name: &str, outcome: Outcome) -> RunFact {
+        RunFact {
+            name: name.into(),
+            action: Action::Plan,
+            trigger: Trigger::Revision,
+            destroy: false,
+            generation: 1,
+            inputs: "i1".into(),
+            source: "sha256:bb".into(),
+            attempt: 1,
+            outcome,
+            stale: false,
+            finished: at("2026-01-01T00:00:00Z"),
+        }
+    }
+
+    #[test]
+    fn a_plan_waits_only_while_nothing_but_its_approval_is_missing() {
+        let waits = |edit: &dyn Fn(&mut Facts)| {
+            let idle = Step::Idle(Idle::AwaitApproval);
+            state(&with_plan(edit), &idle, &[]).plan_waits_since.is_some()
+        };
+        assert!(waits(&|_| ()));
+        assert!(waits(&|f| {
+            f.approval = Approval::Auto;
+            f.history.pending.as_mut().unwrap().held = true;
+        }));
+        assert!(!waits(&|f| f.approval = Approval::Auto));
+        assert!(!waits(&|f| f.approval = Approval::Disabled));
+        assert!(!waits(&|f| f.approval = Approval::Replan));
+        assert!(!waits(&|f| f.approval = Approval::Given { by: "kubectl".into() }));
+        assert!(!waits(&|f| f.policy.plan_only = true));
+        assert!(!waits(&|f| f.suspended = true));
+        assert!(!waits(&|f| f.deleting = true));
+        assert!(!waits(&|f| f.history.pending = None));
+    }
+
+    #[test]
+    fn a_plan_that_is_made_again_with_the_same_effect_waits_since_the_first() {
+        let since = |runs: &[TerraformRun]| {
+            let idle = Step::Idle(Idle::AwaitApproval);
+            state(&with_plan(&|_| ()), &idle, runs).plan_waits_since
+        };
+        let runs = [planned(1, "bb"), planned(2, "aa"), planned(3, "aa")];
+        assert_eq!(since(&runs), Some(at("2026-01-02T00:00:00Z")));
+        assert_eq!(
+            since(&[planned(2, "bb"), planned(3, "aa")]),
+            Some(at("2026-01-03T00:00:00Z"))
+        );
+        assert_eq!(
+            since(&[planned(2, ""), planned(3, "")]),
+            Some(at("2026-01-03T00:00:00Z"))
+        );
+    }
+
+    #[test]
+    fn drift_failures_locks_and_readiness_follow_from_facts_and_status() {
+        let (mut facts, idle) = (facts_of_a_new_stack(), Step::Idle(Idle::RetryLimit));
+        let quiet = state(&facts, &idle, &[]);
+        assert!(!quiet.drifted && !quiet.failing && !quiet.locked && quiet.active.is_none());
+        assert_eq!(
+            (quiet.ready, quiet.blocked),
+            (ReadyStatus::Unknown, Some(BlockReason::RetryLimit))
+        );
+        facts.history.pending = Some(pending(true));
+        for (outcome, failing) in [
+            (Outcome::Failed, true),
+            (Outcome::Lost, true),
+            (Outcome::Succeeded, false),
+        ] {
+            facts.history.last = Some(fact("net-u1-2", outcome));
+            assert_eq!(state(&facts, &idle, &[]).failing, failing);
+        }
+        let status = json!({ "lock": { "pending": "l1" }, "conditions": [{ "type": "Ready", "status": "False",
+            "reason": "DriftDetected", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
+        let status: TerraformStatus = serde_json::from_value(status).unwrap();
+        let shown = StackState::of(Some(&status), &facts, &idle, &[], None);
+        assert!(shown.drifted && shown.locked);
+        assert_eq!(shown.ready, ReadyStatus::False);
+    }
+
+    #[test]
+    fn the_active_run_is_the_one_in_progress_or_the_one_that_was_started() {
+        let mut facts = facts_of_a_new_stack();
+        let new = run(1, json!({}));
+        let pending = ActiveRunState {
+            action: Action::Plan,
+            phase: Phase::Pending,
+        };
+        let started = StackState::of(None, &facts, &Step::Follow, &[], Some(&new));
+        assert_eq!(started.active, Some(pending));
+        facts.history.active = Some(fact("net-u1-2", Outcome::Active));
+        let runs = [planned(1, "aa"), run(2, json!({ "phase": "Planning" }))];
+        let planning = ActiveRunState {
+            phase: Phase::Planning,
+            ..pending
+        };
+        let followed = state(&facts, &Step::Follow, &runs);
+        assert_eq!((followed.active, followed.blocked), (Some(planning), None));
+    }
+}

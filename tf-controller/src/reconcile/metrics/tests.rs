@@ -1,0 +1,198 @@
+//! Tests of the metrics page.
+
+use serde_json::{Value, json};
+use sluice_api::terraform::Terraform;
+
+use super::*;
+use crate::decide::{Idle, Pending, facts_of_a_new_stack};
+use crate::schedule::{Limits, Priority};
+
+/// The time of the tests.
+struct TestClock;
+
+const NOW: &str = "2026-01-02T00:00:00Z";
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        NOW.parse().unwrap()
+    }
+}
+
+struct Fixture {
+    metrics: Metrics,
+    stacks: StackMetrics,
+    run_slots: Arc<RunSlots>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let metrics = Metrics::new();
+        let limits = Limits {
+            runs: 2,
+            per_namespace: 1,
+        };
+        let run_slots = Arc::new(RunSlots::new(limits).0);
+        let stacks = StackMetrics::new(&metrics, Arc::new(TestClock), Arc::clone(&run_slots));
+        Self {
+            metrics,
+            stacks,
+            run_slots,
+        }
+    }
+
+    fn assert_lines(&self, lines: &[&str]) {
+        let text = self.metrics.text();
+        for line in lines {
+            let line = format!("sluice_terraform_{line}\n");
+            assert!(text.contains(&line), "{line} is missing in\n{text}");
+        }
+    }
+}
+
+fn stack(name: &str, status: Value) -> Terraform {
+    let stack = json!({
+        "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+        "metadata": { "name": name, "namespace": "team", "uid": "u1", "generation": 1 },
+        "spec": { "interval": "10m", "sourceRef": { "kind": "GitRepository", "name": "code" } },
+        "status": status,
+    });
+    serde_json::from_value(stack).unwrap()
+}
+
+fn run(number: u32, action: &str, status: Value) -> TerraformRun {
+    let run = json!({
+        "metadata": { "name": format!("net-u1-{number}"), "namespace": "team", "creationTimestamp": NOW },
+        "spec": { "action": action, "attempt": 1, "deadline": "2h", "trigger": "Revision",
+            "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+            "terraform": { "name": "net", "uid": "u1", "generation": 1 } },
+        "status": status,
+    });
+    serde_json::from_value(run).unwrap()
+}
+
+#[test]
+fn all_counters_are_present_before_the_first_run() {
+    let fixture = Fixture::new();
+    fixture.assert_lines(&[
+        "runs_created_total{action=\"PlanAndApply\",trigger=\"Revision\"} 0",
+        "runs_ended_total{action=\"Apply\",trigger=\"Drift\",phase=\"Lost\"} 0",
+        "state_lock_events_total{event=\"Met\"} 0",
+        "runs_active{action=\"Plan\",phase=\"Pending\"} 0",
+        "runs_queued{priority=\"Manual\",reason=\"Slots\"} 0",
+        "run_queue_oldest_seconds 0.0",
+        "run_slots 2",
+        "run_slots_occupied 0",
+    ]);
+}
+
+#[test]
+fn ended_runs_are_counted_once_and_measured() {
+    let fixture = Fixture::new();
+    let ended = |phase: &str| {
+        json!({ "phase": phase, "startedAt": "2026-01-02T00:00:01Z", "finishedAt": "2026-01-02T00:00:26Z",
+            "hasChanges": true, "summary": { "add": 3, "change": 0, "destroy": 120 }, "peakMemoryBytes": 100_000_000 })
+    };
+    let runs = [
+        run(1, "Plan", ended("Succeeded")),
+        run(2, "Apply", ended("Failed")),
+    ];
+    let started = run(3, "Plan", json!({}));
+    for _ in 0..2 {
+        fixture
+            .stacks
+            .count_runs(&stack("net", Value::Null), &runs, Some(&started));
+    }
+    fixture.assert_lines(&[
+        "runs_created_total{action=\"Plan\",trigger=\"Revision\"} 2",
+        "runs_ended_total{action=\"Plan\",trigger=\"Revision\",phase=\"Succeeded\"} 1",
+        "runs_ended_total{action=\"Apply\",trigger=\"Revision\",phase=\"Failed\"} 1",
+        "run_duration_seconds_bucket{le=\"20.0\",action=\"Plan\",phase=\"Succeeded\"} 0",
+        "run_duration_seconds_bucket{le=\"30.0\",action=\"Plan\",phase=\"Succeeded\"} 1",
+        "run_peak_memory_bytes_bucket{le=\"67108864.0\",action=\"Apply\"} 0",
+        "run_peak_memory_bytes_bucket{le=\"134217728.0\",action=\"Apply\"} 1",
+        // The apply made no plan.
+        "plan_changes_count{operation=\"destroy\"} 1",
+        "plan_changes_bucket{le=\"0.0\",operation=\"change\"} 1",
+        "plan_changes_bucket{le=\"100.0\",operation=\"destroy\"} 0",
+        "plan_changes_bucket{le=\"200.0\",operation=\"destroy\"} 1",
+    ]);
+}
+
+#[test]
+fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
+    let fixture = Fixture::new();
+    let ready = |status: &str| {
+        json!({ "conditions": [{ "type": "Ready", "status": status, "reason": "X", "message": "",
+            "lastTransitionTime": NOW }], "lock": { "pending": if status == "False" { "l1" } else { "" } } })
+    };
+    let mut facts = facts_of_a_new_stack();
+    let set = |stack: &Terraform, facts: &Facts, step: &Step, started: Option<&TerraformRun>| {
+        fixture.stacks.set_state(stack, facts, step, &[], started);
+    };
+    let pending = |drift, planned: &str| Pending {
+        plan_id: "aa".into(),
+        run: "net-u1-1".into(),
+        drift,
+        held: false,
+        planned: planned.parse().unwrap(),
+    };
+    set(
+        &stack("a", ready("True")),
+        &facts,
+        &Step::Follow,
+        Some(&run(1, "Apply", json!({ "phase": "Applying" }))),
+    );
+    facts.history.pending = Some(pending(true, "2026-01-01T23:00:00Z"));
+    let awaits = Step::Idle(Idle::AwaitApproval);
+    set(&stack("b", ready("False")), &facts, &awaits, None);
+    facts.history.pending = Some(pending(false, "2026-01-01T00:00:00Z"));
+    set(&stack("c", ready("Unknown")), &facts, &awaits, None);
+    facts.history.pending = None;
+    set(
+        &stack("d", ready("False")),
+        &facts,
+        &Step::Idle(Idle::Source),
+        None,
+    );
+    fixture.assert_lines(&[
+        "stacks{namespace=\"team\",ready=\"True\"} 1",
+        "stacks{namespace=\"team\",ready=\"False\"} 2",
+        "stacks{namespace=\"team\",ready=\"Unknown\"} 1",
+        "stacks_blocked{namespace=\"team\",reason=\"Source\"} 1",
+        "stacks_failing{namespace=\"team\"} 0",
+        "stacks_drifted{namespace=\"team\"} 1",
+        "stacks_locked{namespace=\"team\"} 2",
+        "plans_pending{namespace=\"team\"} 2",
+        "plan_pending_oldest_seconds{namespace=\"team\"} 86400.0",
+        "runs_active{action=\"Apply\",phase=\"Applying\"} 1",
+    ]);
+    let text = fixture.metrics.text();
+    assert!(!text.contains("name=\"a\""), "no series has a label of an object");
+    for name in ["b", "c", "d"] {
+        let key = ObjectKey::of(&stack(name, Value::Null));
+        fixture.metrics.forget("GitRepository", &key);
+        fixture.metrics.forget(KIND, &key);
+    }
+    fixture.assert_lines(&[
+        "stacks{namespace=\"team\",ready=\"False\"} 0",
+        "plans_pending{namespace=\"team\"} 0",
+    ]);
+    fixture
+        .metrics
+        .forget(KIND, &ObjectKey::of(&stack("a", Value::Null)));
+    assert!(!fixture.metrics.text().contains("namespace=\"team\""));
+    assert!(fixture.metrics.text().ends_with("# EOF\n"));
+}
+
+#[test]
+fn the_queue_is_shown_by_priority_and_reason() {
+    let fixture = Fixture::new();
+    let key = |name: &str| ObjectKey::of(&stack(name, Value::Null));
+    assert!(fixture.run_slots.request(&key("a"), Priority::Change));
+    assert!(!fixture.run_slots.request(&key("b"), Priority::Timer));
+    fixture.assert_lines(&[
+        "run_slots_occupied 1",
+        "runs_queued{priority=\"Timer\",reason=\"NamespaceSlots\"} 1",
+        "runs_queued{priority=\"Timer\",reason=\"Slots\"} 0",
+    ]);
+}
