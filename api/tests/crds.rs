@@ -211,14 +211,16 @@ fn names_and_versions_are_upstreams() {
 
 #[test]
 fn columns_are_upstreams() {
-    for (kind, name, wanted) in [
+    // Those of `-o wide` are in brackets: they follow upstream's, which keep their positions.
+    let stack = "Ready Status Age [Reason] [Plan] [Lock] [Suspended] [Applied]";
+    for (kind, name, expected) in [
         ("GitRepository", "v1", "URL Age Ready Status"),
-        ("Terraform", "v1alpha2", "Ready Status Age"),
-        ("Terraform", "v1alpha1", "Ready Status Age"),
+        ("Terraform", "v1alpha2", stack),
+        ("Terraform", "v1alpha1", stack),
         (
             "TerraformRun",
             "v1alpha1",
-            "Terraform Action Trigger Revision Phase Changes Age",
+            "Terraform Action Trigger Phase Changes Age Message [Reason] [Revision] [Plan] [Approved By]",
         ),
     ] {
         let columns = version(kind, name)["additionalPrinterColumns"].clone();
@@ -226,9 +228,37 @@ fn columns_are_upstreams() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|c| c["name"].as_str().unwrap().to_owned())
+            .map(
+                |column| match (column["name"].as_str().unwrap(), &column["priority"]) {
+                    (name, Value::Null) => name.to_owned(),
+                    (name, priority) => {
+                        assert_eq!(priority, 1, "{name}");
+                        format!("[{name}]")
+                    }
+                },
+            )
             .collect();
-        assert_eq!(names.join(" "), wanted, "{kind}");
+        assert_eq!(names.join(" "), expected, "{kind}");
+    }
+}
+
+#[test]
+fn columns_name_fields_of_the_schema() {
+    for (kind, name) in [
+        ("GitRepository", "v1"),
+        ("Terraform", "v1alpha2"),
+        ("Terraform", "v1alpha1"),
+        ("TerraformRun", "v1alpha1"),
+    ] {
+        let version = version(kind, name);
+        let columns = version["additionalPrinterColumns"].clone();
+        for column in columns.as_array().unwrap() {
+            let path = column["jsonPath"].as_str().unwrap().trim_start_matches('.');
+            // The path up to a filter.
+            let field = path.split('[').next().unwrap();
+            let is_known = field.starts_with("metadata.") || schema(&version, field).is_some();
+            assert!(is_known, "{kind} {name}: {path}");
+        }
     }
 }
 

@@ -27,10 +27,24 @@ use crate::serialization::{api_enum, is_false, is_zero};
     printcolumn(name = "Terraform", type_ = "string", json_path = ".spec.terraform.name"),
     printcolumn(name = "Action", type_ = "string", json_path = ".spec.action"),
     printcolumn(name = "Trigger", type_ = "string", json_path = ".spec.trigger"),
-    printcolumn(name = "Revision", type_ = "string", json_path = ".spec.source.revision"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Changes", type_ = "string", json_path = ".status.changes"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
+    printcolumn(name = "Reason", type_ = "string", priority = 1, json_path = ".status.reason"),
+    printcolumn(
+        name = "Revision",
+        type_ = "string",
+        priority = 1,
+        json_path = ".spec.source.revision"
+    ),
+    printcolumn(name = "Plan", type_ = "string", priority = 1, json_path = ".status.planId"),
+    printcolumn(
+        name = "Approved By",
+        type_ = "string",
+        priority = 1,
+        json_path = ".spec.approvedBy"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{ "message": "spec is immutable", "rule": "self == oldSelf" }]))]

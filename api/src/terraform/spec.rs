@@ -39,7 +39,37 @@ use crate::serialization::{any_json, api_enum, is_false, yes};
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].message"#
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    ),
+    printcolumn(
+        name = "Plan",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.plan.pending"
+    ),
+    printcolumn(
+        name = "Lock",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.lock.pending"
+    ),
+    printcolumn(
+        name = "Suspended",
+        type_ = "boolean",
+        priority = 1,
+        json_path = ".spec.suspend"
+    ),
+    printcolumn(
+        name = "Applied",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.lastAppliedRevision"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
