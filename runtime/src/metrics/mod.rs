@@ -231,7 +231,7 @@ impl Metrics {
         self.workers.get_or_create(&label).set(i64::from(workers));
         self.active.get_or_create(&label).set(0);
         drop(self.time.get_or_create(&label));
-        for counter in [&self.errors, &self.panics] {
+        for counter in [&self.errors, &self.panics, &self.undecodable] {
             drop(counter.get_or_create(&label));
         }
         for result in RESULTS {

@@ -63,6 +63,8 @@ impl NamespaceSummary {
 struct Summary {
     namespaces: BTreeMap<String, NamespaceSummary>,
     active: BTreeMap<(&'static str, &'static str), usize>,
+    /// When the oldest run was created that no runner has claimed.
+    oldest_unclaimed: Option<Timestamp>,
 }
 
 impl Stacks {
@@ -81,6 +83,10 @@ impl Stacks {
             if let Some(active) = state.active {
                 let labels = (active.action.as_str(), active.phase.as_str());
                 *summary.active.entry(labels).or_default() += 1;
+                if active.phase == Phase::Pending {
+                    let oldest = summary.oldest_unclaimed.unwrap_or(active.created);
+                    summary.oldest_unclaimed = Some(oldest.min(active.created));
+                }
             }
         }
         summary
@@ -89,14 +95,22 @@ impl Stacks {
 
 impl Collector for StackGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Summary { namespaces, active } = self.stacks.summary();
+        let Summary {
+            namespaces,
+            active,
+            oldest_unclaimed,
+        } = self.stacks.summary();
+        let now = self.clock.now();
         encode_stacks(&mut encoder, &namespaces)?;
-        encode_plans(&mut encoder, &namespaces, self.clock.now())?;
+        encode_plans(&mut encoder, &namespaces, now)?;
         let series = active
             .into_iter()
             .map(|((action, phase), count)| ([("action", action), ("phase", phase)], count));
         let help = "Runs that have not ended, by action and phase";
         encode_gauge(&mut encoder, "sluice_terraform_runs_active", help, series)?;
+        let name = "sluice_terraform_run_unclaimed_oldest_seconds";
+        let help = "Age of the oldest run that no runner has claimed; 0 without one";
+        encode_value(&mut encoder, name, help, age(oldest_unclaimed, now))?;
         encode_queue(&mut encoder, &self.run_slots.summary())
     }
 }
@@ -108,7 +122,7 @@ fn encode_stacks(
     let by_ready = namespaces.iter().flat_map(|(namespace, summary)| {
         let count = |ready| summary.ready.get(&ready).copied().unwrap_or(0);
         ReadyStatus::ALL.map(|ready| {
-            let labels = [("namespace", namespace.as_str()), ("ready", ready.as_str())];
+            let labels = [("stack_namespace", namespace.as_str()), ("ready", ready.as_str())];
             (labels, count(ready))
         })
     });
@@ -116,7 +130,10 @@ fn encode_stacks(
     encode_gauge(encoder, "sluice_terraform_stacks", help, by_ready)?;
     let by_reason = namespaces.iter().flat_map(|(namespace, summary)| {
         summary.blocked.iter().map(|(reason, count)| {
-            let labels = [("namespace", namespace.as_str()), ("reason", reason.as_str())];
+            let labels = [
+                ("stack_namespace", namespace.as_str()),
+                ("reason", reason.as_str()),
+            ];
             (labels, *count)
         })
     });
@@ -153,10 +170,7 @@ fn encode_plans(
     let help = "Plans that wait for an approval";
     let counts = by_namespace(namespaces, |summary| summary.plans_pending);
     encode_gauge(encoder, "sluice_terraform_plans_pending", help, counts)?;
-    let ages = by_namespace(namespaces, |summary| {
-        let age = |since| now.duration_since(since).as_secs_f64().max(0.0);
-        summary.oldest_plan.map_or(0.0, age)
-    });
+    let ages = by_namespace(namespaces, |summary| age(summary.oldest_plan, now));
     let help = "Age of the oldest plan that waits for an approval; 0 without one";
     encode_gauge(
         encoder,
@@ -185,31 +199,19 @@ fn encode_queue(encoder: &mut DescriptorEncoder<'_>, queue: &QueueSummary) -> fm
     let help = "Runs that wait for a slot, by priority and reason";
     encode_gauge(encoder, "sluice_terraform_runs_queued", help, series)?;
     let help = "How long the first run in the queue has waited; 0 if none waits";
-    encoder
-        .encode_descriptor(
-            "sluice_terraform_run_queue_oldest_seconds",
-            help,
-            None,
-            MetricType::Gauge,
-        )?
-        .encode_gauge(&queue.longest_wait.as_secs_f64())?;
-    for (name, help, value) in [
-        (
-            "sluice_terraform_run_slots",
-            "Maximum number of concurrent runs",
-            queue.slots,
-        ),
-        (
-            "sluice_terraform_run_slots_occupied",
-            "Occupied slots for runs",
-            queue.occupied,
-        ),
-    ] {
-        encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&value)?;
-    }
-    Ok(())
+    let longest = queue.longest_wait.as_secs_f64();
+    encode_value(
+        encoder,
+        "sluice_terraform_run_queue_oldest_seconds",
+        help,
+        longest,
+    )?;
+    let (slots, occupied) = (
+        "sluice_terraform_run_slots",
+        "sluice_terraform_run_slots_occupied",
+    );
+    encode_value(encoder, slots, "Maximum number of concurrent runs", queue.slots)?;
+    encode_value(encoder, occupied, "Occupied slots for runs", queue.occupied)
 }
 
 const fn priority_label(priority: Priority) -> &'static str {
@@ -233,7 +235,24 @@ fn by_namespace<V>(
 ) -> impl Iterator<Item = ([(&str, &str); 1], V)> {
     namespaces
         .iter()
-        .map(move |(namespace, summary)| ([("namespace", namespace.as_str())], value(summary)))
+        .map(move |(namespace, summary)| ([("stack_namespace", namespace.as_str())], value(summary)))
+}
+
+/// Returns the seconds since a time; 0 without one.
+fn age(since: Option<Timestamp>, now: Timestamp) -> f64 {
+    since.map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+}
+
+/// Writes a gauge without labels.
+fn encode_value(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl EncodeGaugeValue,
+) -> fmt::Result {
+    encoder
+        .encode_descriptor(name, help, None, MetricType::Gauge)?
+        .encode_gauge(&value)
 }
 
 /// Writes a gauge with one series for each set of labels.

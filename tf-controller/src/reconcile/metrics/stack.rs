@@ -6,7 +6,7 @@ use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_api::terraform::TerraformStatus;
 
 use crate::decide::{Approval, Facts, Idle, Outcome, Pending, Step};
-use crate::reconcile::history::find_run;
+use crate::reconcile::history::{created_at, find_run};
 use crate::reconcile::report::phase;
 
 /// The state of a stack after a reconciliation.
@@ -60,6 +60,7 @@ impl ReadyStatus {
 pub(super) struct ActiveRunState {
     pub(super) action: Action,
     pub(super) phase: Phase,
+    pub(super) created: Timestamp,
 }
 
 /// Why no run of a stack can start. A closed set, unlike the reasons of conditions: runners write some of those.
@@ -138,6 +139,7 @@ impl StackState {
             active: active.map(|run| ActiveRunState {
                 action: run.spec.action,
                 phase: phase(run),
+                created: created_at(run),
             }),
             plan_waits_since: pending
                 .filter(|pending| waits_for_approval(facts, pending))
@@ -191,7 +193,7 @@ mod tests {
 
     fn run(number: u32, status: Value) -> TerraformRun {
         let run = json!({
-            "metadata": { "name": format!("net-u1-{number}"), "namespace": "team" },
+            "metadata": { "name": format!("net-u1-{number}"), "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z" },
             "spec": { "action": "Plan", "attempt": 1, "deadline": "2h", "trigger": "Revision",
                 "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
                 "terraform": { "name": "net", "uid": "u1", "generation": 1 } },
@@ -321,6 +323,7 @@ mod tests {
         let pending = ActiveRunState {
             action: Action::Plan,
             phase: Phase::Pending,
+            created: at("2026-01-01T00:00:00Z"),
         };
         let started = StackState::of(None, &facts, &Step::Follow, &[], Some(&new));
         assert_eq!(started.active, Some(pending));

@@ -1,5 +1,6 @@
 //! Tests of the metrics page.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
 
@@ -80,6 +81,7 @@ fn all_counters_are_present_before_the_first_run() {
         "runs_active{action=\"Plan\",phase=\"Pending\"} 0",
         "runs_queued{priority=\"Manual\",reason=\"Slots\"} 0",
         "run_queue_oldest_seconds 0.0",
+        "run_unclaimed_oldest_seconds 0.0",
         "run_slots 2",
         "run_slots_occupied 0",
     ]);
@@ -155,16 +157,17 @@ fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
         None,
     );
     fixture.assert_lines(&[
-        "stacks{namespace=\"team\",ready=\"True\"} 1",
-        "stacks{namespace=\"team\",ready=\"False\"} 2",
-        "stacks{namespace=\"team\",ready=\"Unknown\"} 1",
-        "stacks_blocked{namespace=\"team\",reason=\"Source\"} 1",
-        "stacks_failing{namespace=\"team\"} 0",
-        "stacks_drifted{namespace=\"team\"} 1",
-        "stacks_locked{namespace=\"team\"} 2",
-        "plans_pending{namespace=\"team\"} 2",
-        "plan_pending_oldest_seconds{namespace=\"team\"} 86400.0",
+        "stacks{stack_namespace=\"team\",ready=\"True\"} 1",
+        "stacks{stack_namespace=\"team\",ready=\"False\"} 2",
+        "stacks{stack_namespace=\"team\",ready=\"Unknown\"} 1",
+        "stacks_blocked{stack_namespace=\"team\",reason=\"Source\"} 1",
+        "stacks_failing{stack_namespace=\"team\"} 0",
+        "stacks_drifted{stack_namespace=\"team\"} 1",
+        "stacks_locked{stack_namespace=\"team\"} 2",
+        "plans_pending{stack_namespace=\"team\"} 2",
+        "plan_pending_oldest_seconds{stack_namespace=\"team\"} 86400.0",
         "runs_active{action=\"Apply\",phase=\"Applying\"} 1",
+        "run_unclaimed_oldest_seconds 0.0",
     ]);
     let text = fixture.metrics.text();
     assert!(!text.contains("name=\"a\""), "no series has a label of an object");
@@ -174,14 +177,29 @@ fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
         fixture.metrics.forget(KIND, &key);
     }
     fixture.assert_lines(&[
-        "stacks{namespace=\"team\",ready=\"False\"} 0",
-        "plans_pending{namespace=\"team\"} 0",
+        "stacks{stack_namespace=\"team\",ready=\"False\"} 0",
+        "plans_pending{stack_namespace=\"team\"} 0",
     ]);
     fixture
         .metrics
         .forget(KIND, &ObjectKey::of(&stack("a", Value::Null)));
     assert!(!fixture.metrics.text().contains("namespace=\"team\""));
     assert!(fixture.metrics.text().ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_run_without_a_runner_is_shown_with_its_age() {
+    let fixture = Fixture::new();
+    let (facts, stack) = (facts_of_a_new_stack(), stack("net", Value::Null));
+    let mut created = run(1, "Plan", json!({}));
+    created.metadata.creation_timestamp = Some(Time("2026-01-01T23:59:00Z".parse().unwrap()));
+    fixture
+        .stacks
+        .set_state(&stack, &facts, &Step::Follow, &[], Some(&created));
+    fixture.assert_lines(&[
+        "runs_active{action=\"Plan\",phase=\"Pending\"} 1",
+        "run_unclaimed_oldest_seconds 60.0",
+    ]);
 }
 
 #[test]
