@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::decide::{RunFact, Trigger, facts_of_a_new_stack};
 
-    fn run(number: u32, status: Value) -> TerraformRun {
+    fn run(number: u32, status: &Value) -> TerraformRun {
         let run = json!({
             "metadata": { "name": format!("net-u1-{number}"), "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z" },
             "spec": { "action": "Plan", "attempt": 1, "deadline": "2h", "trigger": "Revision",
@@ -206,7 +206,7 @@ mod tests {
         let end = format!("2026-01-0{number}T00:00:00Z");
         run(
             number,
-            json!({ "phase": "Succeeded", "finishedAt": end, "effectDigest": effect, "planId": effect }),
+            &json!({ "phase": "Succeeded", "finishedAt": end, "effectDigest": effect, "planId": effect }),
         )
     }
 
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn the_active_run_is_the_one_in_progress_or_the_one_that_was_started() {
         let mut facts = facts_of_a_new_stack();
-        let new = run(1, json!({}));
+        let new = run(1, &json!({}));
         let pending = ActiveRunState {
             action: Action::Plan,
             phase: Phase::Pending,
@@ -328,7 +328,7 @@ mod tests {
         let started = StackState::of(None, &facts, &Step::Follow, &[], Some(&new));
         assert_eq!(started.active, Some(pending));
         facts.history.active = Some(fact("net-u1-2", Outcome::Active));
-        let runs = [planned(1, "aa"), run(2, json!({ "phase": "Planning" }))];
+        let runs = [planned(1, "aa"), run(2, &json!({ "phase": "Planning" }))];
         let planning = ActiveRunState {
             phase: Phase::Planning,
             ..pending

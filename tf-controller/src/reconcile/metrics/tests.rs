@@ -50,7 +50,7 @@ impl Fixture {
     }
 }
 
-fn stack(name: &str, status: Value) -> Terraform {
+fn stack(name: &str, status: &Value) -> Terraform {
     let stack = json!({
         "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
         "metadata": { "name": name, "namespace": "team", "uid": "u1", "generation": 1 },
@@ -60,7 +60,7 @@ fn stack(name: &str, status: Value) -> Terraform {
     serde_json::from_value(stack).unwrap()
 }
 
-fn run(number: u32, action: &str, status: Value) -> TerraformRun {
+fn run(number: u32, action: &str, status: &Value) -> TerraformRun {
     let run = json!({
         "metadata": { "name": format!("net-u1-{number}"), "namespace": "team", "creationTimestamp": NOW },
         "spec": { "action": action, "attempt": 1, "deadline": "2h", "trigger": "Revision",
@@ -95,14 +95,14 @@ fn ended_runs_are_counted_once_and_measured() {
             "hasChanges": true, "summary": { "add": 3, "change": 0, "destroy": 120 }, "peakMemoryBytes": 100_000_000 })
     };
     let runs = [
-        run(1, "Plan", ended("Succeeded")),
-        run(2, "Apply", ended("Failed")),
+        run(1, "Plan", &ended("Succeeded")),
+        run(2, "Apply", &ended("Failed")),
     ];
-    let started = run(3, "Plan", json!({}));
+    let started = run(3, "Plan", &json!({}));
     for _ in 0..2 {
         fixture
             .stacks
-            .count_runs(&stack("net", Value::Null), &runs, Some(&started));
+            .count_runs(&stack("net", &Value::Null), &runs, Some(&started));
     }
     fixture.assert_lines(&[
         "runs_created_total{action=\"Plan\",trigger=\"Revision\"} 2",
@@ -120,42 +120,41 @@ fn ended_runs_are_counted_once_and_measured() {
     ]);
 }
 
-#[test]
-fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
-    let fixture = Fixture::new();
-    let ready = |status: &str| {
-        json!({ "conditions": [{ "type": "Ready", "status": status, "reason": "X", "message": "",
-            "lastTransitionTime": NOW }], "lock": { "pending": if status == "False" { "l1" } else { "" } } })
-    };
-    let mut facts = facts_of_a_new_stack();
-    let set = |stack: &Terraform, facts: &Facts, step: &Step, started: Option<&TerraformRun>| {
-        fixture.stacks.set_state(stack, facts, step, &[], started);
-    };
-    let pending = |drift, planned: &str| Pending {
+/// Returns a status with this `Ready`, and with a state lock if it is `False`.
+fn ready(status: &str) -> Value {
+    json!({ "conditions": [{ "type": "Ready", "status": status, "reason": "X", "message": "",
+        "lastTransitionTime": NOW }], "lock": { "pending": if status == "False" { "l1" } else { "" } } })
+}
+
+fn pending(drift: bool, planned: &str) -> Option<Pending> {
+    Some(Pending {
         plan_id: "aa".into(),
         run: "net-u1-1".into(),
         drift,
         held: false,
         planned: planned.parse().unwrap(),
-    };
-    set(
-        &stack("a", ready("True")),
-        &facts,
-        &Step::Follow,
-        Some(&run(1, "Apply", json!({ "phase": "Applying" }))),
-    );
-    facts.history.pending = Some(pending(true, "2026-01-01T23:00:00Z"));
+    })
+}
+
+/// Sets the states of four stacks: one applies, two wait for an approval, one has no source.
+fn set_four_states(stacks: &StackMetrics) {
+    let mut facts = facts_of_a_new_stack();
+    let applying = run(1, "Apply", &json!({ "phase": "Applying" }));
+    let a = stack("a", &ready("True"));
+    stacks.set_state(&a, &facts, &Step::Follow, &[], Some(&applying));
+    let source = Step::Idle(Idle::Source);
+    stacks.set_state(&stack("d", &ready("False")), &facts, &source, &[], None);
     let awaits = Step::Idle(Idle::AwaitApproval);
-    set(&stack("b", ready("False")), &facts, &awaits, None);
-    facts.history.pending = Some(pending(false, "2026-01-01T00:00:00Z"));
-    set(&stack("c", ready("Unknown")), &facts, &awaits, None);
-    facts.history.pending = None;
-    set(
-        &stack("d", ready("False")),
-        &facts,
-        &Step::Idle(Idle::Source),
-        None,
-    );
+    facts.history.pending = pending(true, "2026-01-01T23:00:00Z");
+    stacks.set_state(&stack("b", &ready("False")), &facts, &awaits, &[], None);
+    facts.history.pending = pending(false, "2026-01-01T00:00:00Z");
+    stacks.set_state(&stack("c", &ready("Unknown")), &facts, &awaits, &[], None);
+}
+
+#[test]
+fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
+    let fixture = Fixture::new();
+    set_four_states(&fixture.stacks);
     fixture.assert_lines(&[
         "stacks{stack_namespace=\"team\",ready=\"True\"} 1",
         "stacks{stack_namespace=\"team\",ready=\"False\"} 2",
@@ -172,7 +171,7 @@ fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
     let text = fixture.metrics.text();
     assert!(!text.contains("name=\"a\""), "no series has a label of an object");
     for name in ["b", "c", "d"] {
-        let key = ObjectKey::of(&stack(name, Value::Null));
+        let key = ObjectKey::of(&stack(name, &Value::Null));
         fixture.metrics.forget("GitRepository", &key);
         fixture.metrics.forget(KIND, &key);
     }
@@ -180,18 +179,17 @@ fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
         "stacks{stack_namespace=\"team\",ready=\"False\"} 0",
         "plans_pending{stack_namespace=\"team\"} 0",
     ]);
-    fixture
-        .metrics
-        .forget(KIND, &ObjectKey::of(&stack("a", Value::Null)));
-    assert!(!fixture.metrics.text().contains("namespace=\"team\""));
-    assert!(fixture.metrics.text().ends_with("# EOF\n"));
+    let last = ObjectKey::of(&stack("a", &Value::Null));
+    fixture.metrics.forget(KIND, &last);
+    let text = fixture.metrics.text();
+    assert!(!text.contains("namespace=\"team\"") && text.ends_with("# EOF\n"));
 }
 
 #[test]
 fn a_run_without_a_runner_is_shown_with_its_age() {
     let fixture = Fixture::new();
-    let (facts, stack) = (facts_of_a_new_stack(), stack("net", Value::Null));
-    let mut created = run(1, "Plan", json!({}));
+    let (facts, stack) = (facts_of_a_new_stack(), stack("net", &Value::Null));
+    let mut created = run(1, "Plan", &json!({}));
     created.metadata.creation_timestamp = Some(Time("2026-01-01T23:59:00Z".parse().unwrap()));
     fixture
         .stacks
@@ -205,7 +203,7 @@ fn a_run_without_a_runner_is_shown_with_its_age() {
 #[test]
 fn the_queue_is_shown_by_priority_and_reason() {
     let fixture = Fixture::new();
-    let key = |name: &str| ObjectKey::of(&stack(name, Value::Null));
+    let key = |name: &str| ObjectKey::of(&stack(name, &Value::Null));
     assert!(fixture.run_slots.request(&key("a"), Priority::Change));
     assert!(!fixture.run_slots.request(&key("b"), Priority::Timer));
     fixture.assert_lines(&[
