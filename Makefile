@@ -152,8 +152,8 @@ check-manifests: build ## Fail if config/crd/bases differs from the types, or th
 	diff -r config/crd/bases charts/sluice/crds
 
 .PHONY: tools
-tools: build ## Build OpenTofu, the trial provider, Helm and the programs of a Kubernetes node from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
+tools: build ## Build OpenTofu, the trial provider, Helm, promtool and the programs of a Kubernetes node from pinned Go modules (cached under target/)
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
 
 # The program is built with flags of its own, in a directory of its own. CLI is a path; TOOLS has the form of --tools-dir.
 IMAGES := $(abspath $(TARGET))/images

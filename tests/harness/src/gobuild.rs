@@ -41,6 +41,8 @@ pub enum Tool {
     Kubectl,
     /// The installer of charts.
     Helm,
+    /// Checks and tests the rules of Prometheus.
+    Promtool,
     /// OpenTofu.
     Tofu,
     /// The provider of the suites; its source is in this repository.
@@ -75,10 +77,11 @@ pub enum BuildError {
 
 impl Tool {
     /// Every program, ordered by build time.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Pause,
         Self::TrialProvider,
         Self::Etcd,
+        Self::Promtool,
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::KubeScheduler,
@@ -104,6 +107,7 @@ impl Tool {
             Self::Pause => "pause",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Promtool => "promtool",
             Self::Tofu => "tofu",
             Self::TrialProvider => "terraform-provider-trial",
         }
@@ -127,6 +131,7 @@ impl Tool {
             Self::Coredns => "coredns",
             Self::Pause => "pause",
             Self::Helm => "helm",
+            Self::Promtool => "promtool",
             Self::Tofu => "tofu",
             Self::TrialProvider => "trial",
         }
@@ -144,6 +149,7 @@ impl Tool {
             Self::Pause => "sluice.dev/assets/pause",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v3/cmd/helm",
+            Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
             Self::Tofu => "github.com/opentofu/opentofu/cmd/tofu",
             Self::TrialProvider => "sluice.dev/assets/trial",
         }
@@ -153,7 +159,7 @@ impl Tool {
     /// Kubernetes 1.20.
     const fn linker_flags(self) -> &'static str {
         match self {
-            Self::Etcd | Self::TrialProvider | Self::Coredns | Self::Pause => "-s -w",
+            Self::Etcd | Self::Promtool | Self::TrialProvider | Self::Coredns | Self::Pause => "-s -w",
             Self::KubeApiserver
             | Self::KubeControllerManager
             | Self::KubeScheduler
@@ -169,6 +175,14 @@ impl Tool {
                 " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
             ),
             Self::Tofu => "-s -w -X github.com/opentofu/opentofu/version.dev=no",
+        }
+    }
+
+    /// Build tags. Without this one, promtool contains the service discovery of every cloud.
+    const fn tags(self) -> &'static str {
+        match self {
+            Self::Promtool => "remove_all_sd",
+            _ => "",
         }
     }
 }
@@ -192,6 +206,10 @@ pub fn binary_path(tool: Tool) -> Result<PathBuf, BuildError> {
     ] {
         hash.update([0]);
         hash.update(flag);
+    }
+    if !tool.tags().is_empty() {
+        hash.update([0]);
+        hash.update(tool.tags());
     }
     let hash = hex::encode(hash.finalize());
     Ok(tools_dir()
@@ -289,7 +307,8 @@ fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 fn go(tool: Tool, output: &Path) -> Result<Child, BuildError> {
     let mut command = Command::new("go");
     command
-        .args(["build", "-v", "-ldflags", tool.linker_flags(), "-o"])
+        .args(["build", "-v", "-tags", tool.tags()])
+        .args(["-ldflags", tool.linker_flags(), "-o"])
         .arg(output)
         .arg(tool.package());
     command

@@ -125,6 +125,14 @@ pub fn helm() -> Result<PathBuf, BuildError> {
     gobuild::build(Tool::Helm, &mut |line| eprintln!("{line}"))
 }
 
+/// Returns the `promtool` of the pinned module; builds it if needed.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn promtool() -> Result<PathBuf, BuildError> {
+    gobuild::build(Tool::Promtool, &mut |line| eprintln!("{line}"))
+}
+
 /// Returns the first executable file with this name on PATH.
 #[must_use]
 pub fn on_path(name: &str) -> Option<PathBuf> {
