@@ -29,6 +29,7 @@ mod leader_loss;
 mod lifecycle;
 mod locks;
 mod many_stacks;
+mod metrics;
 mod new_objects;
 mod observe;
 mod plans;
