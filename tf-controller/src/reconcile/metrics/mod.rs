@@ -289,8 +289,9 @@ const fn event_label(event: LockEvent) -> EventLabel {
     }
 }
 
-/// Converts a count or a size, where a rounding error does not matter.
+/// Converts a count or a size. A run writes its status itself, so a negative number is possible; the sum of a histogram must not
+/// decrease.
 #[expect(clippy::cast_precision_loss, reason = "histograms have wider bounds")]
-const fn to_f64(value: i64) -> f64 {
-    value as f64
+fn to_f64(value: i64) -> f64 {
+    value.max(0) as f64
 }

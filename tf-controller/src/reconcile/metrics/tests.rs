@@ -186,6 +186,20 @@ fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
 }
 
 #[test]
+fn numbers_of_a_run_cannot_decrease_a_sum() {
+    let fixture = Fixture::new();
+    let status = json!({ "phase": "Failed", "startedAt": "2026-01-03T00:00:00Z", "finishedAt": NOW, "hasChanges": true,
+        "summary": { "add": -1, "change": 0, "destroy": 0 }, "peakMemoryBytes": -5 });
+    let net = stack("net", &Value::Null);
+    fixture.stacks.count_runs(&net, &[run(1, "Plan", &status)], None);
+    fixture.assert_lines(&[
+        "run_duration_seconds_sum{action=\"Plan\",phase=\"Failed\"} 0.0",
+        "run_peak_memory_bytes_sum{action=\"Plan\"} 0.0",
+        "plan_changes_sum{operation=\"add\"} 0.0",
+    ]);
+}
+
+#[test]
 fn a_run_without_a_runner_is_shown_with_its_age() {
     let fixture = Fixture::new();
     let (facts, stack) = (facts_of_a_new_stack(), stack("net", &Value::Null));
