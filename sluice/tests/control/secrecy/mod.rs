@@ -11,7 +11,7 @@ use search::{READABLE, SecretValues, assert_no_leak};
 use serde_json::json;
 use sluice_harness::trial::TrialProvider;
 
-use crate::environment::TestEnvironment;
+use crate::environment::{NAMESPACE, TestEnvironment};
 use crate::observe::{condition, pending};
 
 /// One value per input. None is part of another text of the test.
@@ -41,6 +41,16 @@ output "out" {
   sensitive = true
 }
 "#
+}
+
+/// Asserts that the metrics that were searched include those of stacks.
+fn assert_exports_metrics_of_stacks(programs: &Programs) {
+    let page = programs.metrics();
+    let stacks = format!("sluice_terraform_stacks{{stack_namespace=\"{NAMESPACE}\",ready=\"True\"}} ");
+    assert!(
+        page.contains("sluice_terraform_run_slots 3\n") && page.contains(&stacks),
+        "{page}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,6 +100,7 @@ async fn secret_values_are_written_only_to_secrets() {
         format!("{PROVIDER} {VARIABLE}")
     );
     assert_no_leak(&env, &programs, canaries, &[READABLE], "applied").await;
+    assert_exports_metrics_of_stacks(&programs);
 
     // Drift, and an error during a plan.
     env.edit(HUMAN, json!({ "approvePlan": "" })).await;
