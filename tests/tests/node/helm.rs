@@ -41,13 +41,13 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
         return;
     }
     let node = Node::start().await.unwrap();
-    images::import(&node);
     let namespace = format!(
         "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: restricted}}}}}}"
     );
     node.apply(&namespace).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
+    images::import(&node, &folder.join("images"));
     std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
     let (helm, kubectl) = (cli::helm().unwrap(), cli::kubectl().unwrap());
     let chart = format!("{}/../charts/sluice", env!("CARGO_MANIFEST_DIR"));
