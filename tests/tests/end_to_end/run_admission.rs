@@ -8,6 +8,7 @@ use kube::config::AuthInfo;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use sluice_harness::cluster::ControlPlane;
+use sluice_tests::wait_for_definitions;
 use tempfile::TempDir;
 
 use crate::environment::{config, kubectl};
@@ -29,14 +30,9 @@ impl Tenant {
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
         let tenant = Self { plane, folder };
         tenant.apply("overlays/multi-tenant/setup").await;
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "crd",
-            "--all",
-            "--timeout=60s",
-        ];
-        tenant.kubectl(&established).await;
+        wait_for_definitions(tenant.plane.admin().client().await.unwrap())
+            .await
+            .unwrap();
         tenant.apply("overlays/multi-tenant").await;
         tenant.apply("samples/tenant").await;
         let run = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
