@@ -28,7 +28,7 @@ pub struct RunnerPodMetadata {
     /// Annotations on the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Labels on the pod; they may override the defaults.
+    /// Labels on the pod; those of the controller take precedence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

@@ -1,5 +1,6 @@
 //! The scenario on a real etcd and kube-apiserver with RBAC, also with an outage of the API server.
 
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -58,11 +59,27 @@ fn the_scenario_on_a_real_api_server() {
     });
 }
 
+/// Returns the logs of all runs below a work root.
+fn run_logs(work: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(work.join("runs")).unwrap().flatten();
+    let logs = files.filter(|file| {
+        file.path()
+            .extension()
+            .is_some_and(|extension| extension == "log")
+    });
+    logs.map(|log| std::fs::read_to_string(log.path()).unwrap())
+        .collect()
+}
+
 /// Ends both controllers and asserts that the API server refused no request of theirs or of their runs.
 async fn end_without_refusal(env: &mut TestEnvironment) {
+    let mut logs = run_logs(&env.folder.path().join("work"));
+    assert!(!logs.is_empty(), "a run has a log");
     for controller in [&mut env.source_controller, &mut env.tf_controller] {
         controller.end().await.unwrap();
-        let log = controller.log();
+        logs.push(controller.log());
+    }
+    for log in logs {
         let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
         assert!(
             refused.is_empty(),

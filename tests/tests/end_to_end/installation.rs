@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use sluice_harness::cluster::ControlPlane;
+use sluice_tests::wait_for_definitions;
 
 use crate::environment::{config, kubectl};
 use crate::{with_timeout, without_cluster};
@@ -49,14 +50,9 @@ fn the_deletion_of_an_overlay_leaves_exactly_what_was_there_before() {
             let setup = config(&format!("overlays/{overlay}/setup"));
             kubectl(folder, &["apply", "-k", &setup]).await;
         }
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "crd",
-            "--all",
-            "--timeout=60s",
-        ];
-        kubectl(folder, &established).await;
+        wait_for_definitions(plane.admin().client().await.unwrap())
+            .await
+            .unwrap();
         // Stacks, the accounts of runs, and an object of somebody else.
         kubectl(folder, &["apply", "-k", &config("samples")]).await;
         for namespace in ["flux-system", "sluice-system"] {

@@ -16,6 +16,8 @@ use crate::{with_timeout, without_cluster};
 
 const TENANT: &str = "team-a";
 const RUN: &str = "net-0123456789-1";
+/// A run with the longest name of a stack and a large number: the names of its pods contain only the first 58 characters.
+const LONG_RUN: &str = "a-stack-with-a-name-of-exactly-40-charac-0123456789-1000000";
 
 /// A control plane with the overlay, a tenant and its run.
 struct Tenant {
@@ -35,12 +37,14 @@ impl Tenant {
             .unwrap();
         tenant.apply("overlays/multi-tenant").await;
         tenant.apply("samples/tenant").await;
-        let run = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": { "name": RUN, "namespace": TENANT },
-            "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": { "kind": "GitRepository", "name": "code", "namespace": TENANT },
-                "terraform": { "name": "net", "uid": "u", "generation": 1 } } });
-        tenant.plane.apply(&run.to_string()).await.unwrap();
+        for name in [RUN, LONG_RUN] {
+            let run = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
+                "metadata": { "name": name, "namespace": TENANT },
+                "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                    "source": { "kind": "GitRepository", "name": "code", "namespace": TENANT },
+                    "terraform": { "name": "net", "uid": "u", "generation": 1 } } });
+            tenant.plane.apply(&run.to_string()).await.unwrap();
+        }
         tenant
     }
 
@@ -96,11 +100,16 @@ struct Writer {
 impl Writer {
     /// Returns why the API server refuses this status; empty if it accepts it.
     async fn write(&self, status: &Value, params: &PatchParams) -> String {
+        self.write_run(RUN, status, params).await
+    }
+
+    /// As [`Self::write`], for another run.
+    async fn write_run(&self, run: &str, status: &Value, params: &PatchParams) -> String {
         let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "TerraformRun");
         let resource = ApiResource::from_gvk_with_plural(&kind, "terraformruns");
         let runs: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), TENANT, &resource);
         let patch = Patch::Merge(json!({ "status": status }));
-        match runs.patch_status(RUN, params, &patch).await {
+        match runs.patch_status(run, params, &patch).await {
             Ok(_) => String::new(),
             Err(kube::Error::Api(refused)) => refused.message.clone(),
             Err(error) => panic!("{error}"),
@@ -109,10 +118,13 @@ impl Writer {
 
     /// Claims the run for the pod with this uid.
     async fn claim(&self, uid: &str, params: &PatchParams) -> String {
-        let claim = json!({ "holder": "h", "pod": "p", "podNamespace": TENANT, "podUid": uid });
-        self.write(&json!({ "phase": "Claimed", "claim": claim }), params)
-            .await
+        self.write(&claim_of(uid), params).await
     }
+}
+
+/// Returns the status of a run that the pod with this uid has claimed.
+fn claim_of(uid: &str) -> Value {
+    json!({ "phase": "Claimed", "claim": { "holder": "h", "pod": "p", "podNamespace": TENANT, "podUid": uid } })
 }
 
 /// Waits until the API server enforces the policy, which it loads in the background.
@@ -149,8 +161,14 @@ fn only_the_pod_that_claimed_a_run_writes_its_status() {
         let without_pod = tenant.writer(TENANT, "tf-runner", &[]).await;
         let refusal = without_pod.claim("", &params).await;
         assert!(refusal.contains("only by a pod of its Job"), "{refusal}");
+        // The pod of a stack that has the name of the run.
+        let namesake = tenant.pod(&format!("{RUN}-0123456789-1-abcde")).await;
+        let refusal = namesake.claim(&namesake.uid, &params).await;
+        assert!(refusal.contains("only by a pod of its Job"), "{refusal}");
         let refusal = own.claim(&second.uid, &params).await;
         assert!(refusal.contains("only for itself"), "{refusal}");
+        let long = tenant.pod(&format!("{}abcde", &LONG_RUN[..58])).await;
+        assert_eq!(long.write_run(LONG_RUN, &claim_of(&long.uid), &params).await, "");
 
         assert_eq!(own.claim(&own.uid, &params).await, "");
         let planning = json!({ "phase": "Planning" });

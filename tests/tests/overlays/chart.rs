@@ -113,23 +113,21 @@ fn the_values_of_components_have_their_objects() {
 }
 
 #[test]
-fn the_accounts_of_a_tenant_are_those_of_the_sample() {
+fn the_objects_of_a_tenant_are_those_of_the_sample() {
     if without_cluster().unwrap() {
         return;
     }
     let values = chart().join("overlays/multi-tenant.yaml").display().to_string();
     let namespaces = "runner.serviceAccount.allowedNamespaces={team-a}";
     let of_tenant = |objects: Vec<Value>| -> Vec<Value> {
-        let is_account = |object: &Value| {
-            text(object, "/metadata/namespace") == "team-a" && text(object, "/kind") != "NetworkPolicy"
-        };
-        objects.into_iter().filter(is_account).collect()
+        let is_of_tenant = |object: &Value| text(object, "/metadata/namespace") == "team-a";
+        objects.into_iter().filter(is_of_tenant).collect()
     };
     let rendered = of_tenant(render(
         "sluice-system",
         &["--values", &values, "--set", namespaces],
     ));
-    assert_eq!(rendered.len(), 3, "{rendered:#?}");
+    assert_eq!(rendered.len(), 4, "{rendered:#?}");
     assert_same(&rendered, &of_tenant(objects("samples/tenant")), "tenant");
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{OVERLAYS, Overlay, find, list, name, names, objects, of_kind, text, user_overlay};
+use super::{
+    OVERLAYS, Overlay, find, list, name, names, objects, of_kind, text, try_user_overlay, user_overlay,
+};
 
 /// Cluster-scoped kinds.
 const CLUSTER_WIDE: [&str; 6] = [
@@ -61,7 +63,8 @@ fn an_overlay_with_another_namespace_also_changes_the_subjects_of_bindings() {
         assert_namespace(&overlay.objects(), overlay.namespace, name);
         let mut kustomization = json!({ "namespace": "other", "namePrefix": "my-", "resources": [base] });
         assert_namespace(&user_overlay(&kustomization), "other", name);
-        if overlay.name == "single-namespace" {
+        // Kustomize refuses the component there.
+        if matches!(overlay.name, "single-namespace" | "ha") {
             continue;
         }
         kustomization["components"] = json!(["../config/components/process-executor"]);
@@ -242,4 +245,22 @@ fn the_process_executor_starts_the_controller_in_the_image_of_runs() {
         .map(|variable| text(variable, "/name"))
         .collect();
     assert_eq!(variables, ["RUNTIME_NAMESPACE", "POD_NAME", "POD_UID"]);
+}
+
+#[test]
+fn kustomize_refuses_components_that_an_overlay_excludes() {
+    let refused = |overlay: &str, component: &str| {
+        let kustomization = json!({ "namespace": "sluice-system", "resources": [format!("../config/overlays/{overlay}")],
+            "components": [format!("../config/components/{component}")] });
+        try_user_overlay(&kustomization).err().unwrap_or_default()
+    };
+    for (overlay, component, reason) in [
+        ("single-namespace", "process-executor", "/kind"),
+        ("single-namespace", "workload-identity", "/kind"),
+        ("ha", "process-executor", "/spec/replicas"),
+    ] {
+        let error = refused(overlay, component);
+        assert!(error.contains(reason), "{overlay}, {component}: {error:?}");
+    }
+    assert_eq!(refused("standalone", "process-executor"), "");
 }

@@ -67,15 +67,22 @@ fn objects(folder: &str) -> Vec<Value> {
 
 /// Builds the objects of a folder.
 fn build(folder: &Path) -> Vec<Value> {
+    try_build(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+}
+
+/// As [`build`]; returns why kustomize refuses the folder.
+fn try_build(folder: &Path) -> Result<Vec<Value>, String> {
     let kubectl = sluice_harness::cli::kubectl().unwrap();
     let output = Command::new(kubectl)
         .arg("kustomize")
         .arg(folder)
         .output()
         .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {stderr}", folder.display());
-    documents(&output.stdout)
+    if output.status.success() {
+        Ok(documents(&output.stdout))
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// Returns the objects in a YAML stream.
@@ -88,12 +95,17 @@ fn documents(text: &[u8]) -> Vec<Value> {
 
 /// Builds a user's overlay beside `config`.
 fn user_overlay(kustomization: &Value) -> Vec<Value> {
+    try_user_overlay(kustomization).unwrap()
+}
+
+/// As [`user_overlay`]; returns why kustomize refuses it.
+fn try_user_overlay(kustomization: &Value) -> Result<Vec<Value>, String> {
     let folder = tempfile::tempdir().unwrap();
     symlink(config(), folder.path().join("config")).unwrap();
     let overlay = folder.path().join("mine");
     fs::create_dir(&overlay).unwrap();
     fs::write(overlay.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    build(&overlay)
+    try_build(&overlay)
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

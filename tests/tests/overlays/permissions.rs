@@ -47,7 +47,7 @@ const TF_RUNNER: [Rule; 7] = [
     ("infra.contrib.fluxcd.io/terraforms", "get"),
     ("infra.sluice.dev/terraformruns", "get list"),
     ("infra.sluice.dev/terraformruns/status", "patch"),
-    ("/secrets", "get list create update delete"),
+    ("/secrets", "get list create patch update delete"),
     ("/configmaps", "list create update delete"),
     ("coordination.k8s.io/leases", "get list create update"),
     ("/pods", "get"),

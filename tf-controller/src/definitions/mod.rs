@@ -142,12 +142,12 @@ async fn compare(
     Err(DefinitionError::Outdated { name, fields })
 }
 
-/// Returns whether a field has an effect. Of a runner's pod only the environment is read, and the other fields of a
-/// pod depend on the Kubernetes version that a definition was generated from.
+/// Returns whether a definition must have a field. What is below the fields of a runner's pod depends on the Kubernetes version that
+/// a definition was generated from; only the environment is read as a whole.
 fn is_read(field: &str) -> bool {
     field
         .strip_prefix("spec.runnerPodTemplate.spec.")
-        .is_none_or(|field| field.starts_with("env"))
+        .is_none_or(|field| field.starts_with("env") || !field.contains(['.', '[']))
 }
 
 /// Lists the first fields, and the number of the others.

@@ -130,7 +130,14 @@ async fn delete_state(stack: &Terraform, context: &Context) -> Result<(), kube::
         stack.spec.workspace_name(),
         default_suffix(&stack.name_any())
     );
-    remove(&leases, &lock).await?;
+    match remove(&leases, &lock).await {
+        // In a namespace that is being deleted, the binding that permits it may be gone first. A lock without a state is harmless, and
+        // the namespace takes it along.
+        Err(kube::Error::Api(status)) if status.is_forbidden() => {
+            tracing::warn!(%lock, "cannot delete the lock of the deleted state: {status}");
+        }
+        removed => removed?,
+    }
     tracing::info!("state deleted, resources retained");
     Ok(())
 }

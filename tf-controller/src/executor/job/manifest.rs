@@ -69,17 +69,16 @@ pub(super) fn job(run: &TerraformRun, spec: &TerraformSpec, options: &JobOptions
     }
 }
 
-fn pod_metadata(mut labels: BTreeMap<String, String>, template: RunnerPodMetadata) -> ObjectMeta {
+fn pod_metadata(labels: BTreeMap<String, String>, template: RunnerPodMetadata) -> ObjectMeta {
     let mut annotations: BTreeMap<_, _> = KEEP_NODE
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-    // The stack's labels may replace all but the one that the controller watches.
-    let stack = labels.remove(TERRAFORM_LABEL);
-    labels.extend(template.labels);
-    labels.extend(stack.map(|name| (TERRAFORM_LABEL.to_owned(), name)));
     annotations.extend(template.annotations);
+    // The stack replaces none of ours: network policies and the controller select the pods of runs by them.
+    let mut all = template.labels;
+    all.extend(labels);
     ObjectMeta {
-        labels: Some(labels),
+        labels: Some(all),
         annotations: Some(annotations),
         ..ObjectMeta::default()
     }
@@ -299,7 +298,8 @@ mod tests {
         let job = job_of(&json!({
             "serviceAccountName": "deployer", "runnerTerminationGracePeriodSeconds": 120,
             "runnerPodTemplate": {
-                "metadata": { "labels": { "team": "net", "infra.sluice.dev/terraform": "other" }, "annotations": { "karpenter.sh/do-not-disrupt": "false" } },
+                "metadata": { "labels": { "team": "net", "app.kubernetes.io/name": "other",
+                    "infra.sluice.dev/terraform": "other" }, "annotations": { "karpenter.sh/do-not-disrupt": "false" } },
                 "spec": {
                     "image": "own:2", "nodeSelector": { "disk": "ssd" }, "priorityClassName": "high",
                     "tolerations": [{ "key": "runs", "operator": "Exists" }],
@@ -317,15 +317,15 @@ mod tests {
         let pod = serde_json::to_value(job.spec.unwrap().template).unwrap();
         let expected = [
             ("/metadata/labels/team", json!("net")),
-            // The controller finds the pods of runs by it.
+            // The controller and network policies find the pods of runs by them.
             ("/metadata/labels/infra.sluice.dev~1terraform", json!("net")),
+            ("/metadata/labels/app.kubernetes.io~1name", json!("tf-runner")),
             ("/spec/containers/0/env/0/name", json!("IP")),
             ("/spec/containers/0/env/1/name", json!("POD_NAME")),
             (
                 "/metadata/annotations/karpenter.sh~1do-not-disrupt",
                 json!("false"),
             ),
-            ("/metadata/labels/app.kubernetes.io~1name", json!("tf-runner")),
             ("/spec/serviceAccountName", json!("deployer")),
             ("/spec/terminationGracePeriodSeconds", json!(180)),
             ("/spec/nodeSelector", json!({ "disk": "ssd" })),
