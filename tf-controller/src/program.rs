@@ -25,6 +25,8 @@ use crate::{Options, definitions, run};
 
 /// Maximum number of concurrent reconciliations; they do not wait for runs.
 const CONCURRENT_RECONCILES: u16 = 16;
+/// Minimum of `--runner-job-ttl`: without its Job, a run that ended before it began looks like one that was not started.
+const MIN_JOB_TTL: Duration = Duration::from_secs(60);
 /// Minimum of `--run-silence`: live runs send heartbeats less often.
 const MIN_RUN_SILENCE: Duration = Duration::from_secs(30);
 /// Time for queued events at shutdown.
@@ -105,6 +107,13 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
             "--executor=job, the default in a cluster, requires an image: set --runner-image or RUNNER_POD_IMAGE"
                 .into(),
         );
+    }
+    if uses_jobs(args) && args.runner_job_ttl < MIN_JOB_TTL {
+        let least = MIN_JOB_TTL.as_secs();
+        return Err(format!(
+            "--runner-job-ttl must be at least {least}s: the Job of a run that failed says why, until it is deleted"
+        )
+        .into());
     }
     if args.run_silence < MIN_RUN_SILENCE {
         let least = MIN_RUN_SILENCE.as_secs();
@@ -302,4 +311,24 @@ fn options(
         artifact_host: args.source_controller_localhost.clone(),
         ready,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_runtime::args;
+
+    #[test]
+    fn the_job_executor_requires_an_image_and_keeps_its_jobs() {
+        let check = |flags: &[&str]| {
+            let all = ["tf-controller", "--executor=job"].iter().chain(flags);
+            let args = args::parse::<Args>(all.map(Into::into), |_| None).unwrap();
+            check_flags(&args).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&["--runner-image=runner:1"]), Ok(()));
+        let error = check(&[]).unwrap_err();
+        assert!(error.contains("--runner-image"), "{error}");
+        let error = check(&["--runner-image=runner:1", "--runner-job-ttl=59s"]).unwrap_err();
+        assert!(error.contains("at least 60s"), "{error}");
+    }
 }

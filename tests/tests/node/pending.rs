@@ -98,6 +98,32 @@ async fn a_pending_run_begins_once_it_can_and_an_edit_replaces_it() {
     );
 }
 
+/// The number of the deleted run is used again, while its Job and its bundle are still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_run_is_made_again() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::new(installation.node, "again").await;
+    tenant
+        .add_stack("net", &json!({ "serviceAccountName": "absent" }))
+        .await;
+    let account = ["FailedCreate", "create the ServiceAccount"];
+    wait_until_pending(installation, &tenant, "net", &account).await;
+    installation
+        .kubectl(&["-n", "again", "delete", "terraformruns", "--all"])
+        .await;
+    tenant.add_account("absent").await;
+    if let Err(error) = tenant.wait_for_plan("net").await {
+        panic!("{error}\n{}", installation.describe_pods().await);
+    }
+    assert_eq!(
+        tenant.runs("net").await,
+        ["Succeeded TerraformPlannedWithChanges"]
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_ends_before_it_begins_fails_its_run() {
     if without_cluster().unwrap() {

@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 pub(crate) use environment::{pod_environment, runner_environment};
 use futures::future::BoxFuture;
+pub(crate) use job::waits_for_capacity;
 pub use job::{JobExecutor, JobOptions};
-use kube::ResourceExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource as _, ResourceExt as _};
 pub use process::{ProcessExecutor, ProcessOptions};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{Reason, TerraformSpec};
@@ -46,6 +48,16 @@ impl RunRef {
             name: run.name_any(),
         }
     }
+}
+
+/// Returns whether an object belongs to a deleted run of this run's name, and is about to be collected with it: a number is used
+/// again when the newest run of a stack was deleted.
+pub(crate) fn is_of_deleted_namesake(object: &ObjectMeta, run: &TerraformRun) -> bool {
+    let mut owners = object.owner_references.iter().flatten();
+    owners.any(|owner| {
+        let is_namesake = owner.kind == TerraformRun::kind(&()) && owner.name == run.name_any();
+        is_namesake && Some(&owner.uid) != run.metadata.uid.as_ref()
+    })
 }
 
 /// A run to start.
@@ -183,4 +195,32 @@ pub trait Executor: Send + Sync {
 
     /// Returns the stacks that have files.
     fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_of_a_deleted_run_is_told_from_that_of_another_owner() {
+        let run: TerraformRun = serde_json::from_value(json!({
+            "metadata": { "name": "net-0123456789-5", "uid": "new" },
+            "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } },
+        }))
+        .unwrap();
+        let owned = |kind: &str, name: &str, uid: &str| {
+            let owner = json!({ "apiVersion": "v1", "kind": kind, "name": name, "uid": uid });
+            let object = serde_json::from_value(json!({ "ownerReferences": [owner] })).unwrap();
+            is_of_deleted_namesake(&object, &run)
+        };
+        assert!(owned("TerraformRun", "net-0123456789-5", "old"));
+        assert!(!owned("TerraformRun", "net-0123456789-5", "new"));
+        assert!(!owned("TerraformRun", "net-0123456789-4", "old"));
+        assert!(!owned("CronJob", "net-0123456789-5", "old"));
+        assert!(!is_of_deleted_namesake(&ObjectMeta::default(), &run));
+    }
 }

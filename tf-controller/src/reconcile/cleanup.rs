@@ -16,7 +16,7 @@ use sluice_tf_core::{bundle, errored_state};
 use super::Context;
 use super::history::{by_sequence, summarize};
 use super::report::phase;
-use crate::executor::RunRef;
+use crate::executor::{ExecutorError, RunRef};
 
 /// Runs that are retained besides the last plan and the last apply.
 const RETAINED_RUNS: usize = 20;
@@ -72,6 +72,16 @@ pub(super) async fn delete_bundle(
     let (key, name) = (ObjectKey::of(stack), run.name_any());
     if context.deleted_bundles.contains(&key, &name) {
         return Ok(());
+    }
+    if phase(run) == Phase::Superseded && run.status.as_ref().is_some_and(|status| status.claim.is_none()) {
+        // Its Job may be left, if the controller was killed after it ended the run.
+        match context.executor.cancel(RunRef::of(run)).await {
+            Err(ExecutorError::Api(error)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(run = name, %error, "the runner of a superseded run could not be removed")
+            }
+            Ok(()) => {}
+        }
     }
     let api: Api<Secret> = context.api_of(stack);
     for secret in bundle::secret_names(run) {

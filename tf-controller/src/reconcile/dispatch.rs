@@ -17,7 +17,7 @@ use super::Context;
 use super::history::{find_run, is_drift_check, run_fact, sequence};
 use super::resolve::{self, Resolved};
 use crate::decide::{Health, History, NewRun, RunAction};
-use crate::executor::{ExecutorError, Launch};
+use crate::executor::{ExecutorError, Launch, is_of_deleted_namesake};
 
 /// Why a run could not be started or supervised. All errors are retried.
 #[derive(Debug, thiserror::Error)]
@@ -319,6 +319,14 @@ async fn start_with_stored(
 ) -> Result<(), DispatchError> {
     match bundle::verify(found, run) {
         Ok(()) => start_runner(run, stack, None, context).await,
+        // The next reconciliation stores its own.
+        Err(_)
+            if found
+                .iter()
+                .any(|secret| is_of_deleted_namesake(&secret.metadata, run)) =>
+        {
+            Ok(())
+        }
         Err(error) => {
             let text = format!("{error}; delete the Secret");
             fail(run, Reason::TfExecNewFailed, &text, context).await

@@ -13,7 +13,7 @@ use super::active_run::poll_interval;
 use super::dispatch::{self, DispatchError, RunRequest};
 use super::history::find_run;
 use super::observe::Observed;
-use super::report::pending_run;
+use super::report::needs_change;
 use super::resolve::Resolved;
 use super::supervision::supervise;
 use super::{Context, ReconcileError};
@@ -113,9 +113,9 @@ async fn follow(
 ) -> Result<(), DispatchError> {
     let key = &ObjectKey::of(stack);
     let is_session = |run: &RunFact| run.action == RunAction::BreakTheGlass;
-    // Nor does a run that cannot begin: it uses nothing, and may wait for long.
-    let is_pending = active(observed, facts).is_some_and(|run| pending_run(run).is_some());
-    if is_pending || facts.history.active.as_ref().is_some_and(is_session) {
+    // Nor does a run that cannot begin until a person changes something.
+    let is_blocked = active(observed, facts).is_some_and(needs_change);
+    if is_blocked || facts.history.active.as_ref().is_some_and(is_session) {
         context.run_slots.release(key);
     } else {
         context.run_slots.occupy(key);

@@ -24,7 +24,11 @@ use sluice_runtime::shutdown::Token;
 use tokio::sync::mpsc;
 use watch::RunnerPods;
 
-use super::{Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef};
+pub(crate) use runner_pod::waits_for_capacity;
+
+use super::{
+    Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef, is_of_deleted_namesake,
+};
 
 /// How long a Job or a pod may make no progress before its events are read.
 const EVENT_DELAY: Duration = Duration::from_secs(2);
@@ -93,7 +97,10 @@ impl JobExecutor {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let found = jobs.get_opt(&run.name_any()).await?;
-                match found.filter(|found| found.owner_references() != desired.owner_references()) {
+                let foreign = found.filter(|found| found.owner_references() != desired.owner_references());
+                match foreign {
+                    // The run has no runner until that Job is collected; the next attempt starts it.
+                    Some(found) if is_of_deleted_namesake(&found.metadata, run) => Ok(()),
                     Some(_) => Err(rejected(
                         "a Job of that name exists and does not belong to the run; delete it".to_owned(),
                     )),

@@ -111,6 +111,15 @@ pub(super) fn pending_reason(reason: &str, message: Option<&str>) -> PendingReas
     }
 }
 
+/// Returns whether a run begins as soon as the cluster has room for its pod. Anything else needs a person, and may take long.
+pub(crate) fn waits_for_capacity(reason: &str, message: &str) -> bool {
+    match reason {
+        "Unschedulable" => message.contains("Insufficient ") || message.contains("Too many pods"),
+        "FailedCreate" => message.contains("exceeded quota"),
+        _ => false,
+    }
+}
+
 /// What to do about a reason of the cluster.
 fn advice(reason: &str, message: &str) -> &'static str {
     match reason {
@@ -271,6 +280,33 @@ mod tests {
 
     fn phase(phase: &str) -> Pod {
         pod(&json!({ "phase": phase }))
+    }
+
+    #[test]
+    fn a_run_waits_for_capacity_or_for_a_person() {
+        let node = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.";
+        for (reason, message, expected) in [
+            (
+                "Unschedulable",
+                "0/1 nodes are available: 1 Insufficient memory.",
+                true,
+            ),
+            ("Unschedulable", "0/1 nodes are available: 1 Too many pods.", true),
+            ("Unschedulable", node, false),
+            (
+                "FailedCreate",
+                "pods \"a\" is forbidden: exceeded quota: pods",
+                true,
+            ),
+            ("FailedCreate", "serviceaccount \"a\" not found", false),
+            ("ImagePullBackOff", "not found", false),
+        ] {
+            assert_eq!(
+                waits_for_capacity(reason, message),
+                expected,
+                "{reason}: {message}"
+            );
+        }
     }
 
     #[test]

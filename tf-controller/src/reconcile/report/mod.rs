@@ -10,7 +10,7 @@ mod tests;
 
 pub(super) use events::events;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-pub(super) use ready::pending_run;
+pub(super) use ready::needs_change;
 use ready::{ReadyConditions, ready_conditions};
 use sluice_api::condition::{
     ConditionStatus, ConditionUpdate, TerraformCondition as Kind, find, merge_conditions,

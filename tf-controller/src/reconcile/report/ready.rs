@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use sluice_api::condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind};
-use sluice_api::run::{Action, Phase, TerraformRun, Trigger};
+use sluice_api::run::{Action, Phase, TerraformRun, TerraformRunStatus, Trigger};
 use sluice_api::terraform::{Reason, approval};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
 use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
+use crate::executor::waits_for_capacity;
 use crate::reconcile::history::candidate_plan;
 
 /// The three conditions of kstatus.
@@ -125,13 +126,22 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
 }
 
 /// Returns what the runner of a run waits for before it begins.
-pub(in crate::reconcile) fn pending_run(run: &TerraformRun) -> Option<String> {
+pub(super) fn pending_run(run: &TerraformRun) -> Option<String> {
+    let status = waiting_status(run)?;
+    let (name, reason, message) = (run.name_any(), &status.reason, &status.message);
+    Some(format!("Waiting for the pod of run {name}: {reason}: {message}"))
+}
+
+/// Returns whether a run cannot begin until a person changes something. One that waits for room begins together with all others that
+/// do, so it counts among the concurrent runs.
+pub(in crate::reconcile) fn needs_change(run: &TerraformRun) -> bool {
+    waiting_status(run).is_some_and(|status| !waits_for_capacity(&status.reason, &status.message))
+}
+
+/// Returns the status of a run that has not begun, if it says why.
+fn waiting_status(run: &TerraformRun) -> Option<&TerraformRunStatus> {
     let status = run.status.as_ref().filter(|status| !status.reason.is_empty())?;
-    let is_pending = status.phase == Phase::Pending && status.claim.is_none();
-    is_pending.then(|| {
-        let (name, reason, message) = (run.name_any(), &status.reason, &status.message);
-        format!("Waiting for the pod of run {name}: {reason}: {message}")
-    })
+    (status.phase == Phase::Pending && status.claim.is_none()).then_some(status)
 }
 
 /// Returns the phase of the active run in upstream's words.
