@@ -25,7 +25,8 @@ pub(super) async fn find(
         .map_err(kube::Error::HttpError)?;
     match client.request::<Value>(request).await {
         Ok(document) => published(required, stored, &document),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        // The API server answers this path with a plain text, without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
