@@ -119,6 +119,10 @@ $(MDBOOK):
 docs: $(MDBOOK) ## Build the documentation site into target/book
 	$(MDBOOK) build --dest-dir $(abspath $(TARGET))/book
 
+.PHONY: chaos
+chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=71, SLUICE_SEED)
+	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),71) SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --test node -- faults --nocapture
+
 .PHONY: nightly
 nightly: tools audit ## Run the long checks: make audit, and the closure's soundness suite with all 500 trees
 	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use crate::images;
 
 /// The namespace of the controllers.
-const NAMESPACE: &str = "sluice-system";
+pub(crate) const NAMESPACE: &str = "sluice-system";
 
 /// A kubeconfig of the administrator and a folder for manifests.
 pub(crate) struct Installation {
@@ -26,11 +26,13 @@ impl Installation {
     /// Returns the installation of all tests: both controllers with the job executor.
     pub(crate) async fn shared() -> &'static Self {
         static SHARED: OnceCell<Installation> = OnceCell::const_new();
-        SHARED.get_or_init(Self::standalone).await
+        SHARED
+            .get_or_init(|| async { Self::standalone(Node::shared().await.unwrap()).await })
+            .await
     }
 
-    async fn standalone() -> Self {
-        let node = Node::shared().await.unwrap();
+    /// Installs the overlay `standalone`.
+    pub(crate) async fn standalone(node: &'static Node) -> Self {
         let folder = tempfile::tempdir().unwrap();
         images::import(node, &folder.path().join("images"));
         std::fs::write(folder.path().join("admin"), node.admin().kubeconfig()).unwrap();

@@ -8,6 +8,7 @@
     reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
+mod faults;
 mod helm;
 mod images;
 mod install;

@@ -84,14 +84,9 @@ impl Tenant {
 
     /// Creates an account with the role of runs.
     pub(crate) async fn add_account(&self, name: &str) {
-        self.apply(&account(&self.namespace, name)).await;
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": { "name": name, "namespace": self.namespace },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sluice-tf-runner" },
-            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": self.namespace }],
-        });
-        self.apply(&binding).await;
+        for manifest in account_with_role(&self.namespace, name) {
+            self.apply(&manifest).await;
+        }
     }
 
     /// Creates a stack of the module, with these fields of its spec.
@@ -183,6 +178,17 @@ impl Tenant {
 
 fn account(namespace: &str, name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": namespace } })
+}
+
+/// Returns an account, and the binding that gives it the role of runs.
+pub(crate) fn account_with_role(namespace: &str, name: &str) -> [Value; 2] {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": { "name": name, "namespace": namespace },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sluice-tf-runner" },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
+    });
+    [account(namespace, name), binding]
 }
 
 fn ready_message(stack: &Value) -> &str {

@@ -88,11 +88,22 @@ impl Runtime {
     }
 }
 
+/// A component that a test can kill and start again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Component {
+    /// The database of the API server.
+    Etcd,
+    /// The API server.
+    ApiServer,
+    /// The kubelet. Its pods go on without it.
+    Kubelet,
+}
+
 /// A running node.
 #[derive(Debug)]
 pub struct Node {
     // In drop order: the sandbox ends every process that is left, then its cgroups are empty.
-    kubelet: Mutex<Option<Process>>,
+    components: Mutex<BTreeMap<Component, Process>>,
     others: Vec<Process>,
     sandbox: Sandbox,
     cgroups: Cgroups,
@@ -124,7 +135,7 @@ impl Node {
             .forward(components::API)
             .map_err(system("forward a port to the API"))?;
         let mut node = Self {
-            kubelet: Mutex::new(None),
+            components: Mutex::default(),
             others: Vec::new(),
             sandbox,
             cgroups,
@@ -148,8 +159,8 @@ impl Node {
 
     async fn start_components(&mut self) -> Result<(), ComponentError> {
         let at = self.folder.path().to_owned();
-        self.start_in_network("etcd", Tool::Etcd, &components::etcd(&at))?;
-        self.start_in_network("kube-apiserver", Tool::KubeApiserver, &components::apiserver(&at))?;
+        self.start_component(Component::Etcd)?;
+        self.start_component(Component::ApiServer)?;
         let flags = components::containerd(&at, &self.runtime)?;
         let program = self.runtime.program("containerd");
         let started = self.sandbox.start_inside("containerd", &program, &flags);
@@ -167,7 +178,7 @@ impl Node {
         self.start_in_network("kube-proxy", Tool::KubeProxy, &components::proxy(&at)?)?;
         self.apply(components::DNS_ROLE).await?;
         self.start_in_network("coredns", Tool::Coredns, &components::dns(&at)?)?;
-        self.start_kubelet()?;
+        self.start_component(Component::Kubelet)?;
         self.wait_for("kubelet", || self.can_create_pods()).await
     }
 
@@ -178,23 +189,53 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the kubelet, again after [`Node::kill_kubelet`].
+    /// Starts a component, again after [`Node::kill_component`]. Does not wait until it is ready.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start_kubelet(&self) -> Result<(), ComponentError> {
-        let flags = components::kubelet(self.folder.path(), &self.cgroups.name)?;
-        let program = gobuild::binary_path(Tool::Kubelet)?;
-        let started = self.sandbox.start_inside("kubelet", &program, &flags);
-        *lock(&self.kubelet) = Some(started.map_err(system("start the kubelet"))?);
+    pub fn start_component(&self, component: Component) -> Result<(), ComponentError> {
+        let at = self.folder.path();
+        let started = match component {
+            Component::Etcd => {
+                let program = gobuild::binary_path(Tool::Etcd)?;
+                self.sandbox
+                    .start_in_network("etcd", &program, &components::etcd(at))
+            }
+            Component::ApiServer => {
+                let program = gobuild::binary_path(Tool::KubeApiserver)?;
+                let flags = components::apiserver(at);
+                self.sandbox.start_in_network("kube-apiserver", &program, &flags)
+            }
+            Component::Kubelet => {
+                let program = gobuild::binary_path(Tool::Kubelet)?;
+                let flags = components::kubelet(at, &self.cgroups.name)?;
+                self.sandbox.start_inside("kubelet", &program, &flags)
+            }
+        };
+        let started = started.map_err(system("start a component"))?;
+        lock(&self.components).insert(component, started);
         Ok(())
     }
 
-    /// Kills the kubelet; its pods go on.
-    pub fn kill_kubelet(&self) {
-        if let Some(kubelet) = lock(&self.kubelet).take() {
-            kubelet.kill_descendants();
+    /// Kills a component; the others go on.
+    pub fn kill_component(&self, component: Component) {
+        if let Some(process) = lock(&self.components).remove(&component) {
+            process.kill_descendants();
         }
+    }
+
+    /// Kills the processes of a container; `id` is its `containerID` in the status of the pod, without the scheme.
+    ///
+    /// # Errors
+    /// When the container does not run.
+    pub fn kill_container(&self, id: &str) -> Result<(), ComponentError> {
+        let mut kill = self.start_ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", id])?;
+        let status = kill.wait().map_err(system("wait for ctr"))?;
+        if status.success() {
+            return Ok(());
+        }
+        let why = std::io::Error::other(kill.log_tail(3));
+        Err(system("kill a container")(why))
     }
 
     async fn wait_for<F: Future<Output = bool>>(
@@ -257,22 +298,7 @@ impl Node {
     /// # Errors
     /// When the runtime refuses it.
     pub fn import(&self, archive: &Path) -> Result<(), ComponentError> {
-        let arguments = [
-            "-a",
-            &components::socket(self.folder.path()),
-            "-n",
-            "k8s.io",
-            "images",
-            "import",
-        ]
-        .map(str::to_owned)
-        .into_iter()
-        .chain([archive.display().to_string()])
-        .collect::<Vec<_>>();
-        let mut import = self
-            .sandbox
-            .start_inside("import", &self.runtime.program("ctr"), &arguments)
-            .map_err(system("start ctr"))?;
+        let mut import = self.start_ctr(&["images", "import", &archive.display().to_string()])?;
         let status = import.wait().map_err(system("wait for ctr"))?;
         if status.success() {
             return Ok(());
@@ -281,6 +307,19 @@ impl Node {
             archive: archive.to_owned(),
             why: import.log_tail(5),
         })
+    }
+
+    /// Starts the client of the container runtime.
+    fn start_ctr(&self, arguments: &[&str]) -> Result<Process, ComponentError> {
+        let socket = components::socket(self.folder.path());
+        let all: Vec<_> = [&["-a", &socket, "-n", "k8s.io"], arguments]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        let program = self.runtime.program("ctr");
+        let started = self.sandbox.start_inside("ctr", &program, &all);
+        started.map_err(system("start ctr"))
     }
 
     /// Makes a server of this machine reachable for pods. Returns its address in the network of the node.

@@ -1,0 +1,136 @@
+//! What must hold when the stack of a trial is applied.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::Value;
+use sluice_tests::scenario::{TIMEOUT, retry};
+
+use super::POLL_INTERVAL;
+use super::stack::Stack;
+use super::stage::NAMESPACE;
+
+impl Stack {
+    /// Compares the provider's resources with state and outputs, and reads runs, lock and pods.
+    pub(super) async fn check_outcome(&self) -> Result<(), String> {
+        let made = self.made_resources()?;
+        let names: Vec<_> = made.keys().map(String::as_str).collect();
+        if names != ["first", "second"] {
+            return Err(format!("the resources are {names:?}: {}", self.describe().await));
+        }
+        let recorded = self.recorded_resources().await?;
+        if made != recorded {
+            return Err(format!("made: {made:?}; in the state: {recorded:?}"));
+        }
+        let output = self.secret(&format!("{}-outputs", self.name), "first").await?;
+        if Some(&String::from_utf8_lossy(&output).into_owned()) != made.get("first") {
+            return Err(format!(
+                "the output is {:?}: {made:?}",
+                String::from_utf8_lossy(&output)
+            ));
+        }
+        self.check_runs().await?;
+        self.check_lock().await?;
+        self.check_pods().await
+    }
+
+    /// Returns the computed value of each resource of the provider: it differs each time the resource is made.
+    fn made_resources(&self) -> Result<BTreeMap<String, String>, String> {
+        let names = self.provider.resources().map_err(|error| error.to_string())?;
+        let folder = self.provider.data_dir().join("things");
+        let mut made = BTreeMap::new();
+        for name in names {
+            let text = std::fs::read_to_string(folder.join(format!("{name}.json")));
+            let resource: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
+            made.insert(name, resource["random"].as_str().unwrap_or_default().to_owned());
+        }
+        Ok(made)
+    }
+
+    async fn recorded_resources(&self) -> Result<BTreeMap<String, String>, String> {
+        let packed = self
+            .secret(&format!("tfstate-default-{}", self.name), "tfstate")
+            .await?;
+        let state: Value = serde_json::from_reader(flate2::read::GzDecoder::new(packed.as_slice()))
+            .map_err(|error| error.to_string())?;
+        let mut recorded = BTreeMap::new();
+        for resource in state["resources"].as_array().into_iter().flatten() {
+            let attributes = &resource["instances"][0]["attributes"];
+            let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
+            recorded.insert(text("name"), text("random"));
+        }
+        Ok(recorded)
+    }
+
+    async fn secret(&self, name: &str, key: &str) -> Result<Vec<u8>, String> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let secret = retry(|| api.get(name)).await.map_err(|error| error.to_string())?;
+        let value = secret.data.and_then(|mut data| data.remove(key));
+        value
+            .map(|bytes| bytes.0)
+            .ok_or_else(|| format!("the Secret {name} has no {key}"))
+    }
+
+    /// Each run has ended, none began before the one before it ended, and none applied a plan that was not approved.
+    async fn check_runs(&self) -> Result<(), String> {
+        let mut last_end = String::new();
+        for run in self.runs().await? {
+            let text = |pointer: &str| {
+                run.pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let (name, end) = (text("/metadata/name"), text("/status/finishedAt"));
+            let start = text("/status/startedAt");
+            if end.is_empty() {
+                return Err(format!("{name} has not ended: {}", self.describe().await));
+            }
+            // RFC 3339 in UTC, so the order of texts is that of times.
+            if !start.is_empty() && start < last_end {
+                return Err(format!(
+                    "{name} began at {start}, before the end of another: {last_end}"
+                ));
+            }
+            last_end = last_end.max(end);
+            let has_applied = run.pointer("/status/attemptedApply") == Some(&Value::Bool(true));
+            let plan = text("/spec/plan/id");
+            if self.is_manual && has_applied && !self.approved.lock().unwrap().contains(&plan) {
+                return Err(format!("{name} applied {plan:?}, which was not approved"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody holds the lock of the state.
+    async fn check_lock(&self) -> Result<(), String> {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let name = format!("lock-tfstate-default-{}", self.name);
+        let lease = retry(|| api.get_opt(&name))
+            .await
+            .map_err(|error| error.to_string())?;
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+        match holder {
+            Some(holder) if !holder.is_empty() => Err(format!("{holder} holds the lock of the state")),
+            _ => Ok(()),
+        }
+    }
+
+    /// No pod of the stack runs any more.
+    async fn check_pods(&self) -> Result<(), String> {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let running = self.running_pods().await?;
+            if running.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("these pods still run: {running:?}"));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
