@@ -122,7 +122,7 @@ pub struct Metrics {
     total: Family<ResultLabels, Counter>,
     errors: Family<ControllerLabel, Counter>,
     panics: Family<ControllerLabel, Counter>,
-    undecodable: Family<ControllerLabel, Counter>,
+    undecodable: Family<ControllerLabel, Gauge>,
     time: Family<ControllerLabel, Histogram, fn() -> Histogram>,
     active: Family<ControllerLabel, Gauge>,
     workers: Family<ControllerLabel, Gauge>,
@@ -210,7 +210,7 @@ impl Metrics {
         );
         metrics.register(
             "sluice_undecodable_objects",
-            "Objects that could not be decoded",
+            "Objects that cannot be decoded and are skipped",
             metrics.undecodable.clone(),
         );
     }
@@ -230,8 +230,9 @@ impl Metrics {
         let label = ControllerLabel { controller };
         self.workers.get_or_create(&label).set(i64::from(workers));
         self.active.get_or_create(&label).set(0);
+        self.undecodable.get_or_create(&label).set(0);
         drop(self.time.get_or_create(&label));
-        for counter in [&self.errors, &self.panics, &self.undecodable] {
+        for counter in [&self.errors, &self.panics] {
             drop(counter.get_or_create(&label));
         }
         for result in RESULTS {
@@ -289,11 +290,11 @@ impl Metrics {
         self.panics.get_or_create(&ControllerLabel { controller }).inc();
     }
 
-    /// Records an object that does not decode.
-    pub(crate) fn undecodable(&self, controller: &'static str) {
+    /// Sets the number of objects that do not decode.
+    pub(crate) fn set_undecodable(&self, controller: &'static str, count: usize) {
         self.undecodable
             .get_or_create(&ControllerLabel { controller })
-            .inc();
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Registers a callback for each deleted object, for other metrics with labels of objects.

@@ -1,10 +1,11 @@
 //! One reconciliation: isolated, measured, and followed by the schedule of the next one.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -22,6 +23,7 @@ use crate::event::{Event, reference};
 use crate::metrics::{Queue, ReconcileResult};
 use crate::random::uuid;
 use crate::schedule::ObjectKey;
+use crate::sync::lock;
 
 /// State shared by all reconciliations of a controller.
 pub(super) struct Reconciliations<K: Kind, R> {
@@ -29,6 +31,8 @@ pub(super) struct Reconciliations<K: Kind, R> {
     settings: Settings,
     objects: ObjectCache<K>,
     queue: Queue,
+    /// The objects that do not decode.
+    undecodable: Mutex<HashSet<ObjectKey>>,
 }
 
 impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
@@ -38,6 +42,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             reconciler,
             settings,
             objects,
+            undecodable: Mutex::default(),
         }
     }
 
@@ -59,11 +64,17 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         let key = ObjectKey::of(&*object);
         shared.queue.begin(&key, Instant::now());
         let object = match &object.0 {
-            Ok(object) => Arc::new(object.clone()),
+            Ok(object) => {
+                shared.set_decodable(&key);
+                Arc::new(object.clone())
+            }
             Err(invalid) => {
-                shared.undecodable(&key, invalid);
+                shared.set_undecodable(&key, invalid);
                 shared.reconciler.deleted(&key);
                 shared.queue.end(&key, Instant::now(), None, false);
+                if !shared.objects.contains(&key) {
+                    shared.forget(&key);
+                }
                 return Ok(Action::await_change());
             }
         };
@@ -136,12 +147,28 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.settings.backoff.reset(key);
         self.queue.forget(key);
+        self.set_decodable(key);
         self.reconciler.deleted(key);
         self.settings.metrics.forget(&K::kind(&()), key);
     }
 
-    fn undecodable(&self, key: &ObjectKey, invalid: &InvalidObject) {
-        self.settings.metrics.undecodable(self.settings.controller);
+    /// Uncounts an object that decodes again or is gone.
+    fn set_decodable(&self, key: &ObjectKey) {
+        let mut undecodable = lock(&self.undecodable);
+        if undecodable.remove(key) {
+            let (controller, count) = (self.settings.controller, undecodable.len());
+            self.settings.metrics.set_undecodable(controller, count);
+        }
+    }
+
+    /// Counts and reports an object that does not decode. Its series would show the state of an earlier version.
+    fn set_undecodable(&self, key: &ObjectKey, invalid: &InvalidObject) {
+        let mut undecodable = lock(&self.undecodable);
+        undecodable.insert(key.clone());
+        let (controller, count) = (self.settings.controller, undecodable.len());
+        self.settings.metrics.set_undecodable(controller, count);
+        drop(undecodable);
+        self.settings.metrics.forget(&K::kind(&()), key);
         tracing::error!(
             controller = self.settings.controller,
             controllerKind = &*K::kind(&()),

@@ -238,6 +238,10 @@ impl RunningWatch {
             .count()
     }
 
+    fn has_series(&self, line: &str) -> bool {
+        self.metrics.text().contains(line)
+    }
+
     async fn until_seen(&self, name: &str, times: usize) {
         self.api.until(|_| self.count(name) >= times).await;
     }
@@ -266,16 +270,40 @@ async fn an_undecodable_object_is_reported_and_others_continue() {
         (&event["involvedObject"]["name"], &event["involvedObject"]["kind"]),
         (&json!("bad"), &json!("ConfigMap"))
     );
-    assert!(
-        run.metrics
-            .text()
-            .contains("sluice_undecodable_objects_total{controller=\"configmap\"} 1")
-    );
+    assert!(run.has_series("sluice_undecodable_objects{controller=\"configmap\"} 1\n"));
     assert_eq!(run.objects.get(&key("bad")), None);
     assert_eq!(run.objects.keys(|_| true), [key("good")]);
     api.put("bad", &json!({"metadata": {"generation": 2}}));
     run.until_seen("bad", 1).await;
+    assert!(run.has_series("sluice_undecodable_objects{controller=\"configmap\"} 0\n"));
     assert_eq!(run.end().await, ["good", "bad"]);
+}
+
+#[tokio::test]
+async fn an_object_that_no_longer_decodes_keeps_no_series_and_counts_until_it_is_deleted() {
+    let api = Arc::new(FakeApi::default());
+    api.put("a", &json!({}));
+    let run = RunningWatch::start(&api);
+    run.until_seen("a", 1).await;
+    let duration =
+        "gotk_reconcile_duration_seconds_count{kind=\"ConfigMap\",name=\"a\",namespace=\"ns\"} 1\n";
+    tokio::time::timeout(LONG, async {
+        while !run.has_series(duration) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    api.until(|api| !lock(&api.watchers).is_empty()).await;
+    api.put("a", &json!({"metadata": {"generation": 2}, "data": "no map"}));
+    let gone = |times: usize| lock(&run.probe.gone).len() >= times;
+    api.until(|_| gone(1)).await;
+    assert!(run.has_series("sluice_undecodable_objects{controller=\"configmap\"} 1\n"));
+    assert!(!run.has_series(duration));
+    api.delete_unseen("a");
+    api.until(|_| gone(2)).await;
+    assert!(run.has_series("sluice_undecodable_objects{controller=\"configmap\"} 0\n"));
+    run.end().await;
 }
 
 #[tokio::test]
