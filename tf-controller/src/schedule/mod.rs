@@ -60,7 +60,7 @@ impl RunSlots {
         self.grant(granted);
     }
 
-    /// Releases the slots of stacks that no longer exist: they disappeared without a last reconciliation, or belong to another
+    /// Releases the slots of stacks that no longer exist, and removes them from the queue: they disappeared without a last reconciliation, or belong to another
     /// controller.
     pub(crate) fn reclaim(&self, exists: impl Fn(&ObjectKey) -> bool) {
         let granted = self.queue().reclaim(exists, Instant::now());
