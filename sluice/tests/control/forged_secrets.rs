@@ -2,7 +2,7 @@
 //! they are removed.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
@@ -11,6 +11,7 @@ use sluice_tf_core::bundle::{Stack, secret_name};
 use sluice_tf_core::last_applied;
 
 use crate::environment::TestEnvironment;
+use crate::metrics::wait_lines;
 use crate::observe::{condition, pending};
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
@@ -71,6 +72,32 @@ async fn a_bundle_that_exists_before_its_run_is_reported_and_not_used() {
     let message = &first.status.as_ref().unwrap().message;
     assert!(message.contains("is not the bundle of this run"), "{message}");
     assert!(message.ends_with("delete the Secret"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_waits_until_the_bundle_of_a_deleted_run_of_its_name_is_deleted() {
+    let mut env = TestEnvironment::without_controller().await;
+    env.commit("a", &[("main.tf", SIMPLE)]).await;
+    env.stack("net", json!({})).await;
+    let run = run_name("net", &env.uid("net").await, 1);
+    let owner = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun", "name": run, "uid": "deleted" });
+    // The garbage collector deletes it, and the finalizer keeps it.
+    let old = json!({ "stringData": { "bundle": "{}" }, "metadata": { "name": secret_name(&run),
+        "ownerReferences": [owner], "finalizers": ["example.com/wait"] } });
+    env.replace_secret(serde_json::from_value(old).unwrap()).await;
+    env.start_with_stored_bundles().await;
+    // Counted after the attempt to start it.
+    let created = "runs_created_total{action=\"PlanAndApply\",trigger=\"Revision\"} 1";
+    wait_lines(&env, &[created]).await;
+    let waiting = env.runs("net").await.remove(0);
+    assert!(waiting.status.is_none_or(|status| !status.phase.is_final()));
+    let api: Api<Secret> = env.api();
+    let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    api.patch(&secret_name(&run), &PatchParams::default(), &release)
+        .await
+        .unwrap();
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    insta::assert_snapshot!(env.history("net").await, @"1 PlanAndApply Revision 1: Succeeded TerraformAppliedSucceed +1 ~0 -0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,7 +39,7 @@ const ABSENT: [&str; 3] = [
 ];
 
 /// Waits until the page has all these lines.
-async fn wait_lines(env: &TestEnvironment, lines: &[&str]) {
+pub(crate) async fn wait_lines(env: &TestEnvironment, lines: &[&str]) {
     let has_all = async {
         loop {
             let text = env.metrics.text();
@@ -123,8 +123,7 @@ fn assert_has_monitored_metrics(page: &str) {
     let is_series = |line: &str, name: &str| line.split(['{', ' ']).next() == Some(name);
     for name in monitored_metrics() {
         let is_present = page.lines().any(|line| is_series(line, &name));
-        // The series of a reason exists while it blocks a stack.
-        let is_optional = name == "sluice_terraform_stacks_blocked" || ABSENT.contains(&&*name);
+        let is_optional = ABSENT.contains(&&*name);
         assert!(is_present || is_optional, "{name} is missing in\n{page}");
     }
 }
