@@ -213,11 +213,7 @@ fn context(
         per_namespace: options.runs_per_namespace,
     });
     let run_slots = Arc::new(run_slots);
-    let metrics = StackMetrics::new(
-        &options.settings.metrics,
-        Arc::new(SystemClock),
-        Arc::clone(&run_slots),
-    );
+    let metrics = StackMetrics::new(&options.settings.metrics, Arc::new(SystemClock), &run_slots);
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
     fetcher.host.clone_from(&options.artifact_host);
     // A reconciliation must not wait long: it is retried.

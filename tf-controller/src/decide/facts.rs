@@ -188,6 +188,8 @@ pub(crate) struct History {
     pub(crate) last: Option<RunFact>,
     /// The stored plan with changes that no apply has used.
     pub(crate) pending: Option<Pending>,
+    /// The effect of the newest stored plan. Not part of the decision: only shown.
+    pub(crate) planned_effect: Option<PlannedEffect>,
     /// The newest ended run was a drift check of a stack in sync, with the same inputs.
     pub(crate) checked: bool,
     /// The end of the newest run that succeeded.
@@ -223,6 +225,15 @@ pub(crate) struct Pending {
     pub(crate) held: bool,
     /// When the run ended.
     pub(crate) planned: Timestamp,
+}
+
+/// The effect of stored plans in a row, with no other plan and no apply among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedEffect {
+    /// Its digest.
+    pub(crate) digest: String,
+    /// When the first of their runs ended.
+    pub(crate) since: Timestamp,
 }
 
 /// The facts of one run.

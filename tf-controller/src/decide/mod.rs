@@ -36,7 +36,7 @@ mod tests;
 pub(crate) use dependency_order::{needs_dependents, wait_for_dependents};
 pub(crate) use facts::{
     Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Health, History, Inputs, NewRun, Outcome,
-    Pending, Policy, RunAction, RunFact, SourceFact, Trigger, UnsupportedField,
+    Pending, PlannedEffect, Policy, RunAction, RunFact, SourceFact, Trigger, UnsupportedField,
 };
 pub(crate) use input_pause::InputRunStreak;
 pub(crate) use interval_offset::IntervalOffset;

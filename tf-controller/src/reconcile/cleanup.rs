@@ -131,10 +131,11 @@ pub(super) async fn forget_run(stack: &Terraform, name: String, context: &Contex
 
 /// Removes what the executor stores for a stack that this controller no longer sees. The next start of a controller
 /// retries failures.
-pub(crate) fn forget_stack(context: &Arc<Context>, stack: ObjectKey) {
-    let (key, shared) = (stack.clone(), Arc::clone(context));
+pub(crate) fn forget_stack(context: &Context, stack: ObjectKey) {
+    // Only the cache: the executor may need this after the controller has stopped, which ends with its context.
+    let (key, stacks) = (stack.clone(), context.stacks.clone());
     // A later stack of the same name has no run before it is in the cache.
-    let is_gone = Arc::new(move || !shared.stacks.contains(&key));
+    let is_gone = Arc::new(move || !stacks.contains(&key));
     context.executor.forget_stack(stack, is_gone);
 }
 
@@ -289,6 +290,22 @@ mod tests {
         assert!(before.pending.as_ref().unwrap().drift && before.health.as_ref().unwrap().passed);
         let remaining = pruned(&stack(&json!({})), runs);
         assert_eq!(history(&remaining), before);
+        assert!(remaining.len() <= RETAINED_RUNS + 4, "{}", remaining.len());
+    }
+
+    #[test]
+    fn a_pending_plan_keeps_its_age_when_the_run_that_made_it_first_is_old() {
+        let plan = |effect: &str| json!({ "hasChanges": true, "planId": effect, "effectDigest": effect });
+        let mut runs = vec![
+            apply(),
+            run(2, &json!({}), &plan("aa")),
+            run(3, &json!({}), &json!({})),
+        ];
+        runs.extend(checks(4..31, &plan("aa")));
+        let before = history(&runs).planned_effect.unwrap();
+        assert_eq!(before.since.to_string(), "2026-01-04T00:00:00Z");
+        let remaining = pruned(&stack(&json!({})), runs);
+        assert_eq!(history(&remaining).planned_effect, Some(before));
         assert!(remaining.len() <= RETAINED_RUNS + 4, "{}", remaining.len());
     }
 

@@ -6,7 +6,8 @@ use sluice_api::terraform::Reason;
 use sluice_api::terraform::approval::CandidatePlan;
 
 use crate::decide::{
-    History, InputRunStreak, MutationPoint, Outcome, Pending, RunAction, RunFact, Trigger, holds,
+    History, InputRunStreak, MutationPoint, Outcome, Pending, PlannedEffect, RunAction, RunFact, Trigger,
+    holds,
 };
 
 /// Summarizes the runs in any order.
@@ -37,6 +38,7 @@ pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
         if fact.outcome == Outcome::Active {
             history.active = Some(fact);
         } else {
+            history.planned_effect = planned_effect(history.planned_effect.take(), run, &fact);
             add_ended_run(&mut history, run, fact);
         }
     }
@@ -74,6 +76,33 @@ pub(crate) fn sequence(run: &TerraformRun) -> u64 {
         .next()
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
+}
+
+/// Returns the effect of the newest stored plan after this run. A plan that is only made again waits since the first one with its
+/// effect; a failure shows nothing else, another plan and an apply do.
+fn planned_effect(
+    before: Option<PlannedEffect>,
+    run: &TerraformRun,
+    fact: &RunFact,
+) -> Option<PlannedEffect> {
+    let status = run.status.as_ref()?;
+    if status.attempted_apply && !fact.stale {
+        return None;
+    }
+    if fact.outcome != Outcome::Succeeded || fact.action == RunAction::Unlock {
+        return before;
+    }
+    let digest = &status.effect_digest;
+    if status.plan_id.is_empty() || digest.is_empty() {
+        return None;
+    }
+    let same = before.filter(|before| before.digest == *digest);
+    same.or_else(|| {
+        Some(PlannedEffect {
+            digest: digest.clone(),
+            since: fact.finished,
+        })
+    })
 }
 
 fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
@@ -328,6 +357,50 @@ mod tests {
         );
         assert_eq!(inputs(&[failed]), "i1");
         assert_eq!(inputs(&[first, of(3, "b", &reads(false))]), "i1");
+    }
+
+    #[test]
+    fn a_plan_that_is_made_again_with_the_same_effect_waits_since_the_first() {
+        let plan = |number, effect: &str| {
+            let status = json!({ "hasChanges": true, "planId": effect, "effectDigest": effect });
+            run(number, "Plan", "Interval", "i1", &status)
+        };
+        let other = |number, action: &str, status: Value| run(number, action, "Interval", "i1", &status);
+        // The number of the run since whose end the plan of the last run waits.
+        let since = |between: &[TerraformRun]| {
+            let runs = [&[plan(1, "aa")][..], between, &[plan(9, "aa")]].concat();
+            let effect = history(&runs).planned_effect.unwrap();
+            let ended = |run: &&TerraformRun| {
+                run.status.as_ref().unwrap().finished_at.as_ref().unwrap().0 == effect.since
+            };
+            sequence(runs.iter().find(ended).unwrap())
+        };
+        assert_eq!(since(&[]), 1);
+        assert_eq!(since(&[plan(2, "aa"), plan(3, "aa")]), 1);
+        assert_eq!(since(&[plan(2, "bb"), plan(3, "aa")]), 3);
+        for skipped in [
+            other(2, "Plan", json!({ "phase": "Failed", "hasChanges": null })),
+            other(2, "Plan", json!({ "phase": "Lost", "hasChanges": null })),
+            other(2, "Plan", json!({ "phase": "Superseded", "hasChanges": null })),
+            other(2, "Unlock", json!({ "hasChanges": null })),
+            other(
+                2,
+                "Apply",
+                json!({ "phase": "Failed", "reason": "PlanStale", "attemptedApply": true }),
+            ),
+        ] {
+            assert_eq!(since(std::slice::from_ref(&skipped)), 1, "{:?}", skipped.status);
+        }
+        for stop in [
+            other(2, "Plan", json!({})),
+            other(2, "BreakTheGlass", json!({ "hasChanges": null })),
+            other(2, "Apply", json!({ "attemptedApply": true })),
+            other(2, "Apply", json!({ "phase": "Failed", "attemptedApply": true })),
+        ] {
+            assert_eq!(since(std::slice::from_ref(&stop)), 9, "{:?}", stop.status);
+        }
+        let unknown = plan(1, "");
+        assert_eq!(history(&[unknown]).planned_effect, None);
     }
 
     #[test]

@@ -238,7 +238,9 @@ async fn decide_and_report(
         .count_runs(stack, &observed.runs, executed.started.as_ref());
     if executed.step == Step::Release {
         context.deleted_bundles.remove(stack);
-        return release::release(api, stack, &observed.runs, context).await;
+        let released = release::release(api, stack, &observed.runs, context).await?;
+        context.metrics.remove(stack);
+        return Ok(released);
     }
     let written = write_status(api, stack, &observed, &facts, &executed.step, context).await?;
     if let Some(stack) = &written {

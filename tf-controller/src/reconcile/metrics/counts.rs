@@ -1,12 +1,13 @@
 //! Which runs of a stack the counters do not contain yet. Pure.
 //!
 //! Reconciliations see the same runs again and again, and the counters start at zero with each controller. So the runs of a stack
-//! are counted up to a sequence number, at first up to the runs before the start of the controller.
+//! are counted up to a sequence number, at first up to the runs before the start of the controller. The number of a newest run that
+//! was deleted is used again.
 
 use jiff::Timestamp;
 use sluice_api::run::{Action, Phase, TerraformRun};
 
-use crate::reconcile::history::{created_at, sequence};
+use crate::reconcile::history::{by_sequence, created_at, sequence};
 use crate::reconcile::report::{phase, succeeded};
 
 /// The newest runs of a stack that are counted.
@@ -41,28 +42,28 @@ pub(super) enum LockEvent {
     Met,
     /// It released the lock that the run before it had met, as `forceUnlock` requests.
     Unlocked,
-    /// It got past the lock that the run before it had met: the holder has released it, or was proved dead.
+    /// It got past the lock that the run before it had met: the holder has released it, or was proved dead since.
     Passed,
 }
 
 impl CountedRuns {
-    /// Returns the runs to count, and what is counted with them. `before` is the result of the last call for the stack, and `start`
-    /// is when the controller started.
+    /// Returns the runs to count, and what is counted with them. `before` is the result of the last call for the stack, `started` is
+    /// the run that was created after the others were listed, and `start` is when the controller started.
     pub(super) fn count<'a>(
         before: Option<&Self>,
         uid: &str,
-        runs: &[&'a TerraformRun],
+        listed: &'a [TerraformRun],
+        started: Option<&'a TerraformRun>,
         start: Timestamp,
     ) -> (Self, NewRuns<'a>) {
-        let mut ordered = runs.to_vec();
-        ordered.sort_by_key(|run| sequence(run));
+        let listed = by_sequence(listed);
         let mut counted = match before.filter(|before| before.uid == uid) {
-            Some(before) => before.clone(),
-            None => Self::before_start(uid, &ordered, start),
+            Some(before) => before.up_to(listed.last().map_or(0, |run| sequence(run))),
+            None => Self::before_start(uid, &listed, start),
         };
         let mut new = NewRuns::default();
         let mut previous = None;
-        for run in ordered {
+        for run in listed.into_iter().chain(started) {
             let number = sequence(run);
             if number > counted.created {
                 new.created.push(run);
@@ -81,6 +82,15 @@ impl CountedRuns {
             }
         }
         (counted, new)
+    }
+
+    /// Forgets the runs after this one: they were deleted, and the next ones have their numbers.
+    fn up_to(&self, newest: u64) -> Self {
+        Self {
+            uid: self.uid.clone(),
+            created: self.created.min(newest),
+            ended: self.ended.min(newest),
+        }
     }
 
     /// Counts the runs that an earlier controller has counted. Times in the API are whole seconds.
@@ -184,7 +194,7 @@ mod tests {
         runs: &'a [TerraformRun],
         start: Timestamp,
     ) -> (CountedRuns, NewRuns<'a>) {
-        CountedRuns::count(before, uid, &runs.iter().collect::<Vec<_>>(), start)
+        CountedRuns::count(before, uid, runs, None, start)
     }
 
     #[test]
@@ -218,6 +228,27 @@ mod tests {
         assert_eq!(numbers("2026-01-01T00:02:30Z"), (vec![3], vec![2]));
         assert_eq!(numbers("2026-01-01T00:02:00.9Z"), (vec![2, 3], vec![2]));
         assert_eq!(counted("2026-01-01T01:00:00Z").ended, 2);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_after_a_deletion_is_counted_again() {
+        let start = start("2026-01-01T00:00:00Z");
+        let done = |number| run(number, "Plan", &json!({}));
+        let all: Vec<_> = (1..=5).map(done).collect();
+        let (counted, _) = count(None, "u1", &all, start);
+        for (left, next) in [(4, 5), (0, 1)] {
+            let started = active(next);
+            let (again, new) = CountedRuns::count(Some(&counted), "u1", &all[..left], Some(&started), start);
+            assert_eq!(numbers(&new), (vec![next], vec![]));
+            let ended = [&all[..left], &[done(next)]].concat();
+            assert_eq!(
+                numbers(&count(Some(&again), "u1", &ended, start).1),
+                (vec![], vec![next])
+            );
+        }
+        // An older run that was deleted changes nothing.
+        let (_, new) = count(Some(&counted), "u1", &all[2..], start);
+        assert_eq!(numbers(&new), (vec![], vec![]));
     }
 
     #[test]

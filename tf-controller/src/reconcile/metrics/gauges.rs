@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -16,10 +16,11 @@ use super::Stacks;
 use super::stack::{BlockReason, ReadyStatus, StackState};
 use crate::schedule::{Priority, QueueSummary, RunSlots, WaitReason};
 
-/// Computes the gauges.
+/// Computes the gauges while the controller works. One that has lost its Lease serves the page until its runs have ended: the next
+/// leader has the gauges then.
 pub(super) struct StackGauges {
-    pub(super) stacks: Arc<Stacks>,
-    pub(super) run_slots: Arc<RunSlots>,
+    pub(super) stacks: Weak<Stacks>,
+    pub(super) run_slots: Weak<RunSlots>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -37,13 +38,14 @@ pub(super) struct NamespaceSummary {
     pub(super) failing: usize,
     pub(super) drifted: usize,
     pub(super) locked: usize,
+    pub(super) overdue: usize,
     pub(super) plans_pending: usize,
     pub(super) oldest_plan: Option<Timestamp>,
 }
 
 impl NamespaceSummary {
     /// Adds a stack.
-    pub(super) fn add(&mut self, state: &StackState) {
+    fn add(&mut self, state: &StackState, now: Timestamp) {
         *self.ready.entry(state.ready).or_default() += 1;
         if let Some(reason) = state.blocked {
             *self.blocked.entry(reason).or_default() += 1;
@@ -51,6 +53,8 @@ impl NamespaceSummary {
         self.failing += usize::from(state.failing);
         self.drifted += usize::from(state.drifted);
         self.locked += usize::from(state.locked);
+        let due = state.active.and_then(|active| active.due);
+        self.overdue += usize::from(due.is_some_and(|due| due < now));
         if let Some(since) = state.plan_waits_since {
             self.plans_pending += 1;
             self.oldest_plan = Some(self.oldest_plan.map_or(since, |oldest| oldest.min(since)));
@@ -68,7 +72,7 @@ struct Summary {
 }
 
 impl Stacks {
-    fn summary(&self) -> Summary {
+    fn summary(&self, now: Timestamp) -> Summary {
         let mut summary = Summary::default();
         // The usual series exist always, so that a graph shows 0 and not a gap.
         for action in [Action::Plan, Action::Apply, Action::PlanAndApply] {
@@ -79,7 +83,7 @@ impl Stacks {
         for (key, record) in &*lock(&self.0) {
             let Some(state) = &record.state else { continue };
             let namespace = summary.namespaces.entry(key.namespace.clone());
-            namespace.or_default().add(state);
+            namespace.or_default().add(state, now);
             if let Some(active) = state.active {
                 let labels = (active.action.as_str(), active.phase.as_str());
                 *summary.active.entry(labels).or_default() += 1;
@@ -95,12 +99,15 @@ impl Stacks {
 
 impl Collector for StackGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (Some(stacks), Some(run_slots)) = (self.stacks.upgrade(), self.run_slots.upgrade()) else {
+            return Ok(());
+        };
+        let now = self.clock.now();
         let Summary {
             namespaces,
             active,
             oldest_unclaimed,
-        } = self.stacks.summary();
-        let now = self.clock.now();
+        } = stacks.summary(now);
         encode_stacks(&mut encoder, &namespaces)?;
         encode_plans(&mut encoder, &namespaces, now)?;
         let series = active
@@ -111,7 +118,7 @@ impl Collector for StackGauges {
         let name = "sluice_terraform_run_unclaimed_oldest_seconds";
         let help = "Age of the oldest run that no runner has claimed; 0 without one";
         encode_value(&mut encoder, name, help, age(oldest_unclaimed, now))?;
-        encode_queue(&mut encoder, &self.run_slots.summary())
+        encode_queue(&mut encoder, &run_slots.summary())
     }
 }
 
@@ -129,17 +136,18 @@ fn encode_stacks(
     let help = "Terraform objects by the status of their condition Ready";
     encode_gauge(encoder, "sluice_terraform_stacks", help, by_ready)?;
     let by_reason = namespaces.iter().flat_map(|(namespace, summary)| {
-        summary.blocked.iter().map(|(reason, count)| {
+        let count = |reason| summary.blocked.get(&reason).copied().unwrap_or(0);
+        BlockReason::ALL.map(|reason| {
             let labels = [
                 ("stack_namespace", namespace.as_str()),
                 ("reason", reason.as_str()),
             ];
-            (labels, *count)
+            (labels, count(reason))
         })
     });
     let help = "Terraform objects of which no run can start, by reason";
     encode_gauge(encoder, "sluice_terraform_stacks_blocked", help, by_reason)?;
-    let counts: [(&str, &str, fn(&NamespaceSummary) -> usize); 3] = [
+    let counts: [(&str, &str, fn(&NamespaceSummary) -> usize); 4] = [
         (
             "sluice_terraform_stacks_failing",
             "Terraform objects whose last run failed or was lost",
@@ -154,6 +162,11 @@ fn encode_stacks(
             "sluice_terraform_stacks_locked",
             "Terraform objects that a state lock blocks",
             |summary| summary.locked,
+        ),
+        (
+            "sluice_terraform_runs_overdue",
+            "Runs that should have ended by their deadline",
+            |summary| summary.overdue,
         ),
     ];
     for (name, help, count) in counts {

@@ -50,6 +50,8 @@ const MEMORY_BOUNDS: [f64; 9] = [
     4_294_967_296.0,
     8_589_934_592.0,
 ];
+/// What a plan does with resources.
+const OPERATIONS: [&str; 3] = ["add", "change", "destroy"];
 const FINAL_PHASES: [Phase; 4] = [Phase::Succeeded, Phase::Failed, Phase::Superseded, Phase::Lost];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -112,9 +114,19 @@ pub(crate) struct StackMetrics {
     lock_events: Family<EventLabel, Counter>,
 }
 
+impl Stacks {
+    /// Forgets the state of a stack that is not reconciled any more. Its runs stay counted: it may get the labels of this controller
+    /// again.
+    fn forget_state(&self, key: &ObjectKey) {
+        if let Some(record) = lock(&self.0).get_mut(key) {
+            record.state = None;
+        }
+    }
+}
+
 impl StackMetrics {
     /// Registers the metrics of a controller that starts now.
-    pub(crate) fn new(metrics: &Metrics, clock: Arc<dyn Clock>, run_slots: Arc<RunSlots>) -> Self {
+    pub(crate) fn new(metrics: &Metrics, clock: Arc<dyn Clock>, run_slots: &Arc<RunSlots>) -> Self {
         let stacks = Arc::new(Stacks::default());
         let series = Self {
             start: clock.now(),
@@ -129,14 +141,17 @@ impl StackMetrics {
         series.register(metrics);
         series.create_series();
         let gauges = StackGauges {
-            stacks: Arc::clone(&stacks),
-            run_slots,
+            stacks: Arc::downgrade(&stacks),
+            run_slots: Arc::downgrade(run_slots),
             clock,
         };
         metrics.register_collector(gauges);
+        let stacks = Arc::downgrade(&stacks);
         metrics.on_forget(move |kind, key| {
-            if kind == KIND {
-                lock(&stacks.0).remove(key);
+            if kind == KIND
+                && let Some(stacks) = stacks.upgrade()
+            {
+                stacks.forget_state(key);
             }
         });
         series
@@ -170,9 +185,13 @@ impl StackMetrics {
         );
     }
 
-    /// Creates the series of all counters, so that their first increase is visible.
+    /// Creates the series of all counters and histograms, so that their first increase is visible.
     fn create_series(&self) {
         for action in Action::ALL {
+            drop(self.peak_memory.get_or_create(&action_label(*action)));
+            for phase in FINAL_PHASES {
+                drop(self.duration.get_or_create(&duration_labels(*action, phase)));
+            }
             for trigger in Trigger::ALL {
                 drop(self.created.get_or_create(&created_labels(*action, *trigger)));
                 for phase in FINAL_PHASES {
@@ -184,6 +203,9 @@ impl StackMetrics {
         for event in [LockEvent::Met, LockEvent::Unlocked, LockEvent::Passed] {
             drop(self.lock_events.get_or_create(&event_label(event)));
         }
+        for operation in OPERATIONS {
+            drop(self.plan_changes.get_or_create(&OperationLabel { operation }));
+        }
     }
 
     /// Counts the runs that were created or have ended since the last call for the stack; `started` is the run that this
@@ -194,11 +216,10 @@ impl StackMetrics {
         runs: &[TerraformRun],
         started: Option<&TerraformRun>,
     ) {
-        let runs: Vec<_> = runs.iter().chain(started).collect();
         let uid = stack.uid().unwrap_or_default();
         let mut stacks = lock(&self.stacks.0);
         let record = stacks.entry(ObjectKey::of(stack)).or_default();
-        let (counted, new) = CountedRuns::count(record.counted.as_ref(), &uid, &runs, self.start);
+        let (counted, new) = CountedRuns::count(record.counted.as_ref(), &uid, runs, started, self.start);
         record.counted = Some(counted);
         drop(stacks);
         self.observe(&new);
@@ -216,13 +237,11 @@ impl StackMetrics {
 
     fn observe_end(&self, ended: &EndedRun<'_>) {
         let (spec, phase) = (&ended.run.spec, phase(ended.run));
-        let action = spec.action.as_str();
         let labels = ended_labels(spec.action, spec.trigger, phase);
         self.ended.get_or_create(&labels).inc();
         if let Some(seconds) = duration_seconds(ended.run) {
-            let phase = phase.as_str();
             self.duration
-                .get_or_create(&DurationLabels { action, phase })
+                .get_or_create(&duration_labels(spec.action, phase))
                 .observe(seconds);
         }
         if let Some(event) = ended.lock {
@@ -231,17 +250,16 @@ impl StackMetrics {
         let Some(status) = &ended.run.status else { return };
         if let Some(bytes) = status.peak_memory_bytes {
             self.peak_memory
-                .get_or_create(&ActionLabel { action })
+                .get_or_create(&action_label(spec.action))
                 .observe(to_f64(bytes));
         }
         // An apply of a stored plan makes no plan.
         if status.has_changes.is_some() && spec.action != Action::Apply {
             let counts = status.summary.unwrap_or_default();
-            for (operation, count) in [
-                ("add", counts.add),
-                ("change", counts.change),
-                ("destroy", counts.destroy),
-            ] {
+            for (operation, count) in OPERATIONS
+                .into_iter()
+                .zip([counts.add, counts.change, counts.destroy])
+            {
                 self.plan_changes
                     .get_or_create(&OperationLabel { operation })
                     .observe(to_f64(count));
@@ -258,9 +276,14 @@ impl StackMetrics {
         runs: &[TerraformRun],
         started: Option<&TerraformRun>,
     ) {
-        let state = StackState::of(stack.status.as_ref(), facts, step, runs, started);
+        let state = StackState::of(stack, facts, step, runs, started);
         let mut stacks = lock(&self.stacks.0);
         stacks.entry(ObjectKey::of(stack)).or_default().state = Some(state);
+    }
+
+    /// Removes all that is recorded about a stack that is deleted.
+    pub(super) fn remove(&self, stack: &Terraform) {
+        lock(&self.stacks.0).remove(&ObjectKey::of(stack));
     }
 }
 
@@ -276,6 +299,19 @@ fn ended_labels(action: Action, trigger: Trigger, phase: Phase) -> EndedLabels {
         action: action.as_str(),
         trigger: trigger.as_str(),
         phase: phase.as_str(),
+    }
+}
+
+fn duration_labels(action: Action, phase: Phase) -> DurationLabels {
+    DurationLabels {
+        action: action.as_str(),
+        phase: phase.as_str(),
+    }
+}
+
+fn action_label(action: Action) -> ActionLabel {
+    ActionLabel {
+        action: action.as_str(),
     }
 }
 

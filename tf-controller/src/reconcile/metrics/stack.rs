@@ -1,13 +1,18 @@
 //! The state of one stack as the gauges show it. Pure.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use sluice_api::condition::{TerraformCondition, find};
 use sluice_api::run::{Action, Phase, TerraformRun};
-use sluice_api::terraform::TerraformStatus;
+use sluice_api::terraform::{Terraform, TerraformStatus};
 
 use crate::decide::{Approval, Facts, Idle, Outcome, Pending, Step};
 use crate::reconcile::history::{created_at, find_run};
 use crate::reconcile::report::phase;
+
+/// The time that a runner has after its deadline and the CLI's grace period to store the state and to report.
+const REPORT_GRACE: Duration = Duration::from_secs(60);
 
 /// The state of a stack after a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +21,7 @@ pub(super) struct StackState {
     pub(super) active: Option<ActiveRunState>,
     /// Since when a plan waits for its approval.
     pub(super) plan_waits_since: Option<Timestamp>,
+    /// Whether its pending plan is drift. `false` while it is suspended, like the next two: nothing is expected of it.
     pub(super) drifted: bool,
     /// Whether a state lock blocks it.
     pub(super) locked: bool,
@@ -61,6 +67,25 @@ pub(super) struct ActiveRunState {
     pub(super) action: Action,
     pub(super) phase: Phase,
     pub(super) created: Timestamp,
+    /// When it should have ended and reported; `None`: no runner has claimed it.
+    pub(super) due: Option<Timestamp>,
+}
+
+impl ActiveRunState {
+    fn of(run: &TerraformRun, stack: &Terraform) -> Self {
+        let started = run.status.as_ref().and_then(|status| status.started_at.as_ref());
+        let grace = u64::try_from(stack.spec.runner_termination_grace_period_seconds).unwrap_or_default();
+        let deadline = run.spec.deadline.to_duration();
+        let allowed = deadline
+            .saturating_add(Duration::from_secs(grace))
+            .saturating_add(REPORT_GRACE);
+        Self {
+            action: run.spec.action,
+            phase: phase(run),
+            created: created_at(run),
+            due: started.and_then(|started| started.0.checked_add(allowed).ok()),
+        }
+    }
 }
 
 /// Why no run of a stack can start. A closed set, unlike the reasons of conditions: runners write some of those.
@@ -85,6 +110,17 @@ pub(super) enum BlockReason {
 }
 
 impl BlockReason {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Dependencies,
+        Self::Inputs,
+        Self::Rejected,
+        Self::RetryLimit,
+        Self::BreakGlass,
+        Self::Source,
+        Self::Spec,
+        Self::Suspended,
+    ];
+
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Dependencies => "Dependencies",
@@ -122,9 +158,9 @@ impl BlockReason {
 }
 
 impl StackState {
-    /// Returns the state of a stack with this status and these runs, the started one included.
+    /// Returns the state of a stack with these runs, the started one included.
     pub(super) fn of(
-        status: Option<&TerraformStatus>,
+        stack: &Terraform,
         facts: &Facts,
         step: &Step,
         runs: &[TerraformRun],
@@ -132,25 +168,20 @@ impl StackState {
     ) -> Self {
         let active = facts.history.active.as_ref();
         let active = active.and_then(|active| find_run(runs, &active.name)).or(started);
+        let status = stack.status.as_ref();
         let lock = status.and_then(|status| status.lock.as_ref());
         let pending = facts.history.pending.as_ref();
+        let (last, is_expected_to_run) = (facts.history.last.as_ref(), !facts.suspended);
+        let has_failed = |outcome| matches!(outcome, Outcome::Failed | Outcome::Lost);
         Self {
             ready: ReadyStatus::of(status),
-            active: active.map(|run| ActiveRunState {
-                action: run.spec.action,
-                phase: phase(run),
-                created: created_at(run),
-            }),
+            active: active.map(|run| ActiveRunState::of(run, stack)),
             plan_waits_since: pending
                 .filter(|pending| waits_for_approval(facts, pending))
-                .map(|pending| planned_since(pending, runs)),
-            drifted: pending.is_some_and(|pending| pending.drift),
-            locked: lock.is_some_and(|lock| !lock.pending.is_empty()),
-            failing: facts
-                .history
-                .last
-                .as_ref()
-                .is_some_and(|last| matches!(last.outcome, Outcome::Failed | Outcome::Lost)),
+                .map(|pending| planned_since(facts, pending)),
+            drifted: is_expected_to_run && pending.is_some_and(|pending| pending.drift),
+            locked: is_expected_to_run && lock.is_some_and(|lock| !lock.pending.is_empty()),
+            failing: is_expected_to_run && last.is_some_and(|last| has_failed(last.outcome)),
             blocked: BlockReason::of(step),
         }
     }
@@ -166,22 +197,10 @@ fn waits_for_approval(facts: &Facts, pending: &Pending) -> bool {
     is_unapproved && !facts.policy.plan_only && !facts.suspended && !facts.deleting
 }
 
-/// Returns when the oldest run ended that stored a plan with the effect of the pending one: a plan that is only made again
-/// has waited since then.
-fn planned_since(pending: &Pending, runs: &[TerraformRun]) -> Timestamp {
-    let digest = |run: &TerraformRun| {
-        let status = run.status.as_ref();
-        status.map(|status| status.effect_digest.clone())
-    };
-    let effect = find_run(runs, &pending.run)
-        .and_then(digest)
-        .filter(|digest| !digest.is_empty());
-    let Some(effect) = effect else {
-        return pending.planned;
-    };
-    let same = runs.iter().filter(|run| digest(run).as_ref() == Some(&effect));
-    let ends = same.filter_map(|run| Some(run.status.as_ref()?.finished_at.as_ref()?.0));
-    ends.min().unwrap_or(pending.planned).min(pending.planned)
+/// Returns since when the pending plan waits: one that is only made again with the same effect waits since the first.
+fn planned_since(facts: &Facts, pending: &Pending) -> Timestamp {
+    let effect = facts.history.planned_effect.as_ref();
+    effect.map_or(pending.planned, |effect| effect.since)
 }
 
 #[cfg(test)]
@@ -189,7 +208,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::decide::{RunFact, Trigger, facts_of_a_new_stack};
+    use crate::decide::{PlannedEffect, RunFact, Trigger, facts_of_a_new_stack};
 
     fn run(number: u32, status: &Value) -> TerraformRun {
         let run = json!({
@@ -202,12 +221,14 @@ mod tests {
         serde_json::from_value(run).unwrap()
     }
 
-    fn planned(number: u32, effect: &str) -> TerraformRun {
-        let end = format!("2026-01-0{number}T00:00:00Z");
-        run(
-            number,
-            &json!({ "phase": "Succeeded", "finishedAt": end, "effectDigest": effect, "planId": effect }),
-        )
+    fn net(status: &Value) -> Terraform {
+        let stack = json!({
+            "metadata": { "name": "net", "namespace": "team", "uid": "u1", "generation": 1 },
+            "spec": { "interval": "10m", "runnerTerminationGracePeriodSeconds": 30,
+                "sourceRef": { "kind": "GitRepository", "name": "code" } },
+            "status": status,
+        });
+        serde_json::from_value(stack).unwrap()
     }
 
     fn at(text: &str) -> Timestamp {
@@ -232,7 +253,7 @@ mod tests {
     }
 
     fn state(facts: &Facts, step: &Step, runs: &[TerraformRun]) -> StackState {
-        StackState::of(None, facts, step, runs, None)
+        StackState::of(&net(&Value::Null), facts, step, runs, None)
     }
 
     fn fact(name: &str, outcome: Outcome) -> RunFact {
@@ -273,21 +294,30 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_made_again_with_the_same_effect_waits_since_the_first() {
-        let since = |runs: &[TerraformRun]| {
+    fn a_plan_waits_since_the_first_one_with_its_effect() {
+        let since = |edit: &dyn Fn(&mut Facts)| {
             let idle = Step::Idle(Idle::AwaitApproval);
-            state(&with_plan(&|_| ()), &idle, runs).plan_waits_since
+            state(&with_plan(edit), &idle, &[]).plan_waits_since.unwrap()
         };
-        let runs = [planned(1, "bb"), planned(2, "aa"), planned(3, "aa")];
-        assert_eq!(since(&runs), Some(at("2026-01-02T00:00:00Z")));
-        assert_eq!(
-            since(&[planned(2, "bb"), planned(3, "aa")]),
-            Some(at("2026-01-03T00:00:00Z"))
-        );
-        assert_eq!(
-            since(&[planned(2, ""), planned(3, "")]),
-            Some(at("2026-01-03T00:00:00Z"))
-        );
+        assert_eq!(since(&|_| ()), at("2026-01-03T00:00:00Z"));
+        let first = |facts: &mut Facts| {
+            let (digest, since) = ("aa".to_owned(), at("2026-01-01T00:00:00Z"));
+            facts.history.planned_effect = Some(PlannedEffect { digest, since });
+        };
+        assert_eq!(since(&first), at("2026-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn a_suspended_stack_is_not_failing_drifted_or_locked() {
+        let stack = net(&json!({ "lock": { "pending": "l1" } }));
+        let mut facts = with_plan(&|facts| facts.history.pending.as_mut().unwrap().drift = true);
+        facts.history.last = Some(fact("net-u1-2", Outcome::Failed));
+        for suspended in [false, true] {
+            facts.suspended = suspended;
+            let shown = StackState::of(&stack, &facts, &Step::Idle(Idle::RetryLimit), &[], None);
+            let [failing, drifted, locked] = [shown.failing, shown.drifted, shown.locked];
+            assert_eq!([failing, drifted, locked], [!suspended; 3]);
+        }
     }
 
     #[test]
@@ -310,8 +340,7 @@ mod tests {
         }
         let status = json!({ "lock": { "pending": "l1" }, "conditions": [{ "type": "Ready", "status": "False",
             "reason": "DriftDetected", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
-        let status: TerraformStatus = serde_json::from_value(status).unwrap();
-        let shown = StackState::of(Some(&status), &facts, &idle, &[], None);
+        let shown = StackState::of(&net(&status), &facts, &idle, &[], None);
         assert!(shown.drifted && shown.locked);
         assert_eq!(shown.ready, ReadyStatus::False);
     }
@@ -324,13 +353,17 @@ mod tests {
             action: Action::Plan,
             phase: Phase::Pending,
             created: at("2026-01-01T00:00:00Z"),
+            due: None,
         };
-        let started = StackState::of(None, &facts, &Step::Follow, &[], Some(&new));
+        let started = StackState::of(&net(&Value::Null), &facts, &Step::Follow, &[], Some(&new));
         assert_eq!(started.active, Some(pending));
         facts.history.active = Some(fact("net-u1-2", Outcome::Active));
-        let runs = [planned(1, "aa"), run(2, &json!({ "phase": "Planning" }))];
+        let claimed = json!({ "phase": "Planning", "startedAt": "2026-01-01T01:00:00Z" });
+        let runs = [run(1, &json!({ "phase": "Succeeded" })), run(2, &claimed)];
         let planning = ActiveRunState {
             phase: Phase::Planning,
+            // Two hours, half a minute for the CLI and one for the report.
+            due: Some(at("2026-01-01T03:01:30Z")),
             ..pending
         };
         let followed = state(&facts, &Step::Follow, &runs);

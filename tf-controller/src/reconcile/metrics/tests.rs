@@ -33,7 +33,7 @@ impl Fixture {
             per_namespace: 1,
         };
         let run_slots = Arc::new(RunSlots::new(limits).0);
-        let stacks = StackMetrics::new(&metrics, Arc::new(TestClock), Arc::clone(&run_slots));
+        let stacks = StackMetrics::new(&metrics, Arc::new(TestClock), &run_slots);
         Self {
             metrics,
             stacks,
@@ -54,7 +54,7 @@ fn stack(name: &str, status: &Value) -> Terraform {
     let stack = json!({
         "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
         "metadata": { "name": name, "namespace": "team", "uid": "u1", "generation": 1 },
-        "spec": { "interval": "10m", "sourceRef": { "kind": "GitRepository", "name": "code" } },
+        "spec": { "interval": "10m", "runnerTerminationGracePeriodSeconds": 30, "sourceRef": { "kind": "GitRepository", "name": "code" } },
         "status": status,
     });
     serde_json::from_value(stack).unwrap()
@@ -72,7 +72,7 @@ fn run(number: u32, action: &str, status: &Value) -> TerraformRun {
 }
 
 #[test]
-fn all_counters_are_present_before_the_first_run() {
+fn all_counters_and_histograms_are_present_before_the_first_run() {
     let fixture = Fixture::new();
     fixture.assert_lines(&[
         "runs_created_total{action=\"PlanAndApply\",trigger=\"Revision\"} 0",
@@ -84,6 +84,9 @@ fn all_counters_are_present_before_the_first_run() {
         "run_unclaimed_oldest_seconds 0.0",
         "run_slots 2",
         "run_slots_occupied 0",
+        "run_duration_seconds_count{action=\"Plan\",phase=\"Lost\"} 0",
+        "run_peak_memory_bytes_count{action=\"Apply\"} 0",
+        "plan_changes_count{operation=\"destroy\"} 0",
     ]);
 }
 
@@ -160,6 +163,7 @@ fn gauges_sum_up_the_stacks_of_a_namespace_until_they_are_deleted() {
         "stacks{stack_namespace=\"team\",ready=\"False\"} 2",
         "stacks{stack_namespace=\"team\",ready=\"Unknown\"} 1",
         "stacks_blocked{stack_namespace=\"team\",reason=\"Source\"} 1",
+        "stacks_blocked{stack_namespace=\"team\",reason=\"Spec\"} 0",
         "stacks_failing{stack_namespace=\"team\"} 0",
         "stacks_drifted{stack_namespace=\"team\"} 1",
         "stacks_locked{stack_namespace=\"team\"} 2",
@@ -212,6 +216,60 @@ fn a_run_without_a_runner_is_shown_with_its_age() {
         "runs_active{action=\"Plan\",phase=\"Pending\"} 1",
         "run_unclaimed_oldest_seconds 60.0",
     ]);
+}
+
+#[test]
+fn a_run_is_overdue_after_its_deadline_and_its_grace_periods() {
+    let fixture = Fixture::new();
+    let (facts, stack) = (facts_of_a_new_stack(), stack("net", &Value::Null));
+    // Two hours, half a minute for the CLI and one for the report.
+    for (started, overdue) in [("2026-01-01T21:58:30Z", 0), ("2026-01-01T21:58:29Z", 1)] {
+        let applying = run(1, "Apply", &json!({ "phase": "Applying", "startedAt": started }));
+        fixture
+            .stacks
+            .set_state(&stack, &facts, &Step::Follow, &[], Some(&applying));
+        fixture.assert_lines(&[&format!("runs_overdue{{stack_namespace=\"team\"}} {overdue}")]);
+    }
+}
+
+#[test]
+fn a_stack_that_leaves_the_label_selector_and_comes_back_is_not_counted_again() {
+    let fixture = Fixture::new();
+    let net = stack("net", &Value::Null);
+    let lost = [run(1, "Apply", &json!({ "phase": "Lost", "finishedAt": NOW }))];
+    let count = |times: u32| {
+        fixture.stacks.count_runs(&net, &lost, None);
+        let series = "runs_ended_total{action=\"Apply\",trigger=\"Revision\",phase=\"Lost\"}";
+        fixture.assert_lines(&[&format!("{series} {times}")]);
+    };
+    count(1);
+    fixture.metrics.forget(KIND, &ObjectKey::of(&net));
+    count(1);
+    assert_eq!(lock(&fixture.stacks.stacks.0).len(), 1);
+    fixture.stacks.remove(&net);
+    assert!(
+        lock(&fixture.stacks.stacks.0).is_empty(),
+        "nothing is stored about a deleted stack"
+    );
+}
+
+#[test]
+fn a_controller_that_has_stopped_shows_no_gauges() {
+    let Fixture {
+        metrics,
+        stacks,
+        run_slots,
+    } = Fixture::new();
+    set_four_states(&stacks);
+    assert!(metrics.text().contains("sluice_terraform_stacks_failing"));
+    drop((stacks, run_slots));
+    let text = metrics.text();
+    assert!(
+        !text.contains("sluice_terraform_stacks") && !text.contains("sluice_terraform_run_slots"),
+        "{text}"
+    );
+    assert!(text.contains("sluice_terraform_runs_created_total") && text.ends_with("# EOF\n"));
+    metrics.forget(KIND, &ObjectKey::of(&stack("a", &Value::Null)));
 }
 
 #[test]
