@@ -147,3 +147,56 @@ fn expressions_are_valid() {
     let broken = json!({ "record": "panel:broken", "expr": "sum(" });
     assert!(!check(&[broken]).0, "promtool reports an invalid expression");
 }
+
+/// Returns the expression of this panel that contains `part`, for the variables of a test.
+fn expression(title: &str, part: &str) -> String {
+    let found = expressions()
+        .into_iter()
+        .find(|(panel, text)| panel == title && text.contains(part));
+    let (_, text) = found.unwrap_or_else(|| panic!("{title}: {part}"));
+    text.replace("$__rate_interval", "2m")
+}
+
+#[test]
+fn a_rare_run_is_in_the_quantiles_and_equal_names_are_not_mixed() {
+    let bucket = |name: &str, labels: &str| {
+        let series = |le: &str| format!("sluice_terraform_{name}_bucket{{le=\"{le}\",{labels}}}");
+        ["1.0", "+Inf"].map(|le| json!({ "series": series(le), "values": "0x30 1x60" }))
+    };
+    let source = |namespace: &str, seconds: u32| {
+        let series = |suffix: &str, step: u32| {
+            let labels = format!("kind=\"GitRepository\",exported_namespace=\"{namespace}\",name=\"a\"");
+            let name = format!("gotk_reconcile_duration_seconds_{suffix}{{{labels}}}");
+            json!({ "series": name, "values": format!("0+{step}x90") })
+        };
+        [series("sum", seconds), series("count", 1)]
+    };
+    let series = [
+        bucket("run_duration_seconds", "action=\"Plan\",phase=\"Lost\""),
+        bucket("run_peak_memory_bytes", "action=\"Plan\""),
+        bucket("plan_changes", "operation=\"add\""),
+        source("one", 3),
+        source("two", 5),
+    ];
+    let sample = |labels: &str, value: f64| json!({ "labels": labels, "value": value });
+    // Forty minutes after the run.
+    let test = |title, part, samples: &[Value]| json!({ "expr": expression(title, part), "eval_time": "70m", "exp_samples": samples });
+    let plan = "{action=\"Plan\"}";
+    let sources = [
+        sample("{exported_namespace=\"two\",name=\"a\"}", 5.0),
+        sample("{exported_namespace=\"one\",name=\"a\"}", 3.0),
+    ];
+    let tests = [
+        test("Duration of runs", "(0.5", &[sample(plan, 0.5)]),
+        test("Duration of runs", "(0.95", &[sample(plan, 0.95)]),
+        test("Peak memory of the CLI", "(0.95", &[sample(plan, 0.95)]),
+        test("Plan sizes", "(0.95", &[sample("{operation=\"add\"}", 0.95)]),
+        test("Slowest sources", "topk", &sources),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = json!({ "evaluation_interval": "1m", "tests": [{ "interval": "1m",
+        "input_series": series.concat(), "promql_expr_test": tests }] });
+    fs::write(folder.path().join("panels.yaml"), file.to_string()).unwrap();
+    let (passed, output) = promtool(folder.path(), &["test", "rules", "panels.yaml"]);
+    assert!(passed, "{output}");
+}

@@ -33,13 +33,16 @@ pub(crate) fn metric_names(expression: &str) -> BTreeSet<String> {
 
 /// Removes selectors, ranges and numbers with their units.
 fn without_selectors(expression: &str) -> String {
-    let (mut text, mut depth, mut quoted) = (String::new(), 0, false);
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (mut text, mut depth, mut quoted, mut number) = (String::new(), 0, false, false);
     for c in expression.chars() {
+        let begins = c.is_ascii_digit() && !text.ends_with(is_of_word);
+        number = (number || begins) && is_of_word(c);
         match c {
             '"' => quoted = !quoted,
             '{' | '[' if !quoted => depth += 1,
             '}' | ']' if !quoted => depth -= 1,
-            _ if !quoted && depth == 0 => text.push(c),
+            _ if !quoted && depth == 0 && !number => text.push(c),
             _ => {}
         }
     }
@@ -54,7 +57,11 @@ fn names_of_metrics_are_found_among_functions_labels_and_operators() {
         names("topk(10, sum by (x, y) (rate(a_sum{x=~\"b|c\"}[5m])) / sum without(z) (a_count)) > 0.25"),
         "a_count a_sum"
     );
-    assert_eq!(names("a and on (x) b unless c offset 5"), "a b c");
+    assert_eq!(names("a and on (x) b unless c2 offset 5"), "a b c2");
+    assert_eq!(
+        names("a offset 1h or max_over_time(b[2h] offset 1h30m) > 3"),
+        "a b"
+    );
     assert_eq!(
         names("histogram_quantile(0.95, sum by (le) (rate(a_bucket[$__rate_interval])))"),
         "a_bucket"
