@@ -12,6 +12,7 @@ use sluice_runtime::metrics::Metrics;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::{self, Token};
 use sluice_runtime::{client, leader};
+use sluice_tf_core::bundle::StateCopies;
 use sluice_tf_core::run_input::PodRef;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -292,6 +293,11 @@ fn options(
         ignore_account: args.ignore_service_account_name || uses_jobs(args) || !is_in_pod(args),
         run_deadline: interval(args.run_deadline),
         destroy_files_limit: args.destroy_files_limit,
+        state_copies: StateCopies {
+            count: args.state_copies,
+            limit: args.state_copy_limit,
+            keys: Vec::new(),
+        },
         run_silence: args.run_silence,
         plan_encryption: plan_encryption(args)?,
         break_glass_limit: args

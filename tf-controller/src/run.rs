@@ -23,6 +23,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::watch::{Kind, MetadataWatch, ObjectCache, Scope, SecondaryWatch, Settings, Watch};
 use sluice_runtime::{http, paging};
+use sluice_tf_core::bundle::StateCopies;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::executor::{Executor, RunRef};
@@ -72,6 +73,8 @@ pub struct Options {
     pub break_glass_limit: Option<Interval>,
     /// Maximum compressed size in bytes of the files that are stored with the last applied record.
     pub destroy_files_limit: u64,
+    /// The copies of its state that a run stores before it applies, without keys.
+    pub state_copies: StateCopies,
     /// Where the CLI runs.
     pub cli_location: CliLocation,
     /// The backend of stacks that configure none.
@@ -238,6 +241,7 @@ fn context(
         ignore_account: options.ignore_account,
         run_deadline: options.run_deadline.clone(),
         destroy_files_limit: options.destroy_files_limit,
+        state_copies: options.state_copies.clone(),
         plan_encryption: options.plan_encryption.clone(),
         cli_location: options.cli_location,
         stacks: stacks.clone(),

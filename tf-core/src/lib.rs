@@ -1,5 +1,5 @@
 //! Code that the Terraform controller and its runner share: the formats that pass between them or are stored (bundle, plan, last
-//! applied record, errored state), the scanner of modules, templates, the Terraform CLI, and the layout of working directories.
+//! applied record, errored state, state copy), the scanner of modules, templates, the Terraform CLI, and the layout of working directories.
 
 pub mod artifact_path;
 pub mod bundle;
@@ -15,5 +15,7 @@ pub mod run_input;
 pub mod run_log;
 pub mod scan;
 pub mod seal;
+pub mod state_copy;
+pub mod state_summary;
 pub mod template;
 pub mod workdir;

@@ -146,6 +146,12 @@ pub struct TerraformRunStatus {
     /// The phases of the run, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<RunStep>,
+    /// Name of the Secrets with the copy of the state before the apply, without the number at their end. Empty: there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state_copy: String,
+    /// Why there is no copy of the state, if it was not copied.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state_copy_error: String,
     /// The plan's counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<ChangeSummary>,

@@ -309,6 +309,7 @@ fn terraform_options(
         ignore_account: true,
         run_deadline: Interval::from_secs(2 * 60 * 60),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
+        state_copies: sluice_tf_controller::args::STATE_COPIES,
         run_silence: Duration::from_secs(60),
         plan_encryption: None,
         // The user of `sluice up` owns this machine.

@@ -438,6 +438,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         ignore_account: true,
         run_deadline: Interval::from_secs(600),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
+        state_copies: sluice_tf_controller::args::STATE_COPIES,
         run_silence: Duration::from_secs(60),
         plan_encryption: None,
         break_glass_limit: None,

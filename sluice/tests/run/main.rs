@@ -23,5 +23,6 @@ mod plans;
 mod providers;
 mod quoted_values;
 mod sizes;
+mod state_copies;
 mod users;
 mod versions;

@@ -33,8 +33,8 @@ const SIGNATURES: &str = include_str!("../../../docs/guides/signatures.md");
 const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
-/// The pages with commands: those above, and one that `migration` runs.
-const PAGES_WITH_COMMANDS: [&str; 14] = [
+/// The pages with commands: those above, one that `migration` runs, and one that `run::state_copies` runs.
+const PAGES_WITH_COMMANDS: [&str; 15] = [
     LAPTOP,
     CLUSTER,
     HELM,
@@ -48,6 +48,7 @@ const PAGES_WITH_COMMANDS: [&str; 14] = [
     STATE_LOCKS,
     STORED_PLANS,
     include_str!("../../../docs/guides/migrating-from-tofu-controller.md"),
+    include_str!("../../../docs/guides/state-copies.md"),
     README,
 ];
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use sluice_runtime::args::{self, Common};
+use sluice_tf_core::bundle::StateCopies;
 pub use transport::Transport;
 
 /// Default of `--concurrent`, that of tofu-controller.
@@ -17,6 +18,13 @@ pub const CONCURRENT: u16 = 4;
 
 /// Default of `--destroy-files-limit`, in bytes.
 pub const DESTROY_FILES_LIMIT: u64 = 8 * 1024 * 1024;
+
+/// Defaults of `--state-copies` and `--state-copy-limit`.
+pub const STATE_COPIES: StateCopies = StateCopies {
+    count: 3,
+    limit: 8 * 1024 * 1024,
+    keys: Vec::new(),
+};
 
 /// Default of `--provider-cache-max-bytes`.
 pub const PROVIDER_CACHE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
@@ -74,6 +82,12 @@ pub struct Args {
     /// deletion can destroy without the source. Stacks of a namespace share them. Above the limit, a destroy requires the source.
     #[arg(long, default_value_t = DESTROY_FILES_LIMIT, value_name = "BYTES")]
     pub destroy_files_limit: u64,
+    /// Number of copies of its state that remain of each stack and workspace. A run stores one before it applies. 0: none.
+    #[arg(long, default_value_t = STATE_COPIES.count, value_name = "N")]
+    pub state_copies: u16,
+    /// Maximum size of a copy of a state, compressed. Above the limit, a run applies without a copy and reports it.
+    #[arg(long, default_value_t = STATE_COPIES.limit, value_name = "BYTES")]
+    pub state_copy_limit: u64,
     /// Maximum number of concurrent runs per namespace; 0: no separate limit.
     #[arg(long, default_value_t = 0)]
     pub concurrent_per_namespace: u16,

@@ -32,6 +32,7 @@ const NOT_INPUTS: &[&str] = &[
     "reads",         // the closure counts
     "kept",          // the source of the stored files
     "keepFiles",     // what a run stores for a deletion
+    "stateCopies",   // which copies of the state a run stores
     "nothingStored", // what a run does not search
 ];
 
@@ -86,6 +87,7 @@ mod tests {
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }], "fileKeys": [{ "id": "a", "key": "cd".repeat(32) }],
             "reads": ["infra"], "kept": { "run": "net-1" }, "keepFiles": 1, "nothingStored": true,
+            "stateCopies": { "count": 3, "limit": 1 },
             "key": "ab".repeat(32) })
     }
 
@@ -167,6 +169,7 @@ mod tests {
             ("reads", json!(["infra", "other"])),
             ("kept", json!({ "run": "net-2" })),
             ("keepFiles", json!(2)),
+            ("stateCopies", json!({ "count": 0, "limit": 1 })),
             ("nothingStored", json!(false)),
             ("key", json!("cd".repeat(32))),
         ];

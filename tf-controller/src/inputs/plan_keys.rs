@@ -1,5 +1,5 @@
-//! The keys that seal stored plans and last applied records, derived from the Secret of `--plan-encryption-secret`: per stack, and
-//! per namespace for the files that its stacks share. Pure.
+//! The keys that seal stored plans, last applied records and state copies, derived from the Secret of `--plan-encryption-secret`:
+//! per stack, and per namespace for the files that its stacks share. Pure.
 //!
 //! A run gets only the keys of its own stack, so its reader cannot open plans of other stacks. The Secret itself stays in the
 //! controller's namespace.
@@ -18,6 +18,8 @@ const LENGTH: usize = 32;
 const STACK_SALT: &[u8] = b"sluice.plan-key/1";
 /// HKDF salt of the keys of a namespace.
 const FILES_SALT: &[u8] = b"sluice.file-key/1";
+/// HKDF salt of the keys of the state copies of a stack.
+const COPIES_SALT: &[u8] = b"sluice.state-copy-key/1";
 /// Maximum number of keys in the Secret: each is in the bundle of each run.
 const MAX_KEYS: usize = 16;
 
@@ -61,6 +63,11 @@ pub(crate) fn plan_keys(entries: &Pairs, stack: &Stack) -> Result<Vec<PlanKey>, 
 /// Derives the keys of the files that stacks of a namespace share, in the same order.
 pub(crate) fn file_keys(entries: &Pairs, namespace: &str) -> Result<Vec<PlanKey>, PlanKeyError> {
     derive_all(entries, FILES_SALT, &[namespace])
+}
+
+/// Derives the keys of the state copies of a stack, in the same order. The uid does not count: copies outlive the object.
+pub(crate) fn state_copy_keys(entries: &Pairs, stack: &Stack) -> Result<Vec<PlanKey>, PlanKeyError> {
+    derive_all(entries, COPIES_SALT, &[&stack.namespace, &stack.name])
 }
 
 fn derive_all(entries: &Pairs, salt: &[u8], info: &[&str]) -> Result<Vec<PlanKey>, PlanKeyError> {
@@ -163,6 +170,17 @@ mod tests {
         assert_ne!(of("team"), of("other"));
         let unnamed = stack("team", "", "");
         assert_ne!(of("team"), plan_keys(&entries, &unnamed).unwrap()[0].key);
+    }
+
+    #[test]
+    fn state_copy_keys_outlive_the_object_and_belong_to_one_name() {
+        let entries = entries(&[("a", &[7; LENGTH])]);
+        let of = |stack: &Stack| state_copy_keys(&entries, stack).unwrap()[0].key.clone();
+        let net = stack("team", "net", "u");
+        assert_eq!(of(&net), of(&stack("team", "net", "v")));
+        assert_ne!(of(&net), of(&stack("team", "other", "u")));
+        assert_ne!(of(&net), of(&stack("teamn", "et", "u")));
+        assert_ne!(of(&net), plan_keys(&entries, &net).unwrap()[0].key);
     }
 
     #[test]

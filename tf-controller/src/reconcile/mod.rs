@@ -67,6 +67,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::{Applied, WriteError};
 use sluice_runtime::sync::lock;
 use sluice_runtime::watch::{ObjectCache, Reconciler, Requeue};
+use sluice_tf_core::bundle::StateCopies;
 
 use crate::decide::{Dependencies, Facts, Step, decide_alone, needs_dependents, wait_for_dependents};
 use crate::executor::Executor;
@@ -108,6 +109,8 @@ pub(crate) struct Context {
     pub(crate) break_glass_limit: Option<Interval>,
     /// Maximum size in bytes of the files that are stored with the last applied record.
     pub(crate) destroy_files_limit: u64,
+    /// The copies of its state that a run stores before it applies, without keys.
+    pub(crate) state_copies: StateCopies,
     /// Whether stacks with `spec.serviceAccountName` run without that ServiceAccount.
     pub(crate) ignore_account: bool,
     /// Deadline of runs whose stack sets none.

@@ -16,7 +16,7 @@ use sluice_api::terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value
 use sluice_runtime::finalizer;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
-use sluice_tf_core::{errored_state, last_applied};
+use sluice_tf_core::{errored_state, last_applied, state_copy};
 
 use super::cleanup::{self, remove};
 use super::{Context, ReconcileError, dependencies};
@@ -35,6 +35,12 @@ pub(super) async fn release(
     };
     delete_stored(stack, context).await.map_err(failed)?;
     delete_outputs(stack, context).await.map_err(failed)?;
+    if matches!(
+        stack.spec.on_deletion(),
+        Ok(DeletionPolicy::Destroy | DeletionPolicy::Orphan)
+    ) {
+        delete_state_copies(stack, context).await.map_err(failed)?;
+    }
     if stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan) && uses_default_backend(stack) {
         delete_state(stack, context).await.map_err(failed)?;
     } else if !stack.spec.destroys_on_deletion() {
@@ -80,6 +86,17 @@ where
         if object.owner_references().iter().any(|owner| owner.uid == uid) {
             remove(&api, &object.name_any()).await?;
         }
+    }
+    Ok(())
+}
+
+/// Deletes the copies of the state, in all workspaces: its resources are destroyed, or given up. They have no owner, because they
+/// outlive an object that is deleted with its resources retained.
+async fn delete_state_copies(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+    let api: Api<Secret> = context.api_of(stack);
+    let params = ListParams::default().labels(&state_copy::selector_of_all_workspaces(&stack.name_any()));
+    for copy in api.list_metadata(&params).await? {
+        remove(&api, &copy.name_any()).await?;
     }
     Ok(())
 }

@@ -104,6 +104,9 @@ pub struct Bundle {
     /// The last applied record that replaces the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "kept")]
     pub last_applied: Option<LastAppliedRef>,
+    /// The copies of the state that the run stores before it applies.
+    #[serde(default, skip_serializing_if = "StateCopies::is_unset")]
+    pub state_copies: StateCopies,
     /// The stack has no earlier run, not even of another controller, so the run need not search for stored objects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nothing_stored: bool,
@@ -152,6 +155,25 @@ impl fmt::Debug for PlanKey {
             .debug_struct("PlanKey")
             .field("id", &self.id)
             .finish_non_exhaustive()
+    }
+}
+
+/// The copies of the state that runs store before they apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StateCopies {
+    /// Number of copies that remain; 0: none is stored.
+    pub count: u16,
+    /// Size limit of a copy, in compressed bytes.
+    pub limit: u64,
+    /// Keys that seal the copies: the first seals new ones, all open stored ones. They do not depend on the uid of the object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<PlanKey>,
+}
+
+impl StateCopies {
+    fn is_unset(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -331,6 +353,7 @@ impl Bundle {
         Self {
             plan_keys: Vec::new(),
             file_keys: Vec::new(),
+            state_copies: StateCopies::default(),
             ..self.clone()
         }
     }

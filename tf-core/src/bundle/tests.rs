@@ -50,6 +50,7 @@ fn bundle() -> Bundle {
         last_applied: None,
         nothing_stored: false,
         files_limit: None,
+        state_copies: StateCopies::default(),
     }
 }
 

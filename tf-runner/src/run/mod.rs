@@ -14,7 +14,7 @@
 //! 10. With a stored plan: `apply::verify`, then `lifecycle::approval`.
 //! 11. Without: `state::committed_state` adopts a committed state, `plan` creates a plan, `plan::webhook` calls the webhooks,
 //!     `plan` stores the plan, and `lifecycle::approval` decides whether the plan is applied.
-//! 12. `apply::last_applied`: stores the inputs of the apply.
+//! 12. `apply::last_applied`: stores the inputs of the apply; `state::state_copy` a copy of the state.
 //! 13. `apply`: applies the plan; `state::errored_tfstate` stores a state that the CLI could not write.
 //! 14. `post_apply`: outputs, inventory, health checks.
 //! 15. `log`: collects and stores the output of the commands. `lifecycle` reports the end, then cleans up the directory.

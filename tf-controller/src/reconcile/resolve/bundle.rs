@@ -91,6 +91,7 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
         closure: Vec::new(),
         last_applied: None,
         files_limit: None,
+        state_copies: bundle::StateCopies::default(),
         nothing_stored: is_unplanned(stack),
     }
 }

@@ -12,7 +12,7 @@ use sluice_tf_core::bundle::{Bundle, PlanKey};
 
 use super::bundle::identity;
 use super::{Context, ResolveError, api_message, read_secret};
-use crate::inputs::{file_keys, plan_keys};
+use crate::inputs::{file_keys, plan_keys, state_copy_keys};
 
 const KEY: &str = "key";
 const LENGTH: usize = 32;
@@ -87,6 +87,8 @@ pub(super) struct SealKeys {
     pub(super) plans: Vec<PlanKey>,
     /// The keys of the files that it shares with other stacks of its namespace.
     files: Vec<PlanKey>,
+    /// The keys of the copies of its state.
+    state_copies: Vec<PlanKey>,
 }
 
 impl SealKeys {
@@ -94,6 +96,7 @@ impl SealKeys {
     pub(super) fn add_to(self, bundle: &mut Bundle) {
         bundle.plan_keys = self.plans;
         bundle.file_keys = self.files;
+        bundle.state_copies.keys = self.state_copies;
     }
 }
 
@@ -111,7 +114,12 @@ pub(super) async fn seal_keys(stack: &Terraform, context: &Context) -> Result<Se
     let stack = identity(stack);
     let keys = plan_keys(&entries, &stack).and_then(|plans| {
         let files = file_keys(&entries, &stack.namespace)?;
-        Ok(SealKeys { plans, files })
+        let state_copies = state_copy_keys(&entries, &stack)?;
+        Ok(SealKeys {
+            plans,
+            files,
+            state_copies,
+        })
     });
     keys.map_err(|error| failed(error.to_string()))
 }

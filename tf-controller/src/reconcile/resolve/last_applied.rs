@@ -61,6 +61,7 @@ pub(in crate::reconcile) async fn resolve(
             proved.and_then(|()| resolved(&secrets, (&identity, &run), (&keys.plans, digest), artifact));
         match found {
             Ok(mut resolved) => {
+                resolved.bundle.state_copies = context.state_copies.clone();
                 keys.add_to(&mut resolved.bundle);
                 // The version of the spec, if it is installed; the recorded one may be gone.
                 if let Ok(Some(selected)) = tool::selected(stack, context).await {

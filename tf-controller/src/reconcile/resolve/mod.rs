@@ -200,6 +200,7 @@ pub(super) async fn resolve(
     let backend = inputs::backend(&stack.spec, &name, context.cli_location, context.default_backend);
     bundle.run_environment = execution_environment(stack, &name, &key, &backend, context).await?;
     bundle.backend = backend.file;
+    bundle.state_copies = context.state_copies.clone();
     keys::seal_keys(stack, context).await?.add_to(&mut bundle);
     bundle.files_limit = stack
         .spec

@@ -55,6 +55,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         last_applied: None,
         nothing_stored: false,
         files_limit: None,
+        state_copies: crate::bundle::StateCopies::default(),
     };
     let files = vec![GeneratedFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::{RunSession, Success};
-use crate::run::state::select_workspace;
+use crate::run::state::{select_workspace, state_copy};
 use crate::run::workdir::run_environment::quote;
 use crate::run::workdir::write_private;
 
@@ -44,6 +44,7 @@ pub(crate) async fn run_session(session: &RunSession<'_>, init: &[String]) -> Re
             )
         }
     };
+    let copies = copies_note(session).await;
     let file = cli.directory.session_file.as_path();
     write_private(
         file,
@@ -52,7 +53,7 @@ pub(crate) async fn run_session(session: &RunSession<'_>, init: &[String]) -> Re
     let until = format_time(cli.limits.deadline);
     let message = format!(
         "Breaking the glass ... In a shell on the runner's machine: . {0} (sets the environment of the run and changes to \
-         {1}). rm {0} ends the session; it expires at {until}.{preparation_error}",
+         {1}). rm {0} ends the session; it expires at {until}.{copies}{preparation_error}",
         file.display(),
         cli.module.display(),
     );
@@ -73,6 +74,21 @@ pub(crate) async fn run_session(session: &RunSession<'_>, init: &[String]) -> Re
         format_time(Instant::now())
     );
     Ok(Success::new(Reason::BreakTheGlassEnded, &message))
+}
+
+/// Unpacks the copies of the state, and returns where they are. The session opens even if that fails.
+async fn copies_note(session: &RunSession<'_>) -> String {
+    match state_copy::unpack_all(session).await {
+        Ok(None) => String::new(),
+        Ok(Some(directory)) => format!(" Copies of the state, by serial: {}.", directory.display()),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the copies of the state cannot be unpacked"
+            );
+            String::new()
+        }
+    }
 }
 
 async fn initialize(session: &RunSession<'_>, init: &[String]) -> Result<(), RunError> {

@@ -13,6 +13,8 @@ use sluice_tf_core::last_applied::LastAppliedError;
 use sluice_tf_core::plan::document::DocumentError;
 use sluice_tf_core::plan::store::StoreError;
 use sluice_tf_core::process_lock::Holder;
+use sluice_tf_core::state_copy::StateCopyError;
+use sluice_tf_core::state_summary::StateError;
 use sluice_tf_core::template::TemplateError;
 use sluice_tf_core::workdir::DirectoryError;
 
@@ -108,6 +110,20 @@ pub(crate) enum RunError {
     /// The errored state of an earlier run cannot be pushed.
     #[error("the state that an earlier run could not write is stored, but cannot be pushed: {text}")]
     PushState { text: String },
+    /// The copy of the state before the apply cannot be made.
+    #[error("no copy of the state can be made before the apply, so nothing was applied: {0}")]
+    StateCopy(#[from] StateCopyError),
+    /// The copy of the state before the apply cannot be stored.
+    #[error(
+        "the copy of the state before the apply cannot be stored, so nothing was applied (--state-copies=0 applies without \
+         copies): {source}"
+    )]
+    StoreStateCopy {
+        #[source]
+        source: kube::Error,
+    },
+    #[error(transparent)]
+    State(#[from] StateError),
     #[error(transparent)]
     Inventory(#[from] InventoryError),
     #[error(transparent)]
@@ -314,8 +330,10 @@ impl Failure for RunError {
             | Self::PlanDocument(_)
             | Self::StorePlan(_) => Reason::TfExecPlanFailed.as_str(),
             Self::Template(_) => Reason::TemplateGenerationFailed.as_str(),
-            Self::LoadPlan(_) | Self::PlanMismatch(_) => Reason::TfExecApplyFailed.as_str(),
-            Self::Output(_) | Self::Inventory(_) => Reason::TfExecOutputFailed.as_str(),
+            Self::LoadPlan(_) | Self::PlanMismatch(_) | Self::StateCopy(_) | Self::StoreStateCopy { .. } => {
+                Reason::TfExecApplyFailed.as_str()
+            }
+            Self::Output(_) | Self::Inventory(_) | Self::State(_) => Reason::TfExecOutputFailed.as_str(),
             Self::Health(_) => Reason::HealthChecksFailed.as_str(),
             Self::Outputs(_) => Reason::OutputsWritingFailed.as_str(),
         }

@@ -20,7 +20,7 @@ use crate::run::lifecycle::session::{RunSession, StepsOutcome, Success};
 use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
-use crate::run::state::{self, committed_state, errored_tfstate};
+use crate::run::state::{self, committed_state, errored_tfstate, state_copy};
 use crate::run::state_lock::release;
 use crate::run::workdir::{directory_error, providers};
 
@@ -224,6 +224,9 @@ async fn apply_and_follow_up(session: &RunSession<'_>) -> StepsOutcome {
     if !session.run.spec.destroy
         && let Err(error) = last_applied::store(session).await
     {
+        return Err(error).into();
+    }
+    if let Err(error) = state_copy::store(session).await {
         return Err(error).into();
     }
     let applied = apply::apply(session).await;

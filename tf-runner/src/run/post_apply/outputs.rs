@@ -10,7 +10,7 @@ use sluice_api::annotation::{ADOPT_LABEL, PLAN_NAME, TERRAFORM_LABEL};
 use sluice_tf_core::bundle::{OutputsTarget, Stack};
 use sluice_tf_core::cli::output::Output;
 use sluice_tf_core::plan::store::owner;
-use sluice_tf_core::{errored_state, last_applied};
+use sluice_tf_core::{errored_state, last_applied, state_copy};
 
 use crate::run::lifecycle::context::Context;
 
@@ -20,16 +20,24 @@ const DATA_LIMIT: usize = 1024 * 1024;
 const KEY_LIMIT: usize = 253;
 
 /// Labels of Secrets that outputs are never written to: states and data of Sluice.
-const RESERVED_LABELS: [&str; 6] = [
+const RESERVED_LABELS: [&str; 7] = [
     "tfstate",
     PLAN_NAME,
     TERRAFORM_LABEL,
     last_applied::LABEL,
     last_applied::shared::FILES_LABEL,
     errored_state::LABEL,
+    state_copy::LABEL,
 ];
 /// Prefixes of the names of such Secrets.
-const RESERVED_PREFIXES: [&str; 5] = ["tfstate-", "tfplan-", "tfapplied-", "tffiles-", "tferrored-"];
+const RESERVED_PREFIXES: [&str; 6] = [
+    "tfstate-",
+    "tfplan-",
+    "tfapplied-",
+    "tffiles-",
+    "tferrored-",
+    "tfcopy-",
+];
 /// Attempts to write after conflicts.
 const MAX_CONFLICTS: u32 = 5;
 

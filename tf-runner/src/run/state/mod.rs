@@ -1,11 +1,12 @@
 //! The state of the stack: the selection of its workspace, one that was committed to the source, one that the CLI could not
-//! write, and whether the configured backend stores it outside of the working directory.
+//! write, the copy before an apply, and whether the configured backend stores it outside of the working directory.
 //!
 //! A state in a file below the working directory is lost, because each run clears that directory. That is acceptable for modules
 //! without resources, and the status warns of it before the plan is approved.
 
 pub(crate) mod committed_state;
 pub(crate) mod errored_tfstate;
+pub(crate) mod state_copy;
 
 use std::path::{Path, PathBuf};
 

@@ -142,6 +142,7 @@ impl SizeLimits {
             &mut status.message,
             &mut status.auto_apply_hold,
             &mut status.log_error,
+            &mut status.state_copy_error,
         ] {
             shorten(text, self.text);
         }
