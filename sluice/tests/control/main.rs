@@ -43,6 +43,7 @@ mod rescued_states;
 mod run_files;
 mod secrecy;
 mod shared_providers;
+mod state_copies;
 mod stored_configurations;
 mod takeover;
 mod tofu_controller_objects;
