@@ -130,6 +130,7 @@ pub fn check_stored_plan(
         entries: plan
             .map(|plan| plan.change_entries.as_slice())
             .unwrap_or_default(),
+        state_mismatch: plan.map_or("", |plan| plan.state_mismatch.as_str()),
     };
     match evaluate(&found.spec, candidate) {
         approval if approval.applies() => check_generation(run, found),
@@ -192,6 +193,7 @@ mod tests {
                     ..PlanEffects::default()
                 }),
                 entries: &[],
+                state_mismatch: "",
             },
         )
     }

@@ -4,6 +4,7 @@
 mod effects;
 pub mod gate;
 mod spec;
+pub mod state;
 mod status;
 
 pub use effects::PlanEffects;

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PlanEffects;
+use super::state::StateIdentity;
 use crate::serialization::{api_enum, is_false, is_zero};
 use crate::terraform::ResourceInventory;
 
@@ -80,7 +81,7 @@ pub struct TerraformRunStatus {
     /// Last heartbeat of the runner, which renews it every few seconds until the run ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_at: Option<MicroTime>,
-    /// Why autoApply holds the plan, so that it needs an approval although plans are applied automatically.
+    /// Why the plan is held (autoApply, or another state), so that it needs an approval although plans are applied automatically.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub auto_apply_hold: String,
     /// The plan as text, without sensitive values.
@@ -146,6 +147,12 @@ pub struct TerraformRunStatus {
     /// The phases of the run, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<RunStep>,
+    /// The state after the apply, or of a plan without changes. Absent: it was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateIdentity>,
+    /// How the state that the plan is made from differs from the one that the last apply left. Empty: it does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state_mismatch: String,
     /// Name of the Secrets with the copy of the state before the apply, without the number at their end. Empty: there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub state_copy: String,

@@ -46,7 +46,7 @@ pub enum PlanApproval {
     Replan,
     /// This plan is approved by its id.
     Approved(PlanId),
-    /// `auto` or `force` would apply it, but `autoApply` holds it until it is approved by its id.
+    /// `auto` or `force` would apply it, but it is held until it is approved by its id.
     OnHold(AutoApplyHold),
     /// `approvePlan` does not approve the pending plan.
     Mismatch(ApprovalMismatch),
@@ -75,7 +75,7 @@ pub enum ApprovalMismatch {
 }
 
 /// The properties of a plan that the decision depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CandidatePlan<'a> {
     /// Its id.
     pub id: &'a str,
@@ -83,21 +83,21 @@ pub struct CandidatePlan<'a> {
     pub effects: Option<&'a PlanEffects>,
     /// Its changes; the list may be truncated.
     pub entries: &'a [Change],
+    /// How the state that it is made from differs from the one that the last apply left; empty: it does not.
+    pub state_mismatch: &'a str,
 }
 
-/// Evaluates the spec for a plan, including the guard rails: a plan that `auto` or `force` would apply and `autoApply` holds
-/// is applied only if `approvePlan` contains its id.
+/// Evaluates the spec for a plan, including the guard rails: a plan that `auto` or `force` would apply is applied only if
+/// `approvePlan` contains its id, where `autoApply` holds it or it is made from another state.
 #[must_use]
 pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> PlanApproval {
     let by_spec = evaluate_spec(ApprovalPolicy::from(spec), plan.id);
-    let Some(policy) = spec
-        .auto_apply
-        .as_ref()
-        .filter(|_| matches!(by_spec, PlanApproval::Auto | PlanApproval::Forced))
-    else {
+    if !matches!(by_spec, PlanApproval::Auto | PlanApproval::Forced) {
         return by_spec;
-    };
-    match guard::evaluate(policy, plan.effects, plan.entries) {
+    }
+    let policy = spec.auto_apply.as_ref();
+    let held = policy.and_then(|policy| guard::evaluate(policy, plan.effects, plan.entries));
+    match AutoApplyHold::with_state_mismatch(held, plan.state_mismatch) {
         None => by_spec,
         Some(held) => match compare(&spec.approve_plan, plan.id) {
             approves @ PlanApproval::Approved(_) => approves,
@@ -285,6 +285,7 @@ mod tests {
                     id: &id,
                     effects,
                     entries: &[],
+                    state_mismatch: "",
                 },
             )
         };
@@ -317,6 +318,43 @@ mod tests {
             decision(json!({ "approvePlan": "disable" }), Some(&deletes)),
             PlanApproval::Disabled
         );
+    }
+
+    #[test]
+    fn a_plan_from_another_state_needs_its_id() {
+        use serde_json::json;
+        let id = pending();
+        let decision = |change: serde_json::Value| {
+            let mut spec =
+                json!({ "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "repo" } });
+            spec.as_object_mut()
+                .unwrap()
+                .extend(change.as_object().unwrap().clone());
+            let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
+            let plan = CandidatePlan {
+                id: &id,
+                state_mismatch: "the CLI finds no state",
+                ..CandidatePlan::default()
+            };
+            evaluate(&spec, plan)
+        };
+        for held in [
+            json!({ "approvePlan": "auto" }),
+            json!({ "approvePlan": "auto", "autoApply": { "maxChanges": 9 } }),
+            json!({ "force": true }),
+            json!({ "force": true, "approvePlan": OTHER }),
+        ] {
+            let PlanApproval::OnHold(hold) = decision(held.clone()) else {
+                panic!("{held}")
+            };
+            assert!(
+                hold.to_string().starts_with("the CLI finds no state"),
+                "{held}: {hold}"
+            );
+        }
+        assert!(decision(json!({ "approvePlan": id })).applies());
+        assert!(decision(json!({ "approvePlan": id, "force": true })).applies());
+        assert_eq!(decision(json!({})), PlanApproval::Pending);
     }
 
     proptest! {

@@ -44,6 +44,7 @@ mod run_files;
 mod secrecy;
 mod shared_providers;
 mod state_copies;
+mod state_mismatch;
 mod stored_configurations;
 mod takeover;
 mod tofu_controller_objects;

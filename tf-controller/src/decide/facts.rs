@@ -1,6 +1,7 @@
 //! The input of the decision: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
 
 use jiff::{SignedDuration, Timestamp};
+use sluice_api::run::state::KnownState;
 pub(crate) use sluice_api::run::{Action as RunAction, Health, Trigger};
 
 use super::{InputRunStreak, IntervalOffset, RetryPolicy};
@@ -202,6 +203,8 @@ pub(crate) struct History {
     pub(crate) lock: Option<String>,
     /// Result of the newest health checks.
     pub(crate) health: Option<Health>,
+    /// The state that the last apply left, if it was read.
+    pub(crate) state: Option<KnownState>,
     /// The streak of runs whose only cause was changed inputs.
     pub(crate) input_runs: Option<InputRunStreak>,
     /// Whether modules that the newest run downloaded may read the whole artifact.
@@ -221,7 +224,7 @@ pub(crate) struct Pending {
     pub(crate) run: String,
     /// Whether a drift detection of a stack in sync found it.
     pub(crate) drift: bool,
-    /// Whether `autoApply` holds it: `auto` and `force` do not apply it, an approval by its id does.
+    /// Whether it is held (`autoApply`, or another state): `auto` and `force` do not apply it, an approval by its id does.
     pub(crate) held: bool,
     /// When the run ended.
     pub(crate) planned: Timestamp,

@@ -231,7 +231,7 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
             None => Step::Idle(Idle::ShowPlan { again }),
         };
     }
-    // `autoApply` holds plans of `auto`, never a plan that is approved by its id.
+    // `autoApply` and another state hold plans of `auto`, never a plan that is approved by its id.
     let held = facts.approval == Approval::Auto && holds(MutationPoint::AutoApplyHold, pending.held);
     let replan = replan_trigger(facts, pending.drift.then_some(due));
     match (&facts.approval, replan) {

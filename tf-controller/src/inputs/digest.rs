@@ -33,6 +33,7 @@ const NOT_INPUTS: &[&str] = &[
     "kept",          // the source of the stored files
     "keepFiles",     // what a run stores for a deletion
     "stateCopies",   // which copies of the state a run stores
+    "stateCheck",    // what the state of the plan is compared with
     "nothingStored", // what a run does not search
 ];
 
@@ -87,7 +88,7 @@ mod tests {
             "graceSeconds": 90, "surroundings": { "backendArguments": { "key": "a" } },
             "planKeys": [{ "id": "a", "key": "ab".repeat(32) }], "fileKeys": [{ "id": "a", "key": "cd".repeat(32) }],
             "reads": ["infra"], "kept": { "run": "net-1" }, "keepFiles": 1, "nothingStored": true,
-            "stateCopies": { "count": 3, "limit": 1 },
+            "stateCopies": { "count": 3, "limit": 1 }, "stateCheck": { "location": { "workspace": "default" } },
             "key": "ab".repeat(32) })
     }
 
@@ -170,6 +171,7 @@ mod tests {
             ("kept", json!({ "run": "net-2" })),
             ("keepFiles", json!(2)),
             ("stateCopies", json!({ "count": 0, "limit": 1 })),
+            ("stateCheck", json!({ "location": { "workspace": "blue" } })),
             ("nothingStored", json!(false)),
             ("key", json!("cd".repeat(32))),
         ];

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 use sluice_api::reference::ObjectName;
+use sluice_api::run::state::DIGEST_PREFIX;
 use sluice_api::terraform::TerraformSpec;
 
 use super::Backend;
@@ -72,6 +73,64 @@ pub(crate) fn former_state_location(
     hex::encode(&mac.finalize().into_bytes()[..16])
 }
 
+/// Returns the fields of the spec that determine where the state is, to name what changed. Values that may be sensitive or long are
+/// digests, under the key of the object.
+pub(crate) fn state_fields(
+    key: &[u8],
+    spec: &TerraformSpec,
+    backend: &Backend,
+    arguments: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut fields = vec![("workspace", spec.workspace_name().to_owned())];
+    let config = spec.backend_config.as_ref();
+    if let Some(cloud) = &spec.cloud {
+        fields.extend([
+            ("cloud.hostname", cloud.hostname.clone()),
+            ("cloud.organization", cloud.organization.clone()),
+            ("cloud.workspaces.name", cloud.workspaces.name.clone()),
+            ("cloud.workspaces.tags", cloud.workspaces.tags.join(",")),
+        ]);
+    } else if backend.file.is_none() {
+        fields.extend([
+            ("backendConfig.disable", "true".to_owned()),
+            ("path", spec.path.clone()),
+        ]);
+    } else if let Some(config) = config {
+        let labels = config.labels.iter();
+        let labels: Vec<_> = labels.map(|(label, value)| format!("{label}={value}")).collect();
+        fields.extend([
+            ("backendConfig.secretSuffix", config.secret_suffix.clone()),
+            ("backendConfig.configPath", config.config_path.clone()),
+            ("backendConfig.labels", labels.join(",")),
+        ]);
+        if !config.custom_configuration.is_empty() {
+            let text = config.custom_configuration.as_str();
+            fields.push(("backendConfig.customConfiguration", keyed_digest(key, [text])));
+        }
+    }
+    if !arguments.is_empty() {
+        let parts = arguments
+            .iter()
+            .flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+        fields.push(("backendConfigsFrom", keyed_digest(key, parts)));
+    }
+    let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    set.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn keyed_digest<'a>(key: &[u8], parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
+        .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+    for part in parts {
+        mac.update(&length(part));
+        mac.update(part.as_bytes());
+    }
+    format!(
+        "{DIGEST_PREFIX}{}",
+        hex::encode(&mac.finalize().into_bytes()[..8])
+    )
+}
+
 fn length(part: &str) -> [u8; 8] {
     u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes()
 }
@@ -124,23 +183,70 @@ mod tests {
     use super::super::{CliLocation, DefaultBackend, backend};
     use super::*;
 
-    fn location(more: Value, arguments: &[(&str, &str)], cli: CliLocation) -> String {
+    fn spec_of(more: Value) -> TerraformSpec {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
         let Value::Object(more) = more else {
             panic!("an object")
         };
         spec.as_object_mut().unwrap().extend(more);
-        let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
-        let stack = ObjectName {
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn stack() -> ObjectName {
+        ObjectName {
             namespace: "team".into(),
             name: "app".into(),
-        };
-        let backend = backend(&spec, &stack, cli, DefaultBackend::Kubernetes);
-        let arguments = arguments
-            .iter()
+        }
+    }
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        state_location(&spec, &backend, &arguments, &stack)
+            .collect()
+    }
+
+    fn location(more: Value, arguments: &[(&str, &str)], cli: CliLocation) -> String {
+        let (spec, stack) = (spec_of(more), stack());
+        let backend = backend(&spec, &stack, cli, DefaultBackend::Kubernetes);
+        state_location(&spec, &backend, &map(arguments), &stack)
+    }
+
+    fn fields(more: Value, arguments: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let (spec, stack) = (spec_of(more), stack());
+        let backend = backend(&spec, &stack, CliLocation::Pod, DefaultBackend::Kubernetes);
+        state_fields(b"key", &spec, &backend, &map(arguments))
+    }
+
+    #[test]
+    fn the_fields_of_the_location_have_values_or_digests() {
+        assert_eq!(fields(json!({}), &[]), map(&[("workspace", "default")]));
+        let kubernetes = json!({ "workspace": "blue", "backendConfig": { "secretSuffix": "net", "labels": { "a": "b", "c": "d" } } });
+        assert_eq!(
+            fields(kubernetes, &[]),
+            map(&[
+                ("workspace", "blue"),
+                ("backendConfig.secretSuffix", "net"),
+                ("backendConfig.labels", "a=b,c=d"),
+            ])
+        );
+        let cloud =
+            json!({ "cloud": { "organization": "o", "workspaces": { "name": "w" }, "token": "hunter2" } });
+        let cloud = fields(cloud, &[]);
+        assert_eq!(cloud["cloud.workspaces.name"], "w");
+        assert!(!format!("{cloud:?}").contains("hunter2"));
+        let custom = json!({ "backendConfig": { "customConfiguration": "backend \"s3\" {}" } });
+        let s3 = |bucket| fields(custom.clone(), &[("bucket", bucket)]);
+        assert_eq!(s3("x"), s3("x"));
+        assert_ne!(s3("x"), s3("y"));
+        for field in ["backendConfig.customConfiguration", "backendConfigsFrom"] {
+            assert!(s3("x")[field].starts_with(DIGEST_PREFIX), "{field}");
+        }
+        let own = fields(
+            json!({ "backendConfig": { "disable": true }, "path": "infra" }),
+            &[],
+        );
+        assert_eq!(own["path"], "infra");
     }
 
     #[test]

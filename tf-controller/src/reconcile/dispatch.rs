@@ -223,6 +223,7 @@ async fn bundle_of(
         ..resolved.bundle.clone()
     };
     bundle.nothing_stored &= sequence(run) == 1;
+    bundle.state_check.known.clone_from(&history.state);
     let checks = bundle.post_apply.checks_digest();
     let healthy = |health: &Health| health.passed && health.checks == checks;
     bundle.post_apply.health_due = !history.health.as_ref().is_some_and(healthy);

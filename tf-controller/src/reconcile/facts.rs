@@ -244,7 +244,7 @@ fn is_forced(spec: &TerraformSpec) -> bool {
     approval::evaluate_spec(approval::ApprovalPolicy::from(spec), "") == approval::PlanApproval::Forced
 }
 
-/// Returns the approval of the pending plan by `approvePlan`. Holds of `autoApply` are part of the plan
+/// Returns the approval of the pending plan by `approvePlan`. Holds are part of the plan
 /// ([`Pending::held`]), since they do not concern later plans.
 ///
 /// [`Pending::held`]: crate::decide::Pending::held
@@ -253,12 +253,7 @@ fn approval_of(stack: &Terraform, runs: &[TerraformRun], history: &History) -> A
         .pending
         .as_ref()
         .map(|pending| history::candidate_plan(pending, runs));
-    let no_plan = approval::CandidatePlan {
-        id: "",
-        effects: None,
-        entries: &[],
-    };
-    match approval::evaluate(&stack.spec, candidate.unwrap_or(no_plan)) {
+    match approval::evaluate(&stack.spec, candidate.unwrap_or_default()) {
         approval::PlanApproval::Disabled => Approval::Disabled,
         approval::PlanApproval::Auto | approval::PlanApproval::Forced | approval::PlanApproval::OnHold(_) => {
             Approval::Auto

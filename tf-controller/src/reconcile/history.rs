@@ -1,6 +1,7 @@
 //! The history of a stack, computed from its runs. Pure; no state is stored between reconciliations.
 
 use jiff::Timestamp;
+use sluice_api::run::state::KnownState;
 use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Reason;
 use sluice_api::terraform::approval::CandidatePlan;
@@ -54,6 +55,7 @@ pub(crate) fn candidate_plan<'a>(pending: &'a Pending, runs: &'a [TerraformRun])
         entries: status
             .map(|status| status.change_entries.as_slice())
             .unwrap_or_default(),
+        state_mismatch: status.map_or("", |status| status.state_mismatch.as_str()),
     }
 }
 
@@ -142,6 +144,10 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
         .and_then(|s| s.lock.as_ref())
         .filter(|_| fact.outcome == Outcome::Failed)
         .map(|lock| lock.id.clone());
+    if let Some(state) = status.and_then(|s| s.state.clone()) {
+        let run = fact.name.clone();
+        history.state = Some(KnownState { run, state });
+    }
     if let Some(health) = status.and_then(|s| s.health.clone()) {
         history.health = Some(health);
     }

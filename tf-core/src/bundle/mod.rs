@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use sluice_api::run::state::KnownState;
 use sluice_api::terraform::IgnoredDrift;
 
 use crate::canonical;
@@ -107,6 +108,9 @@ pub struct Bundle {
     /// The copies of the state that the run stores before it applies.
     #[serde(default, skip_serializing_if = "StateCopies::is_unset")]
     pub state_copies: StateCopies,
+    /// What the state that the CLI finds is compared with.
+    #[serde(default, skip_serializing_if = "StateCheck::is_unset")]
+    pub state_check: StateCheck,
     /// The stack has no earlier run, not even of another controller, so the run need not search for stored objects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nothing_stored: bool,
@@ -172,6 +176,26 @@ pub struct StateCopies {
 }
 
 impl StateCopies {
+    fn is_unset(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What the state that the CLI finds is compared with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StateCheck {
+    /// The fields of the spec that determine where the state is, as in [`StateIdentity::location`].
+    ///
+    /// [`StateIdentity::location`]: sluice_api::run::state::StateIdentity::location
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub location: BTreeMap<String, String>,
+    /// The state that the last apply left, if it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<KnownState>,
+}
+
+impl StateCheck {
     fn is_unset(&self) -> bool {
         *self == Self::default()
     }

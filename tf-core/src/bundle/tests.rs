@@ -51,6 +51,7 @@ fn bundle() -> Bundle {
         nothing_stored: false,
         files_limit: None,
         state_copies: StateCopies::default(),
+        state_check: StateCheck::default(),
     }
 }
 

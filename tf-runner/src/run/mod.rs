@@ -12,7 +12,8 @@
 //! 8. `state::select_workspace`.
 //! 9. `state::errored_tfstate`: pushes the errored state of an earlier run.
 //! 10. With a stored plan: `apply::verify`, then `lifecycle::approval`.
-//! 11. Without: `state::committed_state` adopts a committed state, `plan` creates a plan, `plan::webhook` calls the webhooks,
+//! 11. Without: `state::committed_state` adopts a committed state, `plan` creates a plan, `state::identity` compares
+//!     its state with that of the last apply, `plan::webhook` calls the webhooks,
 //!     `plan` stores the plan, and `lifecycle::approval` decides whether the plan is applied.
 //! 12. `apply::last_applied`: stores the inputs of the apply; `state::state_copy` a copy of the state.
 //! 13. `apply`: applies the plan; `state::errored_tfstate` stores a state that the CLI could not write.

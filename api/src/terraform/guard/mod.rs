@@ -1,5 +1,6 @@
-//! The guard rails of `autoApply`: which plans need an approval although the spec applies plans automatically. Pure. The
-//! runner checks them before it applies its own plan, the controller before it starts the apply of a stored plan.
+//! The guard rails: which plans need an approval although the spec applies plans automatically, by `autoApply` and by the state
+//! that they are made from. Pure. The runner checks them before it applies its own plan, the controller before it starts the apply
+//! of a stored plan.
 
 use std::fmt;
 
@@ -19,6 +20,17 @@ impl AutoApplyHold {
     #[must_use]
     pub fn reasons(&self) -> &[HoldReason] {
         &self.0
+    }
+
+    /// Adds a state mismatch, if there is one, as the first reason.
+    #[must_use]
+    pub fn with_state_mismatch(hold: Option<Self>, mismatch: &str) -> Option<Self> {
+        if mismatch.is_empty() {
+            return hold;
+        }
+        let others = hold.map(|hold| hold.0).unwrap_or_default();
+        let first = HoldReason::OtherState(mismatch.to_owned());
+        Some(Self([first].into_iter().chain(others).collect()))
     }
 }
 
@@ -72,6 +84,9 @@ pub enum HoldReason {
         /// Recorded addresses.
         names: NameList,
     },
+    /// The plan is made from another state than the one that the last apply left.
+    #[error("{0}")]
+    OtherState(String),
     /// The effects of the plan were not recorded.
     #[error("the effects of the plan are not recorded")]
     NotRecorded,

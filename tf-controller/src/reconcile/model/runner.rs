@@ -127,8 +127,7 @@ fn admit(model: &Sluice, state: &mut SystemState, run: &Run) -> ProcessStage {
         object.as_ref(),
         CandidatePlan {
             id: &planned,
-            effects: None,
-            entries: &[],
+            ..CandidatePlan::default()
         },
     );
     let is_open = model.flaw == Some(Flaw::NoGate) || matches!(gate, Gate::Apply);

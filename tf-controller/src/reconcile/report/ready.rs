@@ -289,10 +289,16 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
         return settled(in_sync(report));
     };
     let set = format!("set approvePlan: \"{}\" to approve this plan", pending.plan_id);
-    let advice = match approval::evaluate(&report.stack.spec, candidate_plan(pending, report.runs)) {
-        approval::PlanApproval::Mismatch(mismatch) => format!("{set}. ({mismatch})"),
+    let candidate = candidate_plan(pending, report.runs);
+    let advice = match approval::evaluate(&report.stack.spec, candidate) {
+        approval::PlanApproval::Mismatch(mismatch) if candidate.state_mismatch.is_empty() => {
+            format!("{set}. ({mismatch})")
+        }
         approval::PlanApproval::OnHold(held) => {
             format!("{set}. It is not applied automatically: {held}. Set approvePlan back afterwards.")
+        }
+        _ if !candidate.state_mismatch.is_empty() => {
+            format!("{set}. Check the state first: {}.", candidate.state_mismatch)
         }
         _ => format!("{set}."),
     };

@@ -92,6 +92,7 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
         last_applied: None,
         files_limit: None,
         state_copies: bundle::StateCopies::default(),
+        state_check: bundle::StateCheck::default(),
         nothing_stored: is_unplanned(stack),
     }
 }

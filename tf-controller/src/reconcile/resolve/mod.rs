@@ -199,6 +199,8 @@ pub(super) async fn resolve(
     };
     let backend = inputs::backend(&stack.spec, &name, context.cli_location, context.default_backend);
     bundle.run_environment = execution_environment(stack, &name, &key, &backend, context).await?;
+    let arguments = &bundle.run_environment.backend_arguments;
+    bundle.state_check.location = inputs::state_fields(&key, &stack.spec, &backend, arguments);
     bundle.backend = backend.file;
     bundle.state_copies = context.state_copies.clone();
     keys::seal_keys(stack, context).await?.add_to(&mut bundle);

@@ -56,6 +56,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         nothing_stored: false,
         files_limit: None,
         state_copies: crate::bundle::StateCopies::default(),
+        state_check: crate::bundle::StateCheck::default(),
     };
     let files = vec![GeneratedFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {

@@ -71,6 +71,7 @@ pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<B
         grace_seconds: current.grace_seconds,
         files_limit: current.files_limit,
         state_copies: current.state_copies.clone(),
+        state_check: current.state_check.clone(),
         outputs: current.outputs.clone(),
         plan_keys: current.plan_keys.clone(),
         file_keys: current.file_keys.clone(),

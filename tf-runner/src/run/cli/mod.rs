@@ -48,6 +48,8 @@ pub(crate) struct Cli<'a> {
     pub(crate) leftover_lock: RefCell<LeftoverLock>,
     /// The providers of the dependency lock file after `init`, before any code of the module ran.
     pub(crate) providers: RefCell<Vec<LockedProvider>>,
+    /// The output of `state pull` before the apply.
+    pub(crate) pulled_state: RefCell<Option<PathBuf>>,
     output_count: Cell<u32>,
 }
 
@@ -74,6 +76,7 @@ impl<'a> Cli<'a> {
             log,
             leftover_lock: RefCell::default(),
             providers: RefCell::new(Vec::new()),
+            pulled_state: RefCell::new(None),
             output_count: Cell::new(0),
         }
     }

@@ -27,6 +27,7 @@ pub(crate) async fn wait_reason(session: &RunSession<'_>) -> Result<Option<WaitR
         id: &recorded.plan_id,
         effects: recorded.effects.as_ref(),
         entries: &recorded.change_entries,
+        state_mismatch: &recorded.state_mismatch,
     };
     let gate = check_new_plan(&run.spec, terraform.as_ref(), candidate);
     let hold = match (&gate, &terraform) {

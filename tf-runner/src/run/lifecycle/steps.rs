@@ -20,7 +20,7 @@ use crate::run::lifecycle::session::{RunSession, StepsOutcome, Success};
 use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
-use crate::run::state::{self, committed_state, errored_tfstate, state_copy};
+use crate::run::state::{self, committed_state, errored_tfstate, identity, state_copy};
 use crate::run::state_lock::release;
 use crate::run::workdir::{directory_error, providers};
 
@@ -165,12 +165,14 @@ async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
     });
     let planned = plan::create(session, run.spec.destroy, Path::new(PLAN_FILE)).await?;
     if planned.has_changes {
+        identity::check(session).await?;
         let secrets = cli.status.secrets().clone();
         webhook::call_all(session, planned.json(), &secrets).await?;
     }
     plan::store(session, &planned).await?;
     if !planned.has_changes {
         if !run.spec.destroy {
+            identity::record_unchanged(session).await;
             post_apply::follow_up(session, None).await?;
         }
         let message = planned.no_changes_message();
@@ -255,6 +257,7 @@ async fn follow_up(session: &RunSession<'_>, applied: &CommandExit) -> Result<Su
         // The older records are deleted next: the status has to name the new one before.
         drop(cli.status.flush(context.settings.api_timeout).await);
     }
+    identity::record_applied(session).await;
     if run.spec.destroy {
         post_apply::list_resources(session, true).await;
         return Ok(Success::new(

@@ -270,6 +270,10 @@ async fn human_text(session: &RunSession<'_>, planned: &Planned) -> Result<Strin
         None if needs_text => human_plan(session, &planned.stdout).await?,
         None => String::new(),
     };
+    let mismatch = session.cli.status.snapshot().state_mismatch;
+    if !mismatch.is_empty() {
+        return Ok(format!("Note: {mismatch}.\n\n{human}"));
+    }
     if planned.has_changes && !state::outlives_run(&session.cli.module, &bundle.workspace) {
         return Ok(format!("{}\n\n{human}", state::EPHEMERAL_STATE_NOTE));
     }

@@ -1,11 +1,12 @@
 //! The state of the stack: the selection of its workspace, one that was committed to the source, one that the CLI could not
-//! write, the copy before an apply, and whether the configured backend stores it outside of the working directory.
+//! write, the copy before an apply, the identity by which it is recognised, and whether the configured backend stores it outside of the working directory.
 //!
 //! A state in a file below the working directory is lost, because each run clears that directory. That is acceptable for modules
 //! without resources, and the status warns of it before the plan is approved.
 
 pub(crate) mod committed_state;
 pub(crate) mod errored_tfstate;
+pub(crate) mod identity;
 pub(crate) mod state_copy;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +61,17 @@ fn workspace_arguments(command: &str, workspace: &str) -> Vec<String> {
 pub(crate) async fn pull(cli: &Cli<'_>) -> Result<PathBuf, RunError> {
     cli.capture_object(Step::Inventory, &arguments(&["state", "pull"]))
         .await
+}
+
+/// As [`pull`], but only once before an apply: if the state changes in between, the CLI rejects the plan as stale.
+pub(crate) async fn pull_once(cli: &Cli<'_>) -> Result<PathBuf, RunError> {
+    let pulled = cli.pulled_state.borrow().clone();
+    if let Some(pulled) = pulled {
+        return Ok(pulled);
+    }
+    let file = pull(cli).await?;
+    *cli.pulled_state.borrow_mut() = Some(file.clone());
+    Ok(file)
 }
 
 /// `state push` of a file. Without `force`, the CLI rejects another lineage and an older serial.

@@ -39,7 +39,7 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
     if bundle.state_copies.count == 0 {
         return Ok(());
     }
-    let file = state::pull(cli).await?;
+    let file = state::pull_once(cli).await?;
     let secrets = match encode(session, &file).await {
         Ok(Some(secrets)) => secrets,
         Ok(None) => return Ok(()),

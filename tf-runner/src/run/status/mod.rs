@@ -179,6 +179,7 @@ fn redact(secrets: &Redactor, status: &mut TerraformRunStatus) {
         &mut status.message,
         &mut status.human_plan,
         &mut status.auto_apply_hold,
+        &mut status.state_mismatch,
         &mut status.lock_holder,
         &mut status.log_tail,
     ];

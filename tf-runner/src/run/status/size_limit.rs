@@ -143,6 +143,7 @@ impl SizeLimits {
             &mut status.auto_apply_hold,
             &mut status.log_error,
             &mut status.state_copy_error,
+            &mut status.state_mismatch,
         ] {
             shorten(text, self.text);
         }

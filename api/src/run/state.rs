@@ -1,0 +1,231 @@
+//! The state of a stack as its runs find it, and whether the CLI finds the same state as before. Pure.
+//!
+//! A state keeps its lineage wherever it is moved. With another lineage, or without a state, a plan creates what exists already, or
+//! changes what belongs to another stack: such a plan needs an approval by its id.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::serialization::is_zero;
+
+/// Length limit of one value in a message, in characters.
+const VALUE_LIMIT: usize = 80;
+/// Prefix of values that are digests, because they may be sensitive or long.
+pub const DIGEST_PREFIX: &str = "digest:";
+
+/// A state, and where the CLI finds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StateIdentity {
+    /// Identifies the state from its first write on. Empty: there is no state.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lineage: String,
+    /// Fields of the spec that determine where the state is, with their values or a digest of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub location: BTreeMap<String, String>,
+    /// Number of managed resources.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resources: i64,
+    /// Number of writes of the state.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub serial: i64,
+}
+
+/// The state that a run of the stack left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KnownState {
+    /// The run.
+    pub run: String,
+    /// The state after it.
+    pub state: StateIdentity,
+}
+
+impl KnownState {
+    /// Compares the state that the CLI finds now. `None`: it is the same one, or the known one has no resources that could be
+    /// forgotten.
+    #[must_use]
+    pub fn mismatch(&self, found: &StateIdentity) -> Option<StateMismatch> {
+        let is_same = self.state.lineage == found.lineage;
+        if is_same || self.state.lineage.is_empty() || self.state.resources == 0 {
+            return None;
+        }
+        let fields: BTreeSet<&String> = self.state.location.keys().chain(found.location.keys()).collect();
+        let changes = fields.into_iter().filter_map(|field| {
+            let (old, new) = (self.state.location.get(field), found.location.get(field));
+            (old != new).then(|| FieldChange::new(field, old, new))
+        });
+        Some(StateMismatch {
+            run: self.run.clone(),
+            known: self.state.clone(),
+            found: found.clone(),
+            changes: changes.collect(),
+        })
+    }
+}
+
+/// A changed field of the spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FieldChange(String);
+
+impl FieldChange {
+    fn new(field: &str, old: Option<&String>, new: Option<&String>) -> Self {
+        let is_digest = |value: Option<&String>| value.is_some_and(|value| value.starts_with(DIGEST_PREFIX));
+        if is_digest(old) || is_digest(new) {
+            let what = match (old, new) {
+                (None, _) => "is set",
+                (_, None) => "is removed",
+                _ => "is changed",
+            };
+            return Self(format!("{field} {what}"));
+        }
+        let text = |value: Option<&String>| -> String {
+            let value = value.map_or("", String::as_str);
+            let value: String = value.chars().take(VALUE_LIMIT).collect();
+            if value.is_empty() {
+                "(none)".to_owned()
+            } else {
+                value
+            }
+        };
+        Self(format!("{field}: {} -> {}", text(old), text(new)))
+    }
+}
+
+/// The CLI finds another state than the one that the last apply left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateMismatch {
+    run: String,
+    known: StateIdentity,
+    found: StateIdentity,
+    changes: Vec<FieldChange>,
+}
+
+impl fmt::Display for StateMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            run,
+            known,
+            found,
+            changes,
+        } = self;
+        if found.lineage.is_empty() {
+            f.write_str("the CLI finds no state")?;
+        } else {
+            write!(
+                f,
+                "the CLI finds another state (lineage {}, {} resources)",
+                found.lineage, found.resources
+            )?;
+        }
+        write!(
+            f,
+            ", and run {run} left {} resources in the state with the lineage {}",
+            known.resources, known.lineage
+        )?;
+        if changes.is_empty() {
+            return f.write_str(
+                "; no field changed that determines where the state is: it was deleted or replaced, or the module names \
+                 another backend. Restore it, or approve this plan to continue without it",
+            );
+        }
+        let changes: Vec<_> = changes.iter().map(|change| change.0.as_str()).collect();
+        write!(
+            f,
+            "; since then: {}. Move the state, or undo the change, or approve this plan to continue without it",
+            changes.join(", ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(lineage: &str, resources: i64, location: &[(&str, &str)]) -> StateIdentity {
+        StateIdentity {
+            lineage: lineage.into(),
+            resources,
+            serial: 3,
+            location: location
+                .iter()
+                .map(|(field, value)| ((*field).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    fn text(known: StateIdentity, found: &StateIdentity) -> Option<String> {
+        let known = KnownState {
+            run: "net-u-7".into(),
+            state: known,
+        };
+        known.mismatch(found).map(|mismatch| mismatch.to_string())
+    }
+
+    #[test]
+    fn another_lineage_is_another_state_wherever_it_is() {
+        let (here, there) = ([("workspace", "default")], [("workspace", "blue")]);
+        for (known, found, differs) in [
+            (state("l", 2, &here), state("l", 2, &here), false),
+            // A state that was moved, shrunk, or destroyed by other means is the same one.
+            (state("l", 2, &here), state("l", 2, &there), false),
+            (state("l", 2, &here), state("l", 0, &here), false),
+            (state("l", 2, &here), state("m", 2, &there), true),
+            (state("l", 2, &here), state("", 0, &there), true),
+            (state("l", 2, &here), state("m", 0, &here), true),
+            (state("l", 2, &here), state("", 0, &here), true),
+            // Nothing is forgotten with a state without resources.
+            (state("l", 0, &here), state("", 0, &there), false),
+            (state("l", 0, &here), state("m", 5, &there), false),
+            (state("", 0, &here), state("m", 5, &here), false),
+        ] {
+            assert_eq!(
+                text(known.clone(), &found).is_some(),
+                differs,
+                "{known:?} {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mismatch_names_what_changed() {
+        let known = state(
+            "l-1",
+            12,
+            &[
+                ("workspace", "default"),
+                ("backendConfig.secretSuffix", "app"),
+                ("backendConfigsFrom", "digest:aa"),
+                ("path", "same"),
+            ],
+        );
+        let found = state(
+            "",
+            0,
+            &[
+                ("workspace", "blue"),
+                ("backendConfigsFrom", "digest:bb"),
+                ("path", "same"),
+            ],
+        );
+        assert_eq!(
+            text(known.clone(), &found).unwrap(),
+            "the CLI finds no state, and run net-u-7 left 12 resources in the state with the lineage l-1; since then: \
+             backendConfig.secretSuffix: app -> (none), backendConfigsFrom is changed, workspace: default -> blue. Move the \
+             state, or undo the change, or approve this plan to continue without it"
+        );
+        let replaced = StateIdentity {
+            location: known.location.clone(),
+            ..state("m-1", 3, &[])
+        };
+        assert_eq!(
+            text(known, &replaced).unwrap(),
+            "the CLI finds another state (lineage m-1, 3 resources), and run net-u-7 left 12 resources in the state with the \
+             lineage l-1; no field changed that determines where the state is: it was deleted or replaced, or the module names \
+             another backend. Restore it, or approve this plan to continue without it"
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! Plans that are made from another state than the last apply left: they are held, in every mode, until the state is found again or
+//! a user approves them by their id.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use sluice_api::run::TerraformRun;
+
+use crate::environment::TestEnvironment;
+use crate::observe::{condition, pending};
+
+const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n\
+    resource \"terraform_data\" \"more\" {}\n";
+const APPLIED: &str = "True TerraformAppliedSucceed";
+const HELD: &str = "Unknown TerraformPlannedWithChanges Plan generated: set approvePlan: ";
+
+async fn applied_stack(name: &str, spec: Value) -> TestEnvironment {
+    let env = TestEnvironment::new().await;
+    env.commit("a", &[("main.tf", MODULE)]).await;
+    env.stack(name, spec).await;
+    env.wait_ready(name, APPLIED).await;
+    env
+}
+
+/// Waits until the plan is held with these parts in `Ready`. Returns its id.
+async fn held(env: &TestEnvironment, name: &str, parts: &[&str]) -> String {
+    let waiting = env.wait_ready(name, HELD).await;
+    let message = condition(&waiting, "Ready");
+    for part in parts {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    pending(&waiting)
+}
+
+/// Returns the newest run.
+async fn last_run(env: &TestEnvironment, name: &str) -> TerraformRun {
+    env.runs(name)
+        .await
+        .into_iter()
+        .max_by_key(crate::observe::number)
+        .unwrap()
+}
+
+fn suffix(suffix: &str) -> Value {
+    json!({ "backendConfig": { "secretSuffix": suffix } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_finds_no_state_is_held_until_it_is_undone_or_approved() {
+    let env = applied_stack("net", json!({})).await;
+    let first = last_run(&env, "net").await.status.unwrap().state.unwrap();
+    assert_eq!(first.resources, 2);
+    assert_eq!(first.location["workspace"], "default");
+
+    env.edit("net", json!({ "workspace": "blue" })).await;
+    let parts = [
+        "It is not applied automatically: the CLI finds no state, and run ",
+        " left 2 resources in the state with the lineage ",
+        first.lineage.as_str(),
+        "since then: workspace: default -> blue",
+        "Set approvePlan back afterwards.",
+    ];
+    held(&env, "net", &parts).await;
+    let status = last_run(&env, "net").await.status.unwrap();
+    assert!(!status.attempted_apply && status.state.is_none(), "{status:?}");
+    assert!(
+        status.auto_apply_hold.contains(&status.state_mismatch),
+        "{status:?}"
+    );
+    assert!(
+        status.human_plan.starts_with("Note: the CLI finds no state"),
+        "{}",
+        status.human_plan
+    );
+
+    // Undone: the state is found again.
+    env.edit("net", json!({ "workspace": "default" })).await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+
+    // Approved: the other state is the known one from then on.
+    env.edit("net", json!({ "workspace": "blue" })).await;
+    let id = held(&env, "net", &["workspace: default -> blue"]).await;
+    env.edit("net", json!({ "approvePlan": id })).await;
+    env.wait_ready("net", APPLIED).await;
+    let second = last_run(&env, "net").await.status.unwrap().state.unwrap();
+    assert!(
+        second.lineage != first.lineage && second.resources == 2,
+        "{second:?}"
+    );
+    let size = json!([{ "name": "size", "value": "two" }]);
+    env.edit("net", json!({ "approvePlan": "auto", "vars": size }))
+        .await;
+    env.wait_ready("net", APPLIED).await;
+    insta::assert_snapshot!(env.history("net").await, @"
+    1 PlanAndApply Revision 1: Succeeded TerraformAppliedSucceed +2 ~0 -0
+    2 PlanAndApply Spec 1: Succeeded TerraformPlannedWithChanges +2 ~0 -0
+    3 PlanAndApply Spec 1: Succeeded TerraformPlannedNoChanges +0 ~0 -0
+    4 PlanAndApply Spec 1: Succeeded TerraformPlannedWithChanges +2 ~0 -0
+    5 Apply Approval 1: Succeeded TerraformAppliedSucceed
+    6 PlanAndApply Spec 1: Succeeded TerraformAppliedSucceed +0 ~1 -0
+    ");
+}
+
+/// Copies the state of the generated backend to another suffix, as `state pull` and `state push` would.
+async fn move_state(env: &TestEnvironment, from: &str, to: &str) {
+    let api: Api<Secret> = env.api();
+    let mut state = api.get(&format!("tfstate-default-{from}")).await.unwrap();
+    state.metadata.name = Some(format!("tfstate-default-{to}"));
+    state.metadata.uid = None;
+    state.metadata.resource_version = None;
+    state
+        .labels_mut()
+        .insert("tfstateSecretSuffix".to_owned(), to.to_owned());
+    api.create(&PostParams::default(), &state).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moved_state_is_the_same_state() {
+    let env = applied_stack("net", json!({})).await;
+    env.edit("net", json!({ "force": true })).await;
+    env.edit("net", suffix("other")).await;
+    let parts = [
+        "the CLI finds no state",
+        "backendConfig.secretSuffix: (none) -> other",
+    ];
+    held(&env, "net", &parts).await;
+    move_state(&env, "net", "other").await;
+    env.request("net", "moved").await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+    // Its location is known now: the next change is applied.
+    env.edit("net", json!({ "vars": [{ "name": "size", "value": "two" }] }))
+        .await;
+    env.wait_ready("net", APPLIED).await;
+    let run = last_run(&env, "net").await.status.unwrap();
+    assert_eq!(
+        (run.changes.as_str(), run.state_mismatch.as_str()),
+        ("+0 ~1 -0", "")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_another_stack_is_held_although_nothing_is_created() {
+    let env = applied_stack("net", json!({})).await;
+    env.stack("other", json!({})).await;
+    env.wait_ready("other", APPLIED).await;
+    let size = json!([{ "name": "size", "value": "two" }]);
+    let mut edit = suffix("other");
+    edit["vars"] = size;
+    env.edit("net", edit).await;
+    let other = last_run(&env, "other").await.status.unwrap().state.unwrap();
+    let finds = format!(
+        "the CLI finds another state (lineage {}, 2 resources)",
+        other.lineage
+    );
+    held(&env, "net", &[&finds, "secretSuffix: (none) -> other"]).await;
+    let status = last_run(&env, "net").await.status.unwrap();
+    assert_eq!(
+        (status.changes.as_str(), status.attempted_apply),
+        ("+0 ~1 -0", false)
+    );
+    assert!(env.state("other").await.contains("\"one\""), "it is unchanged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_state_is_held_as_drift_and_in_manual_mode() {
+    let env = applied_stack("net", json!({})).await;
+    let api: Api<Secret> = env.api();
+    let state = api.get("tfstate-default-net").await.unwrap();
+    api.delete("tfstate-default-net", &DeleteParams::default())
+        .await
+        .unwrap();
+    env.request("net", "look").await;
+    let drift = env.wait_ready("net", "False DriftDetected").await;
+    let message = condition(&drift, "Ready");
+    for part in [
+        "the CLI finds no state",
+        "no field changed that determines where the state is",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(api.get_opt("tfstate-default-net").await.unwrap().is_none());
+
+    // In manual mode the plan waits anyway; its approver is warned.
+    env.edit("net", json!({ "approvePlan": "" })).await;
+    let manual = env.wait_ready("net", "False DriftDetected").await;
+    let message = condition(&manual, "Ready");
+    assert!(
+        message.contains("Check the state first: the CLI finds no state"),
+        "{message}"
+    );
+
+    let mut restored = state;
+    restored.metadata.uid = None;
+    restored.metadata.resource_version = None;
+    api.create(&PostParams::default(), &restored).await.unwrap();
+    env.request("net", "restored").await;
+    env.wait_ready("net", "True NoDrift").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroyed_stack_may_have_another_state() {
+    let env = applied_stack("net", json!({})).await;
+    env.edit("net", json!({ "destroy": true })).await;
+    env.wait_ready("net", "True TerraformAppliedSucceed Destroy applied successfully")
+        .await;
+    let state = last_run(&env, "net").await.status.unwrap().state.unwrap();
+    assert_eq!(state.resources, 0);
+    env.edit("net", json!({ "destroy": false, "workspace": "blue" }))
+        .await;
+    env.wait_ready("net", "True TerraformAppliedSucceed Applied successfully")
+        .await;
+}
+
+/// Terraform finds the state of the kubernetes backend by its labels, OpenTofu by its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_labels_of_the_backend_apply_nothing() {
+    let labelled =
+        |team: &str| json!({ "backendConfig": { "secretSuffix": "net", "labels": { "team": team } } });
+    let env = applied_stack("net", labelled("network")).await;
+    env.edit("net", labelled("storage")).await;
+    if sluice_harness::cli::terraform().unwrap().ends_with("tofu") {
+        env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+        return;
+    }
+    let parts = [
+        "the CLI finds no state",
+        "backendConfig.labels: team=network -> team=storage",
+    ];
+    held(&env, "net", &parts).await;
+    assert!(env.state("net").await.contains("\"one\""), "it is unchanged");
+}
