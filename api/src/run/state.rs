@@ -112,8 +112,9 @@ impl fmt::Display for StateMismatch {
             found,
             changes,
         } = self;
-        if found.lineage.is_empty() {
-            f.write_str("the CLI finds no state")?;
+        // The kubernetes backend creates an empty state where it finds none.
+        if found.resources == 0 {
+            f.write_str("the CLI finds no state with resources")?;
         } else {
             write!(
                 f,
@@ -213,7 +214,7 @@ mod tests {
         );
         assert_eq!(
             text(known.clone(), &found).unwrap(),
-            "the CLI finds no state, and run net-u-7 left 12 resources in the state with the lineage l-1; since then: \
+            "the CLI finds no state with resources, and run net-u-7 left 12 resources in the state with the lineage l-1; since then: \
              backendConfig.secretSuffix: app -> (none), backendConfigsFrom is changed, workspace: default -> blue. Move the \
              state, or undo the change, or approve this plan to continue without it"
         );

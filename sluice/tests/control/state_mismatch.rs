@@ -2,7 +2,7 @@
 //! a user approves them by their id.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice_api::run::TerraformRun;
@@ -55,7 +55,7 @@ async fn an_edit_that_finds_no_state_is_held_until_it_is_undone_or_approved() {
 
     env.edit("net", json!({ "workspace": "blue" })).await;
     let parts = [
-        "It is not applied automatically: the CLI finds no state, and run ",
+        "It is not applied automatically: the CLI finds no state with resources, and run ",
         " left 2 resources in the state with the lineage ",
         first.lineage.as_str(),
         "since then: workspace: default -> blue",
@@ -102,16 +102,17 @@ async fn an_edit_that_finds_no_state_is_held_until_it_is_undone_or_approved() {
     ");
 }
 
-/// Copies the state of the generated backend to another suffix, as `state pull` and `state push` would.
-async fn move_state(env: &TestEnvironment, from: &str, to: &str) {
+/// Writes a state of the generated backend under a suffix, in place of the empty one that the CLI creates, as `state push -force`
+/// would.
+async fn write_state(env: &TestEnvironment, mut state: Secret, suffix: &str) {
     let api: Api<Secret> = env.api();
-    let mut state = api.get(&format!("tfstate-default-{from}")).await.unwrap();
-    state.metadata.name = Some(format!("tfstate-default-{to}"));
+    let name = format!("tfstate-default-{suffix}");
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    state.metadata.name = Some(name);
     state.metadata.uid = None;
     state.metadata.resource_version = None;
-    state
-        .labels_mut()
-        .insert("tfstateSecretSuffix".to_owned(), to.to_owned());
+    let labels = state.labels_mut();
+    labels.insert("tfstateSecretSuffix".to_owned(), suffix.to_owned());
     api.create(&PostParams::default(), &state).await.unwrap();
 }
 
@@ -125,7 +126,9 @@ async fn a_moved_state_is_the_same_state() {
         "backendConfig.secretSuffix: (none) -> other",
     ];
     held(&env, "net", &parts).await;
-    move_state(&env, "net", "other").await;
+    let api: Api<Secret> = env.api();
+    let state = api.get("tfstate-default-net").await.unwrap();
+    write_state(&env, state, "other").await;
     env.request("net", "moved").await;
     env.wait_ready("net", "True TerraformPlannedNoChanges").await;
     // Its location is known now: the next change is applied.
@@ -179,7 +182,10 @@ async fn a_deleted_state_is_held_as_drift_and_in_manual_mode() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    assert!(api.get_opt("tfstate-default-net").await.unwrap().is_none());
+    assert!(
+        env.state("net").await.contains("\"resources\":[]"),
+        "nothing was applied"
+    );
 
     // In manual mode the plan waits anyway; its approver is warned.
     env.edit("net", json!({ "approvePlan": "" })).await;
@@ -190,10 +196,7 @@ async fn a_deleted_state_is_held_as_drift_and_in_manual_mode() {
         "{message}"
     );
 
-    let mut restored = state;
-    restored.metadata.uid = None;
-    restored.metadata.resource_version = None;
-    api.create(&PostParams::default(), &restored).await.unwrap();
+    write_state(&env, state, "net").await;
     env.request("net", "restored").await;
     env.wait_ready("net", "True NoDrift").await;
 }
@@ -212,21 +215,37 @@ async fn a_destroyed_stack_may_have_another_state() {
         .await;
 }
 
-/// Terraform finds the state of the kubernetes backend by its labels, OpenTofu by its name.
+/// Terraform finds the state of the kubernetes backend by its labels, and writes it by its name: with other labels `init` replaces it.
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_labels_of_the_backend_apply_nothing() {
+async fn changed_labels_of_the_backend_do_not_replace_the_state() {
     let labelled =
         |team: &str| json!({ "backendConfig": { "secretSuffix": "net", "labels": { "team": team } } });
     let env = applied_stack("net", labelled("network")).await;
+    let before = env.state("net").await;
     env.edit("net", labelled("storage")).await;
     if sluice_harness::cli::terraform().unwrap().ends_with("tofu") {
         env.wait_ready("net", "True TerraformPlannedNoChanges").await;
         return;
     }
-    let parts = [
-        "the CLI finds no state",
-        "backendConfig.labels: team=network -> team=storage",
-    ];
-    held(&env, "net", &parts).await;
-    assert!(env.state("net").await.contains("\"one\""), "it is unchanged");
+    let refused = env.wait_ready("net", "False TFExecInitFailed").await;
+    let message = condition(&refused, "Ready");
+    for part in [
+        "the Secret tfstate-default-net does not have team=storage (spec.backendConfig.labels)",
+        "nothing was done",
+        "kubectl label secret tfstate-default-net team=storage --overwrite",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(env.state("net").await, before);
+    let api: Api<Secret> = env.api();
+    let labels = json!({ "metadata": { "labels": { "team": "storage" } } });
+    api.patch(
+        "tfstate-default-net",
+        &PatchParams::default(),
+        &Patch::Merge(labels),
+    )
+    .await
+    .unwrap();
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+    assert_eq!(env.state("net").await, before);
 }

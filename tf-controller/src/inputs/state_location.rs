@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use sluice_api::reference::ObjectName;
 use sluice_api::run::state::DIGEST_PREFIX;
 use sluice_api::terraform::TerraformSpec;
+use sluice_tf_core::bundle::StateSecret;
 
 use super::Backend;
 
@@ -116,6 +117,21 @@ pub(crate) fn state_fields(
     }
     let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
     set.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Returns the Secret with the state, if labels of the spec select it and it is in the API of the stack.
+pub(crate) fn state_secret(
+    spec: &TerraformSpec,
+    arguments: &BTreeMap<String, String>,
+) -> Option<StateSecret> {
+    let config = spec.backend_config.as_ref().filter(|config| {
+        let is_generated = !config.disable && config.custom_configuration.is_empty();
+        is_generated && config.config_path.is_empty() && !config.labels.is_empty()
+    })?;
+    (spec.cloud.is_none() && arguments.is_empty()).then(|| StateSecret {
+        name: format!("tfstate-{}-{}", spec.workspace_name(), config.secret_suffix),
+        labels: config.labels.clone(),
+    })
 }
 
 fn keyed_digest<'a>(key: &[u8], parts: impl IntoIterator<Item = &'a str>) -> String {
@@ -247,6 +263,31 @@ mod tests {
             &[],
         );
         assert_eq!(own["path"], "infra");
+    }
+
+    #[test]
+    fn labels_select_a_secret_of_the_generated_backend_only() {
+        let of = |config: Value, arguments: &[(&str, &str)]| {
+            let spec = spec_of(json!({ "workspace": "blue", "backendConfig": config }));
+            state_secret(&spec, &map(arguments))
+        };
+        let labelled = json!({ "secretSuffix": "net", "labels": { "a": "b" } });
+        let secret = of(labelled.clone(), &[]).unwrap();
+        assert_eq!(
+            (secret.name.as_str(), secret.labels),
+            ("tfstate-blue-net", map(&[("a", "b")]))
+        );
+        assert_eq!(of(labelled.clone(), &[("secret_suffix", "other")]), None);
+        assert_eq!(of(json!({ "secretSuffix": "net" }), &[]), None);
+        for (field, value) in [
+            ("configPath", json!("/other")),
+            ("disable", json!(true)),
+            ("customConfiguration", json!("backend \"s3\" {}")),
+        ] {
+            let mut config = labelled.clone();
+            config[field] = value;
+            assert_eq!(of(config, &[]), None, "{field}");
+        }
     }
 
     #[test]

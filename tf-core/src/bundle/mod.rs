@@ -193,6 +193,19 @@ pub struct StateCheck {
     /// The state that the last apply left, if it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<KnownState>,
+    /// The Secret with the state, if labels of the spec select it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<StateSecret>,
+}
+
+/// The Secret with a state of the kubernetes backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StateSecret {
+    /// Its name, in the namespace of the stack.
+    pub name: String,
+    /// `backendConfig.labels`. Terraform finds a state by them.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl StateCheck {

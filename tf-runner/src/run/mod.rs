@@ -6,7 +6,8 @@
 //! 4. `lifecycle::prepare::prepare_session`: prepares the directory (`workdir::prepare`): artifact or last applied files,
 //!    generated files, program. The steps work with its result, `lifecycle::session::RunSession`.
 //! 5. `apply::restore`: the files of a stored plan.
-//! 6. `lifecycle::steps::record_version` and `workdir::providers`: the version of the CLI, and `init`. A run of the action `Unlock`
+//! 6. `lifecycle::steps::record_version`, `state::labels` and `workdir::providers`: the version of the CLI, whether it finds the
+//!    state, and `init`. A run of the action `Unlock`
 //!    ends with `state_lock::release`, one of `BreakTheGlass` with `lifecycle::break_glass`.
 //! 7. `plan::module_reads`: what the downloaded modules may read of the artifact.
 //! 8. `state::select_workspace`.

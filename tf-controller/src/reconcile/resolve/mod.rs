@@ -201,6 +201,7 @@ pub(super) async fn resolve(
     bundle.run_environment = execution_environment(stack, &name, &key, &backend, context).await?;
     let arguments = &bundle.run_environment.backend_arguments;
     bundle.state_check.location = inputs::state_fields(&key, &stack.spec, &backend, arguments);
+    bundle.state_check.secret = inputs::state_secret(&stack.spec, arguments);
     bundle.backend = backend.file;
     bundle.state_copies = context.state_copies.clone();
     keys::seal_keys(stack, context).await?.add_to(&mut bundle);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::{RunSession, Success};
-use crate::run::state::{select_workspace, state_copy};
+use crate::run::state::{labels, select_workspace, state_copy};
 use crate::run::workdir::run_environment::quote;
 use crate::run::workdir::write_private;
 
@@ -92,6 +92,7 @@ async fn copies_note(session: &RunSession<'_>) -> String {
 }
 
 async fn initialize(session: &RunSession<'_>, init: &[String]) -> Result<(), RunError> {
+    labels::check(session).await?;
     session.cli.run(Step::Init, init).await?;
     select_workspace(session).await
 }

@@ -124,6 +124,13 @@ pub(crate) enum RunError {
     },
     #[error(transparent)]
     State(#[from] StateError),
+    /// Terraform would not find the state of the stack, and would replace it.
+    #[error(
+        "Terraform finds a state by its labels, and the Secret {secret} does not have {missing} (spec.backendConfig.labels): \
+         it would find no state and replace this one by an empty one, so nothing was done. Undo the edit, or add the labels \
+         to all Secrets of the state (kubectl label secret {secret} {missing} --overwrite)"
+    )]
+    StateLabels { secret: String, missing: String },
     #[error(transparent)]
     Inventory(#[from] InventoryError),
     #[error(transparent)]
@@ -316,9 +323,10 @@ impl Failure for RunError {
             | Self::Busy { .. }
             | Self::Tool(_)
             | Self::IncompleteSpec { .. } => Reason::TfExecNewFailed.as_str(),
-            Self::Environment { .. } | Self::MappedFile { .. } | Self::PushState { .. } => {
-                Reason::TfExecInitFailed.as_str()
-            }
+            Self::Environment { .. }
+            | Self::MappedFile { .. }
+            | Self::PushState { .. }
+            | Self::StateLabels { .. } => Reason::TfExecInitFailed.as_str(),
             Self::WorkspaceName { .. } => Step::Workspace.reason(),
             Self::Command {
                 is_out_of_memory: true,

@@ -20,7 +20,7 @@ use crate::run::lifecycle::session::{RunSession, StepsOutcome, Success};
 use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
-use crate::run::state::{self, committed_state, errored_tfstate, identity, state_copy};
+use crate::run::state::{self, committed_state, errored_tfstate, identity, labels, state_copy};
 use crate::run::state_lock::release;
 use crate::run::workdir::{directory_error, providers};
 
@@ -64,6 +64,9 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     let version_first = must_precede_init(bundle, run.spec.action);
     if version_first {
         record_version(session).await?;
+    }
+    if run.spec.action != Action::BreakTheGlass {
+        labels::check(session).await?;
     }
     match run.spec.action {
         Action::Unlock => return release::release_lock(session, &init).await.map(Next::End),

@@ -37,14 +37,15 @@ pub(crate) async fn record_applied(session: &RunSession<'_>) {
     let status = session.cli.status.snapshot();
     let check = &session.bundle.state_check;
     if may_differ(check, session.run.spec.destroy, status.effects.as_ref()) {
-        record(session).await;
+        record(session, |found| !found.lineage.is_empty()).await;
     }
 }
 
-/// Records the state of a plan without changes, if none is known at its location: it has all resources of the module.
+/// Records the state of a plan without changes, if none is known at its location: it has all resources of the module. Without
+/// resources it may be another one, which a module without resources cannot show.
 pub(crate) async fn record_unchanged(session: &RunSession<'_>) {
     if is_unknown(&session.bundle.state_check) {
-        record(session).await;
+        record(session, |found| found.resources > 0).await;
     }
 }
 
@@ -61,16 +62,15 @@ fn may_differ(check: &StateCheck, destroy: bool, effects: Option<&PlanEffects>) 
     is_unknown(check) || destroy || effects.is_none_or(removes)
 }
 
-async fn record(session: &RunSession<'_>) {
+async fn record(session: &RunSession<'_>, is_recognisable: impl Fn(&StateIdentity) -> bool) {
     let cli = &session.cli;
     let found = async {
         let file = state::pull(cli).await?;
         identify(session, &file).await
     };
     match found.await {
-        // Without a state there is nothing to recognise.
-        Ok(found) if found.lineage.is_empty() => {}
-        Ok(found) => cli.status.buffer(|status| status.state = Some(found)),
+        Ok(found) if is_recognisable(&found) => cli.status.buffer(|status| status.state = Some(found)),
+        Ok(_) => {}
         Err(error) => tracing::warn!(
             error = &error as &dyn std::error::Error,
             "the state after the apply cannot be identified"

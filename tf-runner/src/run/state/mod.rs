@@ -7,6 +7,7 @@
 pub(crate) mod committed_state;
 pub(crate) mod errored_tfstate;
 pub(crate) mod identity;
+pub(crate) mod labels;
 pub(crate) mod state_copy;
 
 use std::path::{Path, PathBuf};

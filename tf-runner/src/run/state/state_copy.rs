@@ -96,7 +96,7 @@ async fn encode(session: &RunSession<'_>, file: &Path) -> Result<Option<Vec<Secr
         let Some(summary) = summary.filter(|summary| !summary.is_empty) else {
             return Ok(None);
         };
-        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let origin = CopyOrigin {
             stack: &stack,
             workspace: &workspace,
