@@ -29,9 +29,6 @@ pub struct StateIdentity {
     /// Number of managed resources.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resources: i64,
-    /// Number of writes of the state.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub serial: i64,
 }
 
 /// The state that a run of the stack left.
@@ -150,7 +147,6 @@ mod tests {
         StateIdentity {
             lineage: lineage.into(),
             resources,
-            serial: 3,
             location: location
                 .iter()
                 .map(|(field, value)| ((*field).to_owned(), (*value).to_owned()))

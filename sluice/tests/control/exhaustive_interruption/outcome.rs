@@ -21,7 +21,9 @@ impl ScenarioEnvironment {
             lines.extend(describe_status(&stack));
             lines.push(format!("  state {}", self.resources(&stack.name_any()).await));
         }
-        let secrets = self.list::<Secret>().await;
+        let mut secrets = self.list::<Secret>().await;
+        lines.extend(excessive_copies(&secrets));
+        secrets.retain(|secret| !is_state_copy(secret));
         let counted = |secret: &&Secret| !is_of_a_run(secret) && !is_stored_configuration(secret);
         lines.extend(secrets.iter().filter(counted).map(describe_secret));
         lines.extend(stored_configurations(
@@ -138,6 +140,23 @@ fn describe_status(stack: &Terraform) -> Vec<String> {
 fn is_of_a_run(secret: &Secret) -> bool {
     let mut owners = secret.owner_references().iter();
     owners.any(|owner| owner.kind == TerraformRun::kind(&()))
+}
+
+/// Whether the Secret is a copy of a state. Interruptions increase the number of applies, and so that of copies.
+fn is_state_copy(secret: &Secret) -> bool {
+    secret.name_any().starts_with("tfcopy-")
+}
+
+/// Returns the stacks with more copies of their state than remain.
+fn excessive_copies(secrets: &[Secret]) -> Vec<String> {
+    let mut copies: BTreeMap<String, usize> = BTreeMap::new();
+    for copy in secrets.iter().filter(|secret| is_state_copy(secret)) {
+        *copies.entry(kind_of(&copy.name_any())).or_default() += 1;
+    }
+    let excessive = copies.into_iter().filter(|(_, count)| *count > 3);
+    excessive
+        .map(|(kind, count)| format!("{count} secrets {kind}"))
+        .collect()
 }
 
 /// Whether the Secret is part of a stored configuration.

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use sluice_api::run::PlanEffects;
 use sluice_api::run::state::StateIdentity;
-use sluice_tf_core::bundle::StateCheck;
 use sluice_tf_core::state_summary::StateSummary;
 use sluice_tf_core::workdir::read_limited;
 
@@ -32,49 +31,65 @@ pub(crate) async fn check(session: &RunSession<'_>) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Records the state that an apply left, unless it is known already. A failure is only logged.
+/// Records the state that an apply left: as computed from the state before and the effects of the plan, or as it is. A failure is only
+/// logged.
 pub(crate) async fn record_applied(session: &RunSession<'_>) {
-    let status = session.cli.status.snapshot();
-    let check = &session.bundle.state_check;
-    if may_differ(check, session.run.spec.destroy, status.effects.as_ref()) {
-        record(session, |found| !found.lineage.is_empty()).await;
+    let RunSession { run, cli, .. } = session;
+    let pulled = cli.pulled_state.borrow().clone();
+    let before = match pulled {
+        Some(file) => identify(session, &file).await.ok(),
+        None => None,
+    };
+    let effects = cli.status.snapshot().effects;
+    match before.and_then(|before| state_after(before, effects.as_ref(), run.spec.destroy)) {
+        Some(after) => record(session, after),
+        None => record_pulled(session, |found| !found.lineage.is_empty()).await,
     }
 }
 
 /// Records the state of a plan without changes, if none is known at its location: it has all resources of the module. Without
 /// resources it may be another one, which a module without resources cannot show.
 pub(crate) async fn record_unchanged(session: &RunSession<'_>) {
-    if is_unknown(&session.bundle.state_check) {
-        record(session, |found| found.resources > 0).await;
+    let check = &session.bundle.state_check;
+    let known = check.known.as_ref();
+    if known.is_none_or(|known| known.state.location != check.location) {
+        record_pulled(session, |found| found.resources > 0).await;
     }
 }
 
-/// Whether the state of the last apply is unknown, or was at another location.
-fn is_unknown(check: &StateCheck) -> bool {
-    let known = check.known.as_ref();
-    known.is_none_or(|known| known.state.location != check.location)
+/// Returns the state after an apply with these effects. `None`: it has to be read, because the apply may have given an empty state its
+/// lineage, or may have left no resources.
+fn state_after(before: StateIdentity, effects: Option<&PlanEffects>, destroy: bool) -> Option<StateIdentity> {
+    let effects = effects.filter(|effects| !destroy && effects.deletes == 0 && effects.forgets == 0)?;
+    (before.resources > 0).then(|| StateIdentity {
+        resources: before
+            .resources
+            .saturating_add(effects.creates)
+            .saturating_add(effects.imports),
+        ..before
+    })
 }
 
-/// Whether what is known about the state may be wrong after an apply with these effects: it may be another state, or may have no
-/// resources left.
-fn may_differ(check: &StateCheck, destroy: bool, effects: Option<&PlanEffects>) -> bool {
-    let removes = |effects: &PlanEffects| effects.deletes > 0 || effects.forgets > 0;
-    is_unknown(check) || destroy || effects.is_none_or(removes)
-}
-
-async fn record(session: &RunSession<'_>, is_recognisable: impl Fn(&StateIdentity) -> bool) {
-    let cli = &session.cli;
+async fn record_pulled(session: &RunSession<'_>, is_recognisable: impl Fn(&StateIdentity) -> bool) {
     let found = async {
-        let file = state::pull(cli).await?;
+        let file = state::pull(&session.cli).await?;
         identify(session, &file).await
     };
     match found.await {
-        Ok(found) if is_recognisable(&found) => cli.status.buffer(|status| status.state = Some(found)),
+        Ok(found) if is_recognisable(&found) => record(session, found),
         Ok(_) => {}
         Err(error) => tracing::warn!(
             error = &error as &dyn std::error::Error,
             "the state after the apply cannot be identified"
         ),
+    }
+}
+
+/// Records the state, unless the next run does not find it and is known not to.
+fn record(session: &RunSession<'_>, found: StateIdentity) {
+    let RunSession { bundle, cli, .. } = session;
+    if state::outlives_run(&cli.module, &bundle.workspace) {
+        cli.status.buffer(|status| status.state = Some(found));
     }
 }
 
@@ -97,55 +112,49 @@ async fn identify(session: &RunSession<'_>, file: &Path) -> Result<StateIdentity
         .await
         .map_err(|error| read_error(std::io::Error::other(error)))??
         .unwrap_or_default();
-    let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     Ok(StateIdentity {
         lineage: summary.lineage,
-        serial: count(summary.serial),
-        resources: count(summary.resources),
+        resources: i64::try_from(summary.resources).unwrap_or(i64::MAX),
         location,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use sluice_api::run::state::KnownState;
-
     use super::*;
 
     #[test]
-    fn the_state_is_identified_again_where_it_may_have_changed() {
-        let location = |workspace: &str| [("workspace".to_owned(), workspace.to_owned())].into();
-        let unknown = StateCheck {
-            location: location("default"),
-            known: None,
+    fn the_state_after_an_apply_is_computed_unless_resources_are_removed() {
+        let before = |resources| StateIdentity {
+            lineage: "l".into(),
+            resources,
+            ..StateIdentity::default()
         };
-        let known = |workspace: &str| StateCheck {
-            known: Some(KnownState {
-                run: "net-u-1".into(),
-                state: StateIdentity {
-                    lineage: "l".into(),
-                    location: location(workspace),
-                    ..StateIdentity::default()
-                },
-            }),
-            ..unknown.clone()
-        };
-        let creates = PlanEffects {
+        let effects = PlanEffects {
             creates: 2,
+            imports: 1,
             updates: 1,
+            replaces: 1,
             ..PlanEffects::default()
         };
-        let deletes = PlanEffects {
-            deletes: 1,
-            ..PlanEffects::default()
+        let after = |resources, effects: Option<&PlanEffects>, destroy| {
+            state_after(before(resources), effects, destroy).map(|state| state.resources)
         };
-        let here = known("default");
-        assert!(!may_differ(&here, false, Some(&creates)) && !is_unknown(&here));
-        assert!(may_differ(&here, false, Some(&deletes)));
-        assert!(may_differ(&here, true, Some(&creates)));
-        assert!(may_differ(&here, false, None), "a stored plan");
-        for other in [unknown.clone(), known("blue")] {
-            assert!(is_unknown(&other) && may_differ(&other, false, Some(&creates)));
+        assert_eq!(after(3, Some(&effects), false), Some(6));
+        assert_eq!(after(0, Some(&effects), false), None, "the first apply");
+        assert_eq!(after(3, Some(&effects), true), None);
+        assert_eq!(after(3, None, false), None, "a stored plan");
+        for removes in [
+            PlanEffects {
+                deletes: 1,
+                ..effects.clone()
+            },
+            PlanEffects {
+                forgets: 1,
+                ..effects.clone()
+            },
+        ] {
+            assert_eq!(after(3, Some(&removes), false), None);
         }
     }
 }
