@@ -251,7 +251,8 @@ async fn an_encrypted_state_is_not_copied_without_a_key() {
     // A comment is enough: Terraform has no such block.
     let module = format!("{MODULE}# encryption {{ key_provider \"pbkdf2\" \"it\" {{}} }}\n");
     env.commit(&[("main.tf", &module)]);
-    apply(&env, "one", &three()).await;
+    let first = apply(&env, "one", &three()).await;
+    assert_eq!(status(&first).state_copy_error, "", "there is nothing to copy");
     let applied = apply(&env, "two", &three()).await;
     assert!(
         status(&applied)

@@ -74,6 +74,12 @@ pub enum StateCopyError {
         /// The limit.
         limit: u64,
     },
+    /// The state is too large to be read.
+    #[error("the state has {size} bytes, more than the limit of {STATE_LIMIT}")]
+    StateTooLarge {
+        /// Its size.
+        size: u64,
+    },
     /// The CLI encrypts the state, and a copy would not be encrypted.
     #[error(
         "OpenTofu encrypts the state, and a copy would not be encrypted: configure --plan-encryption-secret, which seals copies"
@@ -98,6 +104,17 @@ pub enum StateCopyError {
     /// The copy cannot be compressed or sealed.
     #[error("the state cannot be compressed or sealed")]
     Packing,
+}
+
+impl StateCopyError {
+    /// Returns whether an apply begins without the copy.
+    #[must_use]
+    pub const fn permits_apply(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLarge { .. } | Self::StateTooLarge { .. } | Self::Unencrypted
+        )
+    }
 }
 
 /// Encodes a copy into Secrets, sealed if there is a key. The same state has the same Secrets, except for what

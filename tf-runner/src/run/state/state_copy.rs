@@ -43,7 +43,7 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
     let secrets = match encode(session, &file).await {
         Ok(Some(secrets)) => secrets,
         Ok(None) => return Ok(()),
-        Err(RunError::StateCopy(error @ (StateCopyError::TooLarge { .. } | StateCopyError::Unencrypted))) => {
+        Err(RunError::StateCopy(error)) if error.permits_apply() => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the state is not copied before the apply"
@@ -76,9 +76,8 @@ async fn encode(session: &RunSession<'_>, file: &Path) -> Result<Option<Vec<Secr
     if committed_state::has_no_state(file)? {
         return Ok(None);
     }
-    if bundle.state_copies.keys.is_empty() && encrypts_state(&cli.module, &cli.environment)? {
-        return Err(StateCopyError::Unencrypted.into());
-    }
+    let is_sealed = !bundle.state_copies.keys.is_empty();
+    let may_copy = is_sealed || !encrypts_state(&cli.module, &cli.environment)?;
     let (file, stack, workspace) = (file.to_owned(), bundle.stack.clone(), bundle.workspace.clone());
     let (run, revision) = (run.name_any(), run.spec.source.revision.clone());
     let (key, limit) = (
@@ -88,14 +87,16 @@ async fn encode(session: &RunSession<'_>, file: &Path) -> Result<Option<Vec<Secr
     let work = tokio::task::spawn_blocking(move || {
         let size = std::fs::metadata(&file).map_err(read_error)?.len();
         if size > STATE_LIMIT {
-            let limit = STATE_LIMIT;
-            return Err(RunError::StateCopy(StateCopyError::TooLarge { size, limit }));
+            return Err(StateCopyError::StateTooLarge { size }.into());
         }
         let bytes = read_limited(&file, STATE_LIMIT).map_err(read_error)?;
         let summary = StateSummary::parse(&bytes)?;
         let Some(summary) = summary.filter(|summary| !summary.is_empty) else {
             return Ok(None);
         };
+        if !may_copy {
+            return Err(StateCopyError::Unencrypted.into());
+        }
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let origin = CopyOrigin {
             stack: &stack,
