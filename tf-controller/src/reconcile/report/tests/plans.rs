@@ -51,6 +51,27 @@ fn under_disable_a_difference_is_drift_unless_drift_detection_is_disabled() {
 }
 
 #[test]
+fn a_plan_from_another_state_is_held_and_its_approver_is_warned() {
+    let of = |spec: Value| {
+        let mut planned = planned(2, "Spec");
+        merge(
+            &mut planned["status"],
+            json!({ "stateMismatch": "the CLI finds no state with resources" }),
+        );
+        summary(spec, vec![applied(1, &[]), planned])
+    };
+    let set = format!("set approvePlan: \"{}\" to approve this plan.", id());
+    for spec in [json!({ "approvePlan": "auto" }), json!({ "force": true })] {
+        let held = format!("{set} It is not applied automatically: the CLI finds no state with resources.");
+        assert!(of(spec.clone()).contains(&held), "{spec}: {}", of(spec));
+    }
+    for spec in [json!({}), json!({ "approvePlan": "plan-main-aaaaaaaaaa" })] {
+        let warned = format!("{set} Check the state first: the CLI finds no state with resources.");
+        assert!(of(spec.clone()).contains(&warned), "{spec}: {}", of(spec));
+    }
+}
+
+#[test]
 fn drift_of_a_plan_only_stack_is_reported() {
     let steady = || vec![applied(1, &[]), planned(2, "Interval")];
     let text = summary(json!({ "planOnly": true }), steady());
