@@ -5,6 +5,8 @@ use serde::de::IgnoredAny;
 
 /// Length limit of a lineage, in characters. The CLI writes a UUID.
 const LINEAGE_LIMIT: usize = 128;
+/// A member of every state.
+const LINEAGE: &[u8] = b"\"lineage\"";
 /// The mode of resources that the CLI creates; data sources have another.
 const MANAGED: &str = "managed";
 
@@ -50,12 +52,14 @@ struct Resource {
 }
 
 impl StateSummary {
-    /// Parses a state. `None`: there is none.
+    /// Parses the output of `state pull`. `None`: there is no state. The CLI may print warnings about its configuration then.
     ///
     /// # Errors
     /// The bytes are no state.
     pub fn parse(state: &[u8]) -> Result<Option<Self>, StateError> {
-        if state.trim_ascii().is_empty() {
+        let text = state.trim_ascii();
+        let may_be_state = text.starts_with(b"{") || text.windows(LINEAGE.len()).any(|part| part == LINEAGE);
+        if !may_be_state {
             return Ok(None);
         }
         let state: State = serde_json::from_slice(state).map_err(|error| StateError {
@@ -101,6 +105,9 @@ mod tests {
     #[test]
     fn a_missing_state_an_empty_state_and_no_state_are_distinguished() {
         assert_eq!(StateSummary::parse(b" \n"), Ok(None));
+        let warning =
+            b"\nWarning: Unable to open CLI configuration file\n\nThe file \"{x}\" does not exist.\n";
+        assert_eq!(StateSummary::parse(warning), Ok(None));
         let of = |state: serde_json::Value| {
             StateSummary::parse(state.to_string().as_bytes())
                 .unwrap()
@@ -112,8 +119,10 @@ mod tests {
         let outputs =
             of(json!({ "version": 4, "serial": 1, "lineage": "l", "outputs": { "a": { "value": 1 } } }));
         assert!(!outputs.is_empty && outputs.resources == 0);
-        let error = StateSummary::parse(b"hunter2").unwrap_err().to_string();
-        assert!(!error.contains("hunter2"), "{error}");
+        for text in ["{ \"hunter2", "hunter2 { \"lineage\": \"l\" }"] {
+            let error = StateSummary::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     proptest! {

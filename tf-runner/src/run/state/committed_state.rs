@@ -78,7 +78,7 @@ pub(crate) async fn adopt(session: &RunSession<'_>) -> Result<(), RunError> {
 
 /// Whether the output of `state pull` contains no state, or an empty one. OpenTofu may print a warning about its configuration
 /// instead of a state.
-pub(crate) fn has_no_state(answer: &Path) -> Result<bool, RunError> {
+fn has_no_state(answer: &Path) -> Result<bool, RunError> {
     if is_empty(answer)? {
         return Ok(true);
     }

@@ -9,7 +9,7 @@ use sluice_tf_core::workdir::read_limited;
 
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
-use crate::run::state::{self, committed_state};
+use crate::run::state;
 use crate::run::workdir::directory_error;
 
 /// Largest state that is read.
@@ -96,12 +96,6 @@ fn record(session: &RunSession<'_>, found: StateIdentity) {
 /// Identifies the state in a file that the CLI wrote.
 async fn identify(session: &RunSession<'_>, file: &Path) -> Result<StateIdentity, RunError> {
     let location = session.bundle.state_check.location.clone();
-    if committed_state::has_no_state(file)? {
-        return Ok(StateIdentity {
-            location,
-            ..StateIdentity::default()
-        });
-    }
     let file = file.to_owned();
     let read_error = |source| directory_error("read the state", source);
     let summary = tokio::task::spawn_blocking(move || {

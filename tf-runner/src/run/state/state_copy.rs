@@ -16,7 +16,7 @@ use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
-use crate::run::state::{self, committed_state};
+use crate::run::state;
 use crate::run::workdir::{directory_error, write_private};
 
 /// The variable with a configuration of OpenTofu's encryption.
@@ -73,9 +73,6 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
 /// Encodes the state in a file; `None` if there is nothing to copy.
 async fn encode(session: &RunSession<'_>, file: &Path) -> Result<Option<Vec<Secret>>, RunError> {
     let RunSession { run, bundle, cli, .. } = session;
-    if committed_state::has_no_state(file)? {
-        return Ok(None);
-    }
     let is_sealed = !bundle.state_copies.keys.is_empty();
     let may_copy = is_sealed || !encrypts_state(&cli.module, &cli.environment)?;
     let (file, stack, workspace) = (file.to_owned(), bundle.stack.clone(), bundle.workspace.clone());
