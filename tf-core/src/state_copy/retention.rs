@@ -51,7 +51,9 @@ pub fn stored_copies<'m>(secrets: impl IntoIterator<Item = &'m ObjectMeta>) -> V
         let created = secret.creation_timestamp.as_ref().map(|time| time.0);
         copy.created.0 = [copy.created.0, created].into_iter().flatten().min();
     }
-    copies.iter_mut().for_each(|copy| copy.names.sort_unstable());
+    for copy in &mut copies {
+        copy.names.sort_unstable();
+    }
     copies.sort_by_key(|copy| std::cmp::Reverse(copy.created));
     copies
 }
