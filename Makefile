@@ -146,12 +146,12 @@ lint: ## Run Clippy, warnings denied
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: manifests
-manifests: ## Generate config/crd/bases from the types, and copy them into the chart
+manifests: ## Generate the definitions in config from the types, and copy those of config/crd into the chart
 	$(CARGO) run --locked -q -p sluice-api --bin crdgen
 	cp config/crd/bases/*.yaml charts/sluice/crds/
 
 .PHONY: check-manifests
-check-manifests: build ## Fail if config/crd/bases differs from the types, or the chart from it
+check-manifests: build ## Fail if a definition in config differs from the types, or the chart from config/crd
 	$(TARGET)/debug/crdgen --check
 	diff -r config/crd/bases charts/sluice/crds
 

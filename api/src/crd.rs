@@ -7,17 +7,24 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
+use crate::repo::Repo;
 use crate::run::TerraformRun;
 use crate::source::GitRepository;
 use crate::terraform::{Terraform, v1alpha1};
 
-/// Returns the definitions of all kinds with all their versions.
+/// Returns the definitions of the kinds that every installation has, with all their versions.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let repository = finalize(GitRepository::crd(), Some(-1));
     let terraform = with_v1alpha1(finalize(Terraform::crd(), Some(-1)));
     let run = finalize(TerraformRun::crd(), None);
     vec![repository, terraform, run]
+}
+
+/// Returns the definitions of the kinds that only an optional controller serves.
+#[must_use]
+pub fn optional_crds() -> Vec<CustomResourceDefinition> {
+    vec![finalize(Repo::crd(), None)]
 }
 
 /// Post-processes a derived definition.

@@ -7,10 +7,11 @@ pub mod definition;
 pub mod digest;
 pub mod interval;
 pub mod reference;
+pub mod repo;
 pub mod revision;
 pub mod run;
 mod serialization;
 pub mod source;
 pub mod terraform;
 
-pub use crd::crds;
+pub use crd::{crds, optional_crds};

@@ -380,29 +380,32 @@ fn a_client_side_apply_can_carry_each_definition() {
 
 #[test]
 fn the_committed_files_are_the_generated_ones() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/crd/bases");
-    let check = std::process::Command::new(env!("CARGO_BIN_EXE_crdgen"))
-        .arg("--check")
-        .arg("--dir")
-        .arg(&dir)
-        .output();
-    let output = check.unwrap();
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config");
+    let (required, optional) = (
+        config.join("crd/bases"),
+        config.join("components/repo-controller/crd"),
+    );
+    let check = |required: &Path, optional: &Path| {
+        let check = std::process::Command::new(env!("CARGO_BIN_EXE_crdgen"))
+            .arg("--check")
+            .args([Path::new("--dir"), required, Path::new("--repo-dir"), optional])
+            .output();
+        check.unwrap()
+    };
+    let output = check(&required, &optional);
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
     let other = tempfile::tempdir().unwrap();
-    let check = std::process::Command::new(env!("CARGO_BIN_EXE_crdgen"))
-        .arg("--check")
-        .arg("--dir")
-        .arg(other.path())
-        .output();
-    assert_eq!(
-        check.unwrap().status.code(),
-        Some(1),
-        "a missing file is a difference"
-    );
+    for (required, optional) in [(other.path(), &*optional), (&*required, other.path())] {
+        assert_eq!(
+            check(required, optional).status.code(),
+            Some(1),
+            "a missing file is a difference"
+        );
+    }
 }
 
 #[test]

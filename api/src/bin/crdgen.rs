@@ -10,9 +10,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 /// Writes the CustomResourceDefinitions of Sluice.
 #[derive(Parser)]
 struct Args {
-    /// Directory of the files.
+    /// Directory of the definitions that every installation has.
     #[arg(long, default_value = "config/crd/bases")]
     dir: PathBuf,
+    /// Directory of the definition of the optional kind `Repo`.
+    #[arg(long, default_value = "config/components/repo-controller/crd")]
+    repo_dir: PathBuf,
     /// Write nothing; exit with 1 when a file differs from the types.
     #[arg(long)]
     check: bool,
@@ -51,10 +54,12 @@ fn main() -> ExitCode {
 /// Writes or compares all files; returns one line per difference.
 fn run(args: &Args) -> Result<Vec<String>, Error> {
     let mut differences = Vec::new();
-    for crd in sluice_api::crds() {
-        let path = args
-            .dir
-            .join(format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural));
+    let required = sluice_api::crds().into_iter().map(|crd| (&args.dir, crd));
+    let optional = sluice_api::optional_crds()
+        .into_iter()
+        .map(|crd| (&args.repo_dir, crd));
+    for (dir, crd) in required.chain(optional) {
+        let path = dir.join(format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural));
         let text = yaml(&crd)?;
         if args.check {
             differences.extend(difference(&path, &text));
