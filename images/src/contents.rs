@@ -98,7 +98,8 @@ const PROGRAMS: &str = "/usr/local/bin";
 const TOOLS: &str = "/opt/tools";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The names under which the program is a controller or the runner.
-const LINKS: [&str; 4] = [
+const LINKS: [&str; 5] = [
+    "repo-controller",
     "source-controller",
     "tf-controller",
     "tf-runner",

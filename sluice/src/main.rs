@@ -34,6 +34,9 @@ enum Command {
     /// Run the tf-controller on a cluster; its flags are those of tofu-controller.
     #[command(disable_help_flag = true)]
     TfController(Flags),
+    /// Run the optional repo-controller on a cluster: it serves Repo objects.
+    #[command(disable_help_flag = true)]
+    RepoController(Flags),
     /// Carry out one TerraformRun; started by `up` and by the tf-controller.
     #[command(hide = true, version)]
     TfRunner(RunnerProgram),
@@ -72,6 +75,7 @@ fn linked_command(program: &OsStr) -> Option<&'static str> {
     match Path::new(program).file_name()?.to_str()? {
         "source-controller" => Some("source-controller"),
         "tf-controller" | "tofu-controller" => Some("tf-controller"),
+        "repo-controller" => Some("repo-controller"),
         "tf-runner" => Some("tf-runner"),
         _ => None,
     }
@@ -97,6 +101,12 @@ async fn main() -> ExitCode {
             let logging = args.common.logging;
             let work = Box::pin(sluice_tf_controller::run_program(args));
             manager::run("tf-controller", logging, work).await
+        }
+        Command::RepoController(flags) => {
+            let args: sluice_repo_controller::Args = flags.parse("repo-controller");
+            let logging = args.common.logging;
+            let work = Box::pin(sluice_repo_controller::run_program(args));
+            manager::run("repo-controller", logging, work).await
         }
         Command::TfRunner(program) => carry_out(program).await,
     }

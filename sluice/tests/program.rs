@@ -20,6 +20,7 @@ fn a_link_selects_the_program_by_its_name() {
         ("source-controller", "source-controller", "--storage-adv-addr"),
         ("tf-controller", "tf-controller", "--allow-break-the-glass"),
         ("tofu-controller", "tf-controller", "--allow-break-the-glass"),
+        ("repo-controller", "repo-controller", "--kubeconfig"),
         ("tf-runner", "tf-runner", "--input-stdin"),
     ] {
         let path = folder.path().join(link);
@@ -40,7 +41,13 @@ fn a_link_selects_the_program_by_its_name() {
 
 #[test]
 fn an_unknown_flag_is_named_and_ends_each_program() {
-    for command in ["source-controller", "tf-controller", "tf-runner", "up"] {
+    for command in [
+        "source-controller",
+        "tf-controller",
+        "repo-controller",
+        "tf-runner",
+        "up",
+    ] {
         let ended = output(Path::new(SLUICE), &[command, "--no-such-flag"]);
         let text = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(2), "{command}: {text}");
@@ -55,7 +62,13 @@ fn another_name_keeps_the_subcommands() {
     let path = folder.path().join("sluice-0.1");
     symlink(SLUICE, &path).unwrap();
     let help = String::from_utf8(output(&path, &["--help"]).stdout).unwrap();
-    for command in ["up", "state", "source-controller", "tf-controller"] {
+    for command in [
+        "up",
+        "state",
+        "source-controller",
+        "tf-controller",
+        "repo-controller",
+    ] {
         assert!(help.contains(command), "{help}");
     }
 }

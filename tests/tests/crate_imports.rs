@@ -15,7 +15,7 @@ use regex::Regex;
 use serde_json::Value;
 
 /// The crates of this workspace that each crate may import. Tests may also use the harness and the embedded API.
-const ALLOWED_IMPORTS: [(&str, &[&str]); 12] = [
+const ALLOWED_IMPORTS: [(&str, &[&str]); 13] = [
     ("sluice-api", &[]),
     ("sluice-runtime", &["sluice-api"]),
     ("sluice-embedded", &[]),
@@ -33,6 +33,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 12] = [
         "sluice-tf-controller",
         &["sluice-api", "sluice-runtime", "sluice-tf-core"],
     ),
+    ("sluice-repo-controller", &["sluice-api", "sluice-runtime"]),
     (
         "sluice",
         &[
@@ -43,6 +44,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 12] = [
             "sluice-tf-runner",
             "sluice-source-controller",
             "sluice-tf-controller",
+            "sluice-repo-controller",
         ],
     ),
     ("sluice-images", &[]),

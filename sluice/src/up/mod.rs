@@ -35,10 +35,11 @@ use sluice_tf_controller::executor::{
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::{apply, manifests, view};
 
-/// Concurrent reconciliations of stacks; they never wait for runs.
+/// Concurrent reconciliations of a controller; they never wait for runs.
 const CONCURRENT_RECONCILIATIONS: u16 = 16;
 /// Name of the API in the files of saved ports.
 const API: &str = "api";
@@ -66,6 +67,9 @@ pub struct UpArgs {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
+    /// Also serve Repo objects, as the optional repo-controller does on a cluster.
+    #[arg(long)]
+    pub repo_controller: bool,
     /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,
     /// error lines on the screen; otherwise it is written to standard error.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -168,6 +172,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
         screen.print(&format!("Bad manifest: {problem}"));
     }
     let sources = start_sources(&state_dir, &client, &stop).await?;
+    let repos = args.repo_controller.then(|| start_repos(&client, &stop));
     let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
     let tools = tools.map_err(UpError::Tools)?;
     let access = RunAccess::new(client.clone(), serving.credential_issuer());
@@ -178,6 +183,9 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
     wait_for_runs(&client, &executor, &signals, &screen).await;
     sources.wait().await;
+    if let Some(repos) = repos {
+        drop(repos.await); // a panic of the controller must not fail the shutdown
+    }
     view_stop.cancel();
     if let Some(view) = view {
         drop(view.await); // an error of the view must not fail the shutdown
@@ -226,7 +234,10 @@ async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, Tl
     } else {
         Store::memory()
     };
-    let crds: Vec<CustomResourceDefinition> = sluice_api::crds();
+    let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
+    if args.repo_controller {
+        crds.extend(sluice_api::optional_crds());
+    }
     let embedded = ApiServer::builder().crds(crds).store(store).build()?;
     let mut listen = args.listen;
     if listen.port() == 0 {
@@ -259,6 +270,33 @@ async fn start_sources(
     Ok(running)
 }
 
+fn start_repos(client: &Client, stop: &Token) -> JoinHandle<()> {
+    let settings = watch_settings(client, "repo-controller", sluice_repo_controller::CONTROLLER);
+    tokio::spawn(sluice_repo_controller::run(
+        settings,
+        client.clone(),
+        stop.clone(),
+    ))
+}
+
+/// Returns the settings of a controller with the name `controller` in its metrics and `component` in its events.
+fn watch_settings(client: &Client, component: &str, controller: &'static str) -> Settings {
+    let reporter = Reporter {
+        component: component.to_owned(),
+        instance: "sluice".to_owned(),
+        trace: false,
+    };
+    Settings {
+        controller,
+        scope: Scope::default(),
+        concurrent: CONCURRENT_RECONCILIATIONS,
+        backoff: Arc::new(Backoff::default()),
+        metrics: Metrics::new(),
+        recorder: Recorder::start(client.clone(), reporter, Arc::new(SystemClock)),
+        random: Arc::new(Generator::from_system()),
+    }
+}
+
 /// Runs get the user's environment, since `AWS_PROFILE` and `KUBECONFIG` must work; the runner drops variables that would
 /// control the CLI. None of them gives access to this API: runner and CLI backend get credentials with their own permissions.
 fn process(state_dir: &StateDir, access: RunAccess, tools: Option<PathBuf>) -> ProcessOptions {
@@ -284,22 +322,8 @@ fn terraform_options(
     client: &Client,
     tools: Option<PathBuf>,
 ) -> sluice_tf_controller::Options {
-    let reporter = Reporter {
-        component: "tf-controller".to_owned(),
-        instance: "sluice".to_owned(),
-        trace: false,
-    };
-    let recorder = Recorder::start(client.clone(), reporter, Arc::new(SystemClock));
     sluice_tf_controller::Options {
-        settings: Settings {
-            controller: "terraform",
-            scope: Scope::default(),
-            concurrent: CONCURRENT_RECONCILIATIONS,
-            backoff: Arc::new(Backoff::default()),
-            metrics: Metrics::new(),
-            recorder,
-            random: Arc::new(Generator::from_system()),
-        },
+        settings: watch_settings(client, "tf-controller", "terraform"),
         scratch: state_dir.scratch(),
         tools,
         runs: args.concurrent,

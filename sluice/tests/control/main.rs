@@ -36,6 +36,7 @@ mod plans;
 mod post_apply;
 mod provider;
 mod refused_requests;
+mod repos;
 mod reproducible_plans;
 mod request_counts;
 mod requests;

@@ -1,0 +1,246 @@
+//! The objects that a `Repo` owns: a GitRepository and a Terraform object of its name.
+//!
+//! Of their fields the controller keeps those that follow from the spec of the `Repo`. Others have values that it sets at the
+//! creation ([`source_object`], [`stack_object`]) or the defaults of their kinds, and users may change them.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::repo::{ApprovalMode, Repo};
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
+use sluice_runtime::status::difference;
+
+use super::{ChildWrite, Observed, pending_request};
+
+/// The label of these objects. An object without an owner that has it becomes one of them.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const MANAGER: &str = "repo-controller";
+/// The selector of these objects.
+pub(crate) const MANAGED_BY_SELECTOR: &str = "app.kubernetes.io/managed-by=repo-controller";
+/// How often the branch is read, as in 2019.
+const POLL_INTERVAL: &str = "30s";
+/// The interval of reconciliations without a change, which do nothing: drift detection is off.
+const STACK_INTERVAL: &str = "1h";
+
+/// Who an object of the name of a `Repo` belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ownership {
+    /// To this very `Repo`.
+    Own,
+    /// To nobody; its label hands it over.
+    Released,
+    /// To somebody else.
+    Foreign,
+}
+
+fn ownership(repo: &Repo, object: &impl ResourceExt) -> Ownership {
+    let owners = object.owner_references();
+    let Some(controller) = owners.iter().find(|owner| owner.controller == Some(true)) else {
+        let is_labelled = object
+            .labels()
+            .get(MANAGED_BY)
+            .is_some_and(|name| name == MANAGER);
+        return if is_labelled {
+            Ownership::Released
+        } else {
+            Ownership::Foreign
+        };
+    };
+    if repo.uid().is_some_and(|uid| uid == controller.uid) {
+        Ownership::Own
+    } else {
+        Ownership::Foreign
+    }
+}
+
+/// Returns the message about objects of the `Repo`'s name that belong to somebody else.
+pub(super) fn name_conflict(repo: &Repo, observed: &Observed) -> Option<String> {
+    let is_foreign = |foreign: bool, kind: &'static str| foreign.then_some(kind);
+    let source = observed.source.as_ref();
+    let stack = observed.stack.as_ref();
+    let kinds: Vec<&str> = [
+        is_foreign(
+            source.is_some_and(|source| ownership(repo, source) == Ownership::Foreign),
+            "GitRepository",
+        ),
+        is_foreign(
+            stack.is_some_and(|stack| ownership(repo, stack) == Ownership::Foreign),
+            "Terraform",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let name = repo.name_any();
+    (!kinds.is_empty()).then(|| {
+        format!(
+            "{} {name:?} already exists and is not managed by Repo. Rename one of the two; or, if no other object owns it, \
+             label it {MANAGED_BY}={MANAGER} to hand it over",
+            kinds.join(" and ")
+        )
+    })
+}
+
+/// Returns the fields of the GitRepository that follow from the `Repo`.
+fn source_fields(repo: &Repo) -> Value {
+    json!({ "url": repo.spec.url, "ref": { "branch": repo.spec.branch } })
+}
+
+/// Returns the fields of the Terraform object that follow from the `Repo`. A variable file that does not exist fails the plan.
+fn stack_fields(repo: &Repo, stack: Option<&Terraform>) -> Value {
+    let workspace = &repo.spec.workspace;
+    let is_named = !workspace.is_empty();
+    json!({
+        "approvePlan": Some(approve_plan(repo, stack)).filter(|value| !value.is_empty()),
+        "sourceRef": { "kind": "GitRepository", "name": repo.name_any() },
+        "tfVarsFiles": is_named.then(|| [format!("{workspace}.tfvars")]),
+        "workspace": if is_named { workspace } else { "default" },
+    })
+}
+
+/// Returns `approvePlan` of the Terraform object. An approval is copied while its plan waits. Any other value that a user set there
+/// stays, except `auto`, which would apply without an approval.
+pub(super) fn approve_plan(repo: &Repo, stack: Option<&Terraform>) -> String {
+    if repo.spec.approval == ApprovalMode::Auto {
+        return "auto".to_owned();
+    }
+    let approved = &repo.spec.approve_plan;
+    if !approved.is_empty() && stack.and_then(pending_plan) == Some(approved) {
+        return approved.clone();
+    }
+    let current = stack.map(|stack| stack.spec.approve_plan.as_str());
+    current
+        .filter(|value| *value != "auto")
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Returns the id of the plan that waits for an approval.
+pub(super) fn pending_plan(stack: &Terraform) -> Option<&String> {
+    let plan = stack.status.as_ref()?.plan.as_ref()?;
+    Some(&plan.pending).filter(|id| !id.is_empty())
+}
+
+/// Whether the GitRepository reads another URL or branch than the `Repo` names.
+pub(super) fn source_differs(repo: &Repo, source: &GitRepository) -> bool {
+    changed_fields(&source.spec, &source_fields(repo)).is_some()
+}
+
+/// Whether the Terraform object has another source, workspace or variable file than follows from the `Repo`. An approval does not
+/// count: it changes what happens to a plan, not the plan.
+pub(super) fn stack_differs(repo: &Repo, stack: &Terraform) -> bool {
+    let mut fields = stack_fields(repo, Some(stack));
+    if let Some(fields) = fields.as_object_mut() {
+        fields.remove("approvePlan");
+    }
+    changed_fields(&stack.spec, &fields).is_some()
+}
+
+/// Returns the merge patch of these fields, or `None` if the spec has them.
+fn changed_fields(spec: &impl Serialize, desired: &Value) -> Option<Value> {
+    let spec = serde_json::to_value(spec).unwrap_or_default();
+    let current: serde_json::Map<String, Value> = desired
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(field, _)| Some((field.clone(), spec.get(field)?.clone())))
+        .collect();
+    difference(&Value::Object(current), desired)
+}
+
+/// Returns the write of the GitRepository.
+pub(super) fn write_source(repo: &Repo, source: Option<&GitRepository>) -> Option<ChildWrite> {
+    let fields = source_fields(repo);
+    match source {
+        None => Some(ChildWrite::Create(Box::new(source_object(repo, fields)))),
+        Some(source) => patch(repo, source, changed_fields(&source.spec, &fields)),
+    }
+}
+
+/// Returns the write of the Terraform object.
+pub(super) fn write_stack(repo: &Repo, stack: Option<&Terraform>) -> Option<ChildWrite> {
+    let fields = stack_fields(repo, stack);
+    match stack {
+        None => Some(ChildWrite::Create(Box::new(stack_object(repo, fields)))),
+        Some(stack) => patch(repo, stack, changed_fields(&stack.spec, &fields)),
+    }
+}
+
+fn source_object(repo: &Repo, mut spec: Value) -> DynamicObject {
+    spec["interval"] = json!(POLL_INTERVAL);
+    child::<GitRepository>(repo, spec)
+}
+
+/// One run per commit, as in 2019: no drift detection, and no retry of a failed run. A deletion destroys nothing by default.
+fn stack_object(repo: &Repo, mut spec: Value) -> DynamicObject {
+    spec["interval"] = json!(STACK_INTERVAL);
+    spec["disableDriftDetection"] = json!(true);
+    spec["remediation"] = json!({ "retries": 0 });
+    child::<Terraform>(repo, spec)
+}
+
+/// Returns a new object that this `Repo` owns.
+fn child<K>(repo: &Repo, spec: Value) -> DynamicObject
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let spec = without_nulls(spec);
+    let mut object = DynamicObject::new(&repo.name_any(), &ApiResource::erase::<K>(&()));
+    object.metadata = ObjectMeta {
+        annotations: pending_request(repo).map(|token| [(REQUESTED_AT.to_owned(), token.to_owned())].into()),
+        labels: Some([(MANAGED_BY.to_owned(), MANAGER.to_owned())].into()),
+        name: Some(repo.name_any()),
+        namespace: repo.namespace(),
+        owner_references: owner(repo).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    object.data(json!({ "spec": spec }))
+}
+
+fn without_nulls(mut spec: Value) -> Value {
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    spec
+}
+
+/// Returns the owner reference. A deletion of the `Repo` does not wait for the object, so the controller needs no permission on
+/// the finalizers of its owner.
+fn owner(repo: &Repo) -> Option<OwnerReference> {
+    repo.controller_owner_ref(&()).map(|owner| OwnerReference {
+        block_owner_deletion: None,
+        ..owner
+    })
+}
+
+/// Returns the patch of an existing object: fields of its spec, owner, label and reconcile request.
+fn patch(repo: &Repo, object: &impl ResourceExt, spec: Option<Value>) -> Option<ChildWrite> {
+    let mut body = json!({ "metadata": {} });
+    let metadata = &mut body["metadata"];
+    if object.labels().get(MANAGED_BY).is_none_or(|name| name != MANAGER) {
+        metadata["labels"] = json!({ MANAGED_BY: MANAGER });
+    }
+    if ownership(repo, object) != Ownership::Own {
+        let owners = object.owner_references().iter().cloned().chain(owner(repo));
+        metadata["ownerReferences"] = json!(owners.collect::<Vec<_>>());
+    }
+    let request = pending_request(repo);
+    let current = object.annotations().get(REQUESTED_AT).map(String::as_str);
+    if let Some(token) = request.filter(|token| Some(*token) != current) {
+        metadata["annotations"] = json!({ REQUESTED_AT: token });
+    }
+    let is_unchanged = metadata.as_object().is_some_and(serde_json::Map::is_empty);
+    if is_unchanged && spec.is_none() {
+        return None;
+    }
+    metadata["resourceVersion"] = json!(object.resource_version());
+    if let Some(spec) = spec {
+        body["spec"] = spec;
+    }
+    Some(ChildWrite::Patch(body))
+}

@@ -1,0 +1,12 @@
+//! The repo-controller: serves the kind of a pull controller of 2019. It turns each `Repo` into a GitRepository and a Terraform
+//! object of the same name, and reports their commit and its run in the status of the `Repo`.
+//!
+//! `reconcile` reads and writes objects, and `decide` is its pure decision. Source-controller and tf-controller do the work.
+
+mod decide;
+mod program;
+mod reconcile;
+mod run;
+
+pub use program::{Args, run_program};
+pub use run::{CONTROLLER, run};
