@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::json;
 use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
+use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::client;
-use sluice_tests::scenario::{Commit, Scenario, TIMEOUT};
+use sluice_tests::scenario::{Commit, Scenario, TIMEOUT, wait_for};
 use sluice_tests::{binary, wait_for_definitions};
 use tokio::process::{Child, Command};
 
@@ -26,6 +29,7 @@ const HELM: &str = include_str!("../../../docs/get-started/helm.md");
 const BESIDE_FLUX: &str = include_str!("../../../docs/get-started/beside-flux.md");
 const REPLACE_FLUX: &str = include_str!("../../../docs/get-started/replace-flux.md");
 const APPROVALS: &str = include_str!("../../../docs/guides/approvals.md");
+const REPOS: &str = include_str!("../../../docs/guides/repo-objects.md");
 const RUNS: &str = include_str!("../../../docs/concepts/runs.md");
 const RUN_KIND: &str = include_str!("../../../docs/reference/terraformrun.md");
 const SOURCE_KIND: &str = include_str!("../../../docs/reference/gitrepository.md");
@@ -34,13 +38,14 @@ const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
 /// The pages with commands: those above, one that `migration` runs, and one that `run::state_copies` runs.
-const PAGES_WITH_COMMANDS: [&str; 15] = [
+const PAGES_WITH_COMMANDS: [&str; 16] = [
     LAPTOP,
     CLUSTER,
     HELM,
     BESIDE_FLUX,
     REPLACE_FLUX,
     APPROVALS,
+    REPOS,
     RUNS,
     RUN_KIND,
     SOURCE_KIND,
@@ -68,10 +73,15 @@ output \"hello_world\" {
 /// The log of `sluice up`.
 const PROGRAM: &str = "program";
 
+/// Returns the text below a heading.
+fn section(page: &'static str, heading: &str) -> &'static str {
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect(heading);
+    section.split("\n## ").next().unwrap()
+}
+
 /// Returns the command blocks below a heading.
 fn blocks(page: &'static str, heading: &str) -> Vec<String> {
-    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect(heading);
-    all_blocks(section.split("\n## ").next().unwrap())
+    all_blocks(section(page, heading))
 }
 
 /// Returns the command blocks of a text in order.
@@ -265,6 +275,53 @@ fn the_commands_of_the_docs_run_verbatim() {
     });
 }
 
+#[test]
+fn the_commands_about_repos_run_verbatim() {
+    with_timeout(async {
+        let repository = Repository::create_with(&["--initial-branch=master"]).unwrap();
+        let module = |input: &str| format!("resource \"terraform_data\" \"it\" {{ input = \"{input}\" }}\n");
+        let commit = |input: &str| repository.commit_files(&[("main.tf", module(input))], input);
+        commit("one").unwrap();
+        let server = GitServer::start().await.unwrap();
+        let url = server.serve("app", &repository);
+        let docs_shell = DocsShell::create("#!/bin/sh\n", &url);
+        let block = commands(REPOS, "On a laptop").replace("https://git.example.com/app.git", &url);
+        let (program, scenario) = start(&docs_shell, &block).await;
+        wait_for(&scenario.sources(), "app", "the source", |_| true)
+            .await
+            .unwrap();
+        // Instead of 30 s.
+        let interval = Patch::Merge(json!({ "spec": { "interval": "2s" } }));
+        scenario
+            .sources()
+            .patch("app", &PatchParams::default(), &interval)
+            .await
+            .unwrap();
+
+        let follow = blocks(REPOS, "Follow a commit");
+        let [first, request] = &follow[..] else {
+            panic!("{follow:?}")
+        };
+        let output = docs_shell.run(first).await;
+        assert!(output.contains("Completed"), "{output}");
+        assert!(
+            output.contains("terraform_data.it: Creating"),
+            "the log: {output}"
+        );
+        docs_shell.run(request).await;
+
+        let approve = blocks(REPOS, "Approve plans");
+        let [manual, approve] = &approve[..] else {
+            panic!("{approve:?}")
+        };
+        docs_shell.run(manual).await;
+        commit("two").unwrap();
+        let output = docs_shell.run(approve).await;
+        assert!(output.contains("terraform_data.it"), "the plan: {output}");
+        stop(&docs_shell, program).await;
+    });
+}
+
 /// Runs the commands of pages, one after the other, on a real API server without nodes; `before` prepares it.
 async fn run_on_a_cluster(before: &str, pages: &[&str]) {
     let plane = ControlPlane::start().await.unwrap();
@@ -300,6 +357,7 @@ fn the_commands_of_the_cluster_pages_run_verbatim() {
             ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519";
         run_on_a_cluster(keys, &[CLUSTER, STATE_LOCKS, STORED_PLANS, SIGNATURES]).await;
         run_on_a_cluster("true", &[HELM]).await;
+        run_on_a_cluster("true", &[section(REPOS, "On a cluster")]).await;
         let flux = "kubectl create namespace flux-system";
         run_on_a_cluster(flux, &[BESIDE_FLUX]).await;
         // Flux's source-controller: a Deployment of that name, and the definition.

@@ -146,6 +146,25 @@ impl TestEnvironment {
         Self::install(CONTROLLERS, &overlay).await
     }
 
+    /// Installs both controllers, and the optional repo-controller with its definition.
+    pub(crate) async fn start_with_repo_controller() -> (Self, Controller) {
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
+            "components": ["config/components/process-executor", "config/components/repo-controller"] });
+        let env = Self::install(CONTROLLERS, &overlay).await;
+        let definition = config("components/repo-controller/crd");
+        kubectl(env.folder.path(), &["apply", "--server-side", "-k", &definition]).await;
+        wait_for_definitions(env.plane.admin().client().await.unwrap())
+            .await
+            .unwrap();
+        let arguments =
+            ["--metrics-addr=0", "--health-addr=0", "--enable-leader-election"].map(str::to_owned);
+        let runtime = format!("--runtime-namespace={CONTROLLERS}");
+        let arguments = arguments.into_iter().chain([runtime]).collect();
+        let name = (CONTROLLERS, "repo-controller");
+        let controller = controller(&env.plane, name, arguments, env.folder.path()).await;
+        (env, controller)
+    }
+
     /// Installs both controllers in and for the namespace of the stacks. Without a node, runs are child processes of tf-controller, so
     /// its account gets the permissions of runs.
     pub(crate) async fn start_in_single_namespace() -> Self {

@@ -16,6 +16,7 @@ mod environment;
 mod features;
 mod installation;
 mod migration;
+mod repos;
 mod run_admission;
 mod secrecy;
 mod up;

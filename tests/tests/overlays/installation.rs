@@ -264,3 +264,30 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
     }
     assert_eq!(refused("standalone", "process-executor"), "");
 }
+
+#[test]
+fn the_repo_controller_is_optional_and_its_definition_separate() {
+    let definition = "CustomResourceDefinition repos.terraform.gitops.k8s.io";
+    for overlay in OVERLAYS {
+        let objects = names(&overlay.objects());
+        let has_repos = |name: &String| name.contains("repo-controller") || name == definition;
+        assert!(!objects.iter().any(has_repos), "{}", overlay.name);
+        assert!(!names(&overlay.setup()).contains(definition), "{}", overlay.name);
+    }
+    let objects = user_overlay(
+        &json!({ "namespace": "other", "resources": ["../config/overlays/standalone"],
+        "components": ["../config/components/repo-controller"],
+        "images": [{ "name": "sluice.invalid/tf-controller", "newName": "registry.example.com/tf-controller" }] }),
+    );
+    assert_namespace(&objects, "other", "repo-controller");
+    assert!(!names(&objects).contains(definition));
+    let deployment = find(&objects, "Deployment repo-controller");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "registry.example.com/tf-controller:0.1.0");
+    assert_eq!(container["command"], json!(["repo-controller"]));
+    assert!(arguments(deployment).contains(&"--enable-leader-election"));
+    assert_eq!(
+        names(&super::objects("components/repo-controller/crd")),
+        [definition.to_owned()].into()
+    );
+}

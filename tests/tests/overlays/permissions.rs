@@ -42,6 +42,20 @@ const TF_CONTROLLER_STACKS: [Rule; 4] = [
     ("coordination.k8s.io/leases", "delete"),
     ("batch/jobs", "create delete"),
 ];
+const REPO_CONTROLLER: [Rule; 6] = [
+    ("terraform.gitops.k8s.io/repos", "get list watch"),
+    ("terraform.gitops.k8s.io/repos/status", "patch"),
+    (
+        "source.toolkit.fluxcd.io/gitrepositories",
+        "get list watch create patch",
+    ),
+    (
+        "infra.contrib.fluxcd.io/terraforms",
+        "get list watch create patch",
+    ),
+    ("infra.sluice.dev/terraformruns", "get list watch"),
+    ("/events", "create patch"),
+];
 const LEADER_ELECTION: [Rule; 1] = [("coordination.k8s.io/leases", "get create update")];
 const TF_RUNNER: [Rule; 7] = [
     ("infra.contrib.fluxcd.io/terraforms", "get"),
@@ -260,4 +274,37 @@ fn only_a_component_permits_tokens_of_service_accounts() {
     );
     let deployment = find(&with_component, "Deployment source-controller").to_string();
     assert!(deployment.contains("--feature-gates=ObjectLevelWorkloadIdentity=true"));
+}
+
+#[test]
+fn the_repo_controller_writes_sources_and_stacks_and_reads_no_secret() {
+    let objects = user_overlay(&json!({ "namespace": "sluice-system",
+        "resources": ["../config/overlays/standalone"], "components": ["../config/components/repo-controller"] }));
+    for (role, expected) in [
+        ("ClusterRole sluice-repo-controller", &REPO_CONTROLLER[..]),
+        ("Role sluice-repo-controller-leader-election", &LEADER_ELECTION),
+        (
+            "ClusterRole sluice-repo-view",
+            &[("terraform.gitops.k8s.io/repos", READ)],
+        ),
+        (
+            "ClusterRole sluice-repo-edit",
+            &[("terraform.gitops.k8s.io/repos", WRITE)],
+        ),
+    ] {
+        assert_rules(find(&objects, role), expected, "repo-controller");
+    }
+    let bound: Vec<String> = bindings(&objects)
+        .into_iter()
+        .filter(|binding| binding.ends_with("-> repo-controller"))
+        .collect();
+    assert_eq!(
+        bound,
+        [
+            "ClusterRoleBinding: ClusterRole sluice-repo-controller -> repo-controller",
+            "RoleBinding: Role sluice-repo-controller-leader-election -> repo-controller",
+        ]
+    );
+    let labels = &find(&objects, "ClusterRole sluice-repo-edit")["metadata"]["labels"];
+    assert!(labels.is_null(), "writing is part of no other role: {labels}");
 }

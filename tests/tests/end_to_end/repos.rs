@@ -1,0 +1,235 @@
+//! `Repo` objects on a real etcd and kube-apiserver: the optional repo-controller under its own account, real Git, the real CLI.
+
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use sluice_harness::git::{GitServer, Repository};
+use sluice_tests::scenario::{NAMESPACE, wait_for, wait_until_gone};
+
+use crate::environment::{Controller, TestEnvironment, kubectl};
+use crate::{with_timeout, without_cluster};
+
+const MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"one\" }\n";
+const FAILING: &str = "resource \"terraform_data\" \"it\" { input = file(\"missing.txt\") }\n";
+
+/// A repository as in 2019: one branch, master, with the module at its root.
+fn repository(module: &str) -> Repository {
+    let repository = Repository::create_with(&["--initial-branch=master"]).unwrap();
+    repository
+        .commit_files(&[("main.tf", module)], "The module")
+        .unwrap();
+    repository
+}
+
+struct Repos {
+    client: Client,
+    repos: Api<DynamicObject>,
+    env: TestEnvironment,
+    controller: Controller,
+}
+
+fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+impl Repos {
+    async fn start() -> Self {
+        let (mut env, mut controller) = TestEnvironment::start_with_repo_controller().await;
+        env.start_controllers();
+        controller.start().unwrap();
+        let client = env.plane.client().await.unwrap();
+        let resource = resource("terraform.gitops.k8s.io", "v1alpha1", "Repo");
+        Self {
+            repos: Api::namespaced_with(client.clone(), NAMESPACE, &resource),
+            client,
+            env,
+            controller,
+        }
+    }
+
+    /// Creates a `Repo` as in 2019, with nothing but a URL; then lets the test wait for 2 s instead of 30.
+    async fn create(&self, name: &str, url: &str) {
+        let repo = json!({ "apiVersion": "terraform.gitops.k8s.io/v1alpha1", "kind": "Repo",
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": { "url": url } });
+        let repo: DynamicObject = serde_json::from_value(repo).unwrap();
+        self.repos.create(&PostParams::default(), &repo).await.unwrap();
+        let created = wait_for(&self.sources(), name, "the source", |_| true).await;
+        let created = created.unwrap_or_else(|error| panic!("{error}\n{}", self.logs()));
+        assert_eq!(created["spec"]["interval"], "30s");
+        let interval: Patch<Value> = Patch::Merge(json!({ "spec": { "interval": "2s" } }));
+        self.sources()
+            .patch(name, &PatchParams::default(), &interval)
+            .await
+            .unwrap();
+    }
+
+    fn sources(&self) -> Api<DynamicObject> {
+        let resource = resource("source.toolkit.fluxcd.io", "v1", "GitRepository");
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
+    }
+
+    fn stacks(&self) -> Api<DynamicObject> {
+        let resource = resource("infra.contrib.fluxcd.io", "v1alpha2", "Terraform");
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
+    }
+
+    fn logs(&self) -> String {
+        format!("{}\n{}", self.env.logs(), self.controller.tail())
+    }
+
+    /// Waits until the row has this commit and state.
+    async fn wait_for_row(&self, name: &str, commit: &str, status: &str) -> Value {
+        let is_row = |object: &Value| {
+            let row = &object["status"];
+            row["gitSHA"] == commit && row["runStatus"] == status
+        };
+        let row = wait_for(&self.repos, name, "its row", is_row).await;
+        row.unwrap_or_else(|error| panic!("{name} {commit} {status}: {error}\n{}", self.logs()))
+    }
+
+    /// Returns lineage and serial of the state of a stack.
+    async fn state(&self, name: &str) -> (String, u64) {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let secret = secrets.get(&format!("tfstate-default-{name}")).await.unwrap();
+        let packed = secret.data.unwrap().remove("tfstate").unwrap().0;
+        let state: Value = serde_json::from_reader(flate2::read::GzDecoder::new(&packed[..])).unwrap();
+        let lineage = state["lineage"].as_str().unwrap().to_owned();
+        (lineage, state["serial"].as_u64().unwrap())
+    }
+}
+
+/// The values of `runStatus` that a watch has seen, without repetitions.
+#[derive(Clone, Default)]
+struct StatusTrace(Arc<Mutex<Vec<String>>>);
+
+impl StatusTrace {
+    fn follow(repos: Api<DynamicObject>) -> Self {
+        let trace = Self::default();
+        let seen = trace.clone();
+        tokio::spawn(async move {
+            let changes = watcher(repos, watcher::Config::default()).default_backoff();
+            let mut changes = changes.applied_objects().boxed();
+            while let Some(change) = changes.next().await {
+                let Ok(object) = change else { continue };
+                let status = object
+                    .data
+                    .pointer("/status/runStatus")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned);
+                let mut seen = seen.0.lock().unwrap();
+                if status.is_some() && seen.last() != status.as_ref() {
+                    seen.extend(status);
+                }
+            }
+        });
+        trace
+    }
+
+    /// Asserts that the states were seen in this order; a watch may miss short ones.
+    fn assert_order(&self, expected: &[&str]) {
+        let seen = self.0.lock().unwrap().clone();
+        let mut rest = expected.iter();
+        let in_order = seen.iter().all(|status| rest.any(|next| next == status));
+        assert!(in_order, "{seen:?} is not part of {expected:?}");
+        for state in ["New", "Running"] {
+            assert!(seen.iter().any(|status| status == state), "{state}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_repo_of_2019_on_a_real_api_server() {
+    if without_cluster() {
+        return;
+    }
+    with_timeout(async {
+        let git = GitServer::start().await.unwrap();
+        let (app, other) = (repository(MODULE), repository(""));
+        let (app_url, other_url) = (git.serve("app", &app), git.serve("other", &other));
+        let mut repos = Repos::start().await;
+        let trace = StatusTrace::follow(repos.repos.clone());
+
+        repos.create("app", &app_url).await;
+        let first = app.head().unwrap();
+        let row = repos.wait_for_row("app", &first, "Completed").await;
+        trace.assert_order(&["New", "Pending", "Running", "Completed"]);
+        assert_eq!(row["status"]["conditions"][0]["status"], "True", "{row}");
+        let (lineage, serial) = repos.state("app").await;
+
+        // Two of one URL.
+        repos.create("copy", &app_url).await;
+        repos.wait_for_row("copy", &first, "Completed").await;
+        assert_ne!(repos.state("copy").await.0, lineage);
+
+        let failing = app.commit_files(&[("main.tf", FAILING)], "Read a file").unwrap();
+        for name in ["app", "copy"] {
+            let row = repos.wait_for_row(name, &failing, "Failed").await;
+            let run = row["status"]["runName"].as_str().unwrap();
+            let log = [
+                "-n",
+                NAMESPACE,
+                "get",
+                "terraformrun",
+                run,
+                "-o",
+                "jsonpath={.status.logTail}",
+            ];
+            let log = kubectl(repos.env.folder.path(), &log).await;
+            assert!(log.contains("missing.txt"), "{log}");
+        }
+
+        // The URL of an empty module: the resources of the state are not in it.
+        other
+            .commit_files(&[("main.tf", "output \"it\" { value = 1 }\n")], "One output")
+            .unwrap();
+        let edit: Patch<Value> = Patch::Merge(json!({ "spec": { "url": other_url } }));
+        repos
+            .repos
+            .patch("app", &PatchParams::default(), &edit)
+            .await
+            .unwrap();
+        repos
+            .wait_for_row("app", &other.head().unwrap(), "Completed")
+            .await;
+        let after = repos.state("app").await;
+        assert_eq!(after.0, lineage, "the state is kept");
+        assert!(after.1 > serial);
+
+        let state = repos.state("copy").await;
+        repos
+            .repos
+            .delete("copy", &DeleteParams::default())
+            .await
+            .unwrap();
+        for api in [repos.stacks(), repos.sources()] {
+            wait_until_gone(&api, "copy")
+                .await
+                .unwrap_or_else(|error| panic!("{error}\n{}", repos.logs()));
+        }
+        assert_eq!(repos.state("copy").await, state, "nothing is destroyed");
+        end_without_refusal(&mut repos).await;
+    });
+}
+
+/// Ends the controllers and asserts that the API server refused no request: the role of the component suffices.
+async fn end_without_refusal(repos: &mut Repos) {
+    let env = &mut repos.env;
+    for controller in [
+        &mut env.source_controller,
+        &mut env.tf_controller,
+        &mut repos.controller,
+    ] {
+        controller.end().await.unwrap();
+        let log = controller.log();
+        let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+        assert!(
+            refused.is_empty(),
+            "the roles in config lack permissions: {refused:#?}"
+        );
+    }
+}
