@@ -35,8 +35,13 @@ pub const GROUP: &str = "terraform.gitops.k8s.io";
     printcolumn(name = "URL", type_ = "string", json_path = ".spec.url"),
     printcolumn(name = "SHA", type_ = "string", json_path = ".status.gitSHA"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.runStatus"),
-    printcolumn(name = "Plan", type_ = "string", json_path = ".status.pendingPlan"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Plan",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.pendingPlan"
+    ),
     printcolumn(
         name = "Job",
         type_ = "string",

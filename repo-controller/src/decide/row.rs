@@ -44,18 +44,19 @@ impl<'a> Row<'a> {
         };
         let run = observed.run.as_ref();
         let run = run.filter(|run| is_of_commit(run, stack, revision));
-        let (status, run) = match run.filter(|run| is_of_spec(run, repo, stack)) {
-            Some(run) => (run_status(run), Some(run)),
+        let (status, run, waits) = match run.filter(|run| is_of_spec(run, repo, stack)) {
+            Some(run) => (run_status(run), Some(run), has_waiting_plan(run)),
             None => {
-                let status = settled_status(stack, revision);
-                (status.unwrap_or_default(), run.filter(|_| status.is_some()))
+                let settled = settled_status(stack, revision);
+                let status = settled.unwrap_or_default();
+                let run = run.filter(|_| settled.is_some());
+                (status, run, status == RunStatus::Pending)
             }
         };
-        let waits = status == RunStatus::Pending;
         Self {
             status,
             run,
-            pending_plan: pending_plan(stack).filter(|_| waits).map(String::as_str),
+            pending_plan: unapproved_plan(repo, stack).filter(|_| waits),
             ..new
         }
     }
@@ -126,7 +127,7 @@ fn run_status(run: &TerraformRun) -> RunStatus {
     };
     match status.phase {
         Phase::Pending => RunStatus::Pending,
-        Phase::Succeeded if status.has_changes == Some(true) && !status.attempted_apply => RunStatus::Pending,
+        Phase::Succeeded if has_waiting_plan(run) => RunStatus::Pending,
         Phase::Succeeded => RunStatus::Completed,
         Phase::Failed | Phase::Lost | Phase::Superseded => RunStatus::Failed,
         Phase::Claimed
@@ -138,6 +139,19 @@ fn run_status(run: &TerraformRun) -> RunStatus {
         | Phase::CheckingHealth
         | Phase::BreakingTheGlass => RunStatus::Running,
     }
+}
+
+/// Whether a run ended with a plan that it did not apply.
+fn has_waiting_plan(run: &TerraformRun) -> bool {
+    run.status.as_ref().is_some_and(|status| {
+        status.phase == Phase::Succeeded && status.has_changes == Some(true) && !status.attempted_apply
+    })
+}
+
+/// Returns the id of the plan that waits and is not approved yet.
+fn unapproved_plan<'a>(repo: &Repo, stack: &'a Terraform) -> Option<&'a str> {
+    let plan = pending_plan(stack)?;
+    (approve_plan(repo, Some(stack)) != *plan).then_some(plan)
 }
 
 /// Returns how far a commit is for which no run is due: the tf-controller has decided on it and on the present spec. `None`: a run
@@ -171,8 +185,10 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
         return update(ConditionStatus::False, "SourceFailed", &message);
     }
     let stack = observed.stack.as_ref().and_then(|stack| stack.status.as_ref());
+    // Of an earlier commit, if it is True.
     let stack = stack
         .and_then(|status| find(&status.conditions, "Ready"))
+        .filter(|ready| ready.status != "True")
         .map(|ready| ready.message.as_str());
     let stated = row.run.and_then(|run| run.status.as_ref());
     let run = stated

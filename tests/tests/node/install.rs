@@ -60,12 +60,25 @@ impl Installation {
 
     /// Creates the account of the stacks of a namespace, as its owner does.
     pub(crate) async fn create_runner_account(&self, namespace: &str) {
-        let folder = self.folder.path().join(namespace);
+        self.apply_overlay(namespace, namespace, "resources", "runner-account")
+            .await;
+    }
+
+    /// Adds the objects of a component to the installation.
+    pub(crate) async fn add_component(&self, name: &str) {
+        let component = format!("components/{name}");
+        self.apply_overlay(name, NAMESPACE, "components", &component)
+            .await;
+    }
+
+    /// Applies a user's overlay of one folder of `config`.
+    async fn apply_overlay(&self, name: &str, namespace: &str, field: &str, target: &str) {
+        let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         // Kustomize accepts only relative paths.
         let up = "../".repeat(folder.components().count());
-        let account = format!("{up}{}", config("runner-account").trim_start_matches('/'));
-        let kustomization = json!({ "namespace": namespace, "resources": [account] });
+        let target = format!("{up}{}", config(target).trim_start_matches('/'));
+        let kustomization = json!({ "namespace": namespace, field: [target] });
         std::fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
         self.kubectl(&["apply", "-k", &folder.display().to_string()])
             .await;
@@ -124,7 +137,7 @@ impl Installation {
 }
 
 /// Returns the path of a folder of `config`.
-fn config(folder: &str) -> String {
+pub(crate) fn config(folder: &str) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path: PathBuf = here.join("../config").join(folder);
     path.canonicalize().unwrap().display().to_string()

@@ -14,4 +14,5 @@ mod images;
 mod install;
 mod jobs;
 mod pending;
+mod repos;
 mod tenant;

@@ -173,13 +173,14 @@ fn a_plan_waits_for_its_approval_and_then_for_its_apply() {
     assert_eq!((&*shown, &*pending, write), (waiting, PLAN, None));
     // The approval is written into the stack, whose generation it raises.
     let (shown, _, write) = row_of(PLAN, manual_stack("", PLAN));
-    assert_eq!(shown, waiting);
+    let approved = "a Pending run, Unknown Pending";
+    assert_eq!(shown, approved);
     let Some(ChildWrite::Patch(body)) = write else {
         panic!("{write:?}")
     };
     assert_eq!(body["spec"], json!({ "approvePlan": PLAN }));
-    let mut approved = manual_stack(PLAN, PLAN);
-    approved.metadata.generation = Some(6);
-    let (shown, _, write) = row_of(PLAN, approved);
-    assert_eq!((&*shown, write), (waiting, None));
+    let mut stack = manual_stack(PLAN, PLAN);
+    stack.metadata.generation = Some(6);
+    let (shown, _, write) = row_of(PLAN, stack);
+    assert_eq!((&*shown, write), (approved, None));
 }
