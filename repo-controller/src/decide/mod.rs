@@ -8,7 +8,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub(crate) use children::MANAGED_BY_SELECTOR;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::DynamicObject;
 use row::{Row, ready};
 use serde_json::Value;
@@ -96,8 +96,8 @@ fn handled_request(repo: &Repo, observed: &Observed) -> String {
         .status
         .as_ref()
         .map(|status| &*status.last_handled_reconcile_at);
-    let source = observed.source.as_ref().map(|source| source.annotations());
-    let stack = observed.stack.as_ref().map(|stack| stack.annotations());
+    let source = observed.source.as_ref().map(ResourceExt::annotations);
+    let stack = observed.stack.as_ref().map(ResourceExt::annotations);
     let request = requested_at(repo.annotations()).filter(|token| {
         let has = |annotations: &BTreeMap<String, String>| requested_at(annotations) == Some(*token);
         source.is_some_and(has) && stack.is_some_and(has)
