@@ -11,31 +11,29 @@ fn pod(deployment: &Value) -> &Value {
 /// The rules of the profile `restricted` of the Pod Security Standards; the API server enforces it in the namespace.
 #[test]
 fn pods_satisfy_the_restricted_profile_of_their_namespace() {
-    for overlay in OVERLAYS {
-        for deployment in of_kind(&overlay.objects(), "Deployment") {
+    let component = user_overlay(&json!({ "components": ["../config/components/repo-controller"] }));
+    let overlays = OVERLAYS.iter().map(|overlay| (overlay.name, overlay.objects()));
+    for (overlay, objects) in overlays.chain([("repo-controller", component)]) {
+        for deployment in of_kind(&objects, "Deployment") {
             let pod = pod(deployment);
             for forbidden in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
-                assert!(pod[forbidden].is_null(), "{}: {forbidden}", overlay.name);
+                assert!(pod[forbidden].is_null(), "{overlay}: {forbidden}");
             }
             let is_permitted = |volume: &Value| volume["emptyDir"].is_object();
-            assert!(list(pod, "/volumes").all(is_permitted), "{}", overlay.name);
+            assert!(list(pod, "/volumes").all(is_permitted), "{overlay}");
             for container in list(pod, "/containers") {
                 let expected = json!({
                     "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
                     "capabilities": { "drop": ["ALL"] }, "seccompProfile": { "type": "RuntimeDefault" },
                 });
-                assert_eq!(container["securityContext"], expected, "{}", overlay.name);
+                assert_eq!(container["securityContext"], expected, "{overlay}");
                 for resource in ["cpu", "memory"] {
                     for bound in ["requests", "limits"] {
-                        assert!(
-                            container["resources"][bound][resource].is_string(),
-                            "{}",
-                            overlay.name
-                        );
+                        assert!(container["resources"][bound][resource].is_string(), "{overlay}");
                     }
                 }
                 for probe in ["livenessProbe", "readinessProbe"] {
-                    assert!(container[probe]["httpGet"].is_object(), "{}", overlay.name);
+                    assert!(container[probe]["httpGet"].is_object(), "{overlay}");
                 }
             }
         }
