@@ -16,6 +16,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
+use sluice_api::repo;
 use sluice_api::run::TerraformRun;
 use sluice_embedded::{ApiServer, BuildError, ServeError, StorageHealth, Store, StoreError, TlsServer};
 use sluice_runtime::args;
@@ -67,7 +68,7 @@ pub struct UpArgs {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
-    /// Also serve Repo objects, as the optional repo-controller does on a cluster.
+    /// Also serve Repo objects, as the optional repo-controller does on a cluster. Implied by a Repo among the manifests.
     #[arg(long)]
     pub repo_controller: bool,
     /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,
@@ -154,7 +155,8 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     logs::start(args.log_format, &state_dir, args.state.is_some(), &screen)?;
     raise_descriptor_limit();
     let signals = shutdown::on_signals().map_err(UpError::Signals)?;
-    let (embedded, serving) = serve_api(&args, &state_dir).await?;
+    let has_repos = args.repo_controller || loaded.manifests.iter().any(is_repo);
+    let (embedded, serving) = serve_api(&args, &state_dir, has_repos).await?;
     let client = embedded.client();
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
     announce(&screen, serving.addr, &kubeconfig, args.state.is_some());
@@ -172,7 +174,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
         screen.print(&format!("Bad manifest: {problem}"));
     }
     let sources = start_sources(&state_dir, &client, &stop).await?;
-    let repos = args.repo_controller.then(|| start_repos(&client, &stop));
+    let repos = has_repos.then(|| start_repos(&client, &stop));
     let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
     let tools = tools.map_err(UpError::Tools)?;
     let access = RunAccess::new(client.clone(), serving.credential_issuer());
@@ -228,14 +230,23 @@ fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
     })
 }
 
-async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, TlsServer), UpError> {
+fn is_repo(manifest: &manifests::Manifest) -> bool {
+    let types = manifest.object.types.as_ref();
+    types.is_some_and(|types| types.kind == "Repo" && types.api_version.starts_with(repo::GROUP))
+}
+
+async fn serve_api(
+    args: &UpArgs,
+    state_dir: &StateDir,
+    has_repos: bool,
+) -> Result<(ApiServer, TlsServer), UpError> {
     let store = if args.state.is_some() {
         Store::file(state_dir.store_path()).map_err(|error| UpError::Store { error })?
     } else {
         Store::memory()
     };
     let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
-    if args.repo_controller {
+    if has_repos {
         crds.extend(sluice_api::optional_crds());
     }
     let embedded = ApiServer::builder().crds(crds).store(store).build()?;
