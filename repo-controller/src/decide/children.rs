@@ -60,22 +60,13 @@ fn ownership(repo: &Repo, object: &impl ResourceExt) -> Ownership {
 
 /// Returns the message about objects of the `Repo`'s name that belong to somebody else.
 pub(super) fn name_conflict(repo: &Repo, observed: &Observed) -> Option<String> {
-    let is_foreign = |foreign: bool, kind: &'static str| foreign.then_some(kind);
+    let is_foreign = |ownership| ownership == Ownership::Foreign;
     let source = observed.source.as_ref();
+    let source = source.filter(|source| is_foreign(ownership(repo, *source)));
     let stack = observed.stack.as_ref();
-    let kinds: Vec<&str> = [
-        is_foreign(
-            source.is_some_and(|source| ownership(repo, source) == Ownership::Foreign),
-            "GitRepository",
-        ),
-        is_foreign(
-            stack.is_some_and(|stack| ownership(repo, stack) == Ownership::Foreign),
-            "Terraform",
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let stack = stack.filter(|stack| is_foreign(ownership(repo, *stack)));
+    let kinds = source.map(|_| "GitRepository").into_iter();
+    let kinds: Vec<&str> = kinds.chain(stack.map(|_| "Terraform")).collect();
     let name = repo.name_any();
     (!kinds.is_empty()).then(|| {
         format!(
