@@ -257,6 +257,7 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
     for (overlay, component, reason) in [
         ("single-namespace", "process-executor", "/kind"),
         ("single-namespace", "workload-identity", "/kind"),
+        ("single-namespace", "repo-controller", "/kind"),
         ("ha", "process-executor", "/spec/replicas"),
     ] {
         let error = refused(overlay, component);
