@@ -7,10 +7,11 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use sluice_api::repo::Repo;
+use sluice_api::run::TerraformRun;
 
 use super::{MODULE, Repos, URL, ready, row};
 
-const FAILING: &str = "resource \"terraform_data\" \"it\" { input = file(\"missing.txt\") }\n";
+const FAILING: &str = "resource \"terraform_data\" \"it\" { input = tolist([\"one\"])[1] }\n";
 /// Applies for some seconds.
 const SLOW: &str = "resource \"terraform_data\" \"it\" {
   provisioner \"local-exec\" { command = \"sleep 4\" }
@@ -59,7 +60,7 @@ async fn each_commit_of_a_repo_has_one_run_and_a_row() {
     repos.publish("app", "b", &[("main.tf", FAILING)]).await;
     let failed = repos.wait_for_row("app", "b Failed").await;
     assert!(
-        ready(&failed).starts_with("False Failed ") && ready(&failed).contains("missing.txt"),
+        ready(&failed).starts_with("False Failed ") && ready(&failed).contains("Invalid index"),
         "{}",
         ready(&failed)
     );
@@ -67,7 +68,10 @@ async fn each_commit_of_a_repo_has_one_run_and_a_row() {
     let runs = repos.env.runs("app").await;
     let run = runs.iter().find(|run| run.name_any() == status.run_name).unwrap();
     let log = &run.status.as_ref().unwrap().log_tail;
-    assert!(log.contains("missing.txt"), "the log of the plan is kept: {log}");
+    assert!(
+        log.contains("Invalid index"),
+        "the log of the plan is kept: {log}"
+    );
 
     // A file that the module does not read: no run, and the failure stays.
     let files = [("main.tf", FAILING), ("README.md", "# App")];
@@ -151,11 +155,12 @@ async fn a_repo_with_manual_approval_applies_the_approved_plan() {
         ready(&waiting),
         format!("Unknown ApprovalRequired Set spec.approvePlan to {plan} to apply this plan")
     );
-    assert!(repos.state("tfstate-default-app").await.is_none());
+    let has_applied = |run: &TerraformRun| run.status.as_ref().is_some_and(|status| status.attempted_apply);
+    assert!(!repos.env.runs("app").await.iter().any(has_applied));
     repos.edit("app", json!({ "approvePlan": plan })).await;
     let done = repos.wait_for_row("app", "a Completed").await;
     assert_eq!(done.status.unwrap().pending_plan, "");
-    assert!(repos.state("tfstate-default-app").await.is_some());
+    assert!(repos.env.runs("app").await.iter().any(has_applied));
     repos.publish("app", "b", &[("main.tf", "")]).await;
     let second = repos
         .wait_for("app", "the next plan", |repo| {
