@@ -73,9 +73,8 @@ async fn each_commit_of_a_repo_has_one_run_and_a_row() {
         "the log of the plan is kept: {log}"
     );
 
-    // A file in another directory, which the module does not read: no run, and the failure stays.
-    let files = [("main.tf", FAILING), ("docs/README.md", "# App")];
-    repos.publish("app", "c", &files).await;
+    // A commit without a change of a file: no run, and the failure stays.
+    repos.publish("app", "c", &[("main.tf", FAILING)]).await;
     let unchanged = repos.wait_for_row("app", "c Failed").await;
     assert_eq!(unchanged.status.unwrap().run_name, "");
     repos.publish("app", "d", &[("main.tf", MODULE)]).await;
