@@ -44,14 +44,13 @@ impl<'a> Row<'a> {
         };
         let run = observed.run.as_ref();
         let run = run.filter(|run| is_of_commit(run, stack, revision));
-        let (status, run, waits) = match run.filter(|run| is_of_spec(run, repo, stack)) {
-            Some(run) => (run_status(run), Some(run), has_waiting_plan(run)),
-            None => {
-                let settled = settled_status(stack, revision);
-                let status = settled.unwrap_or_default();
-                let run = run.filter(|_| settled.is_some());
-                (status, run, status == RunStatus::Pending)
-            }
+        let (status, run, waits) = if let Some(run) = run.filter(|run| is_of_spec(run, repo, stack)) {
+            (run_status(run), Some(run), has_waiting_plan(run))
+        } else {
+            let settled = settled_status(stack, revision);
+            let status = settled.unwrap_or_default();
+            let run = run.filter(|_| settled.is_some());
+            (status, run, status == RunStatus::Pending)
         };
         Self {
             status,

@@ -28,7 +28,7 @@ fn repository(module: &str) -> Repository {
 
 struct Repos {
     client: Client,
-    repos: Api<DynamicObject>,
+    api: Api<DynamicObject>,
     env: TestEnvironment,
     controller: Controller,
 }
@@ -45,11 +45,18 @@ impl Repos {
         let client = env.plane.client().await.unwrap();
         let resource = resource("terraform.gitops.k8s.io", "v1alpha1", "Repo");
         Self {
-            repos: Api::namespaced_with(client.clone(), NAMESPACE, &resource),
+            api: Api::namespaced_with(client.clone(), NAMESPACE, &resource),
             client,
             env,
             controller,
         }
+    }
+
+    /// Returns the end of the log of a run, as a person reads it.
+    async fn log_tail(&self, run: &str) -> String {
+        let path = "jsonpath={.status.logTail}";
+        let arguments = ["-n", NAMESPACE, "get", "terraformrun", run, "-o", path];
+        kubectl(self.env.folder.path(), &arguments).await
     }
 
     /// Creates a `Repo` as in 2019, with nothing but a URL; then lets the test wait for 2 s instead of 30.
@@ -57,7 +64,7 @@ impl Repos {
         let repo = json!({ "apiVersion": "terraform.gitops.k8s.io/v1alpha1", "kind": "Repo",
             "metadata": { "name": name, "namespace": NAMESPACE }, "spec": { "url": url } });
         let repo: DynamicObject = serde_json::from_value(repo).unwrap();
-        self.repos.create(&PostParams::default(), &repo).await.unwrap();
+        self.api.create(&PostParams::default(), &repo).await.unwrap();
         let created = wait_for(&self.sources(), name, "the source", |_| true).await;
         let created = created.unwrap_or_else(|error| panic!("{error}\n{}", self.logs()));
         assert_eq!(created["spec"]["interval"], "30s");
@@ -88,7 +95,7 @@ impl Repos {
             let row = &object["status"];
             row["gitSHA"] == commit && row["runStatus"] == status
         };
-        let row = wait_for(&self.repos, name, "its row", is_row).await;
+        let row = wait_for(&self.api, name, "its row", is_row).await;
         row.unwrap_or_else(|error| panic!("{name} {commit} {status}: {error}\n{}", self.logs()))
     }
 
@@ -152,7 +159,7 @@ fn a_repo_of_2019_on_a_real_api_server() {
         let (app, other) = (repository(MODULE), repository(""));
         let (app_url, other_url) = (git.serve("app", &app), git.serve("other", &other));
         let mut repos = Repos::start().await;
-        let trace = StatusTrace::follow(repos.repos.clone());
+        let trace = StatusTrace::follow(repos.api.clone());
 
         repos.create("app", &app_url).await;
         let first = app.head().unwrap();
@@ -169,17 +176,7 @@ fn a_repo_of_2019_on_a_real_api_server() {
         let failing = app.commit_files(&[("main.tf", FAILING)], "Read a file").unwrap();
         for name in ["app", "copy"] {
             let row = repos.wait_for_row(name, &failing, "Failed").await;
-            let run = row["status"]["runName"].as_str().unwrap();
-            let log = [
-                "-n",
-                NAMESPACE,
-                "get",
-                "terraformrun",
-                run,
-                "-o",
-                "jsonpath={.status.logTail}",
-            ];
-            let log = kubectl(repos.env.folder.path(), &log).await;
+            let log = repos.log_tail(row["status"]["runName"].as_str().unwrap()).await;
             assert!(log.contains("missing.txt"), "{log}");
         }
 
@@ -189,7 +186,7 @@ fn a_repo_of_2019_on_a_real_api_server() {
             .unwrap();
         let edit: Patch<Value> = Patch::Merge(json!({ "spec": { "url": other_url } }));
         repos
-            .repos
+            .api
             .patch("app", &PatchParams::default(), &edit)
             .await
             .unwrap();
@@ -201,11 +198,7 @@ fn a_repo_of_2019_on_a_real_api_server() {
         assert!(after.1 > serial);
 
         let state = repos.state("copy").await;
-        repos
-            .repos
-            .delete("copy", &DeleteParams::default())
-            .await
-            .unwrap();
+        repos.api.delete("copy", &DeleteParams::default()).await.unwrap();
         for api in [repos.stacks(), repos.sources()] {
             wait_until_gone(&api, "copy")
                 .await

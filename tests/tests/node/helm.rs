@@ -35,16 +35,19 @@ async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Returns the namespace of the release; its pods are as restricted as Kubernetes can ask for.
+fn restricted_namespace() -> String {
+    let labels = "{pod-security.kubernetes.io/enforce: restricted}";
+    format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {labels}}}}}")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     if without_cluster().unwrap() {
         return;
     }
     let node = Node::start().await.unwrap();
-    let namespace = format!(
-        "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: restricted}}}}}}"
-    );
-    node.apply(&namespace).await.unwrap();
+    node.apply(&restricted_namespace()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     images::import(&node, &folder.join("images"));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{
-    OVERLAYS, Overlay, find, list, name, names, objects, of_kind, text, try_user_overlay, user_overlay,
+    OVERLAYS, Overlay, find, list, name, names, objects, of_kind, refusal_of_user_overlay, text, user_overlay,
 };
 
 /// Cluster-scoped kinds.
@@ -252,7 +252,7 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
     let refused = |overlay: &str, component: &str| {
         let kustomization = json!({ "namespace": "sluice-system", "resources": [format!("../config/overlays/{overlay}")],
             "components": [format!("../config/components/{component}")] });
-        try_user_overlay(&kustomization).err().unwrap_or_default()
+        refusal_of_user_overlay(&kustomization)
     };
     for (overlay, component, reason) in [
         ("single-namespace", "process-executor", "/kind"),

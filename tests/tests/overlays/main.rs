@@ -16,10 +16,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde::Deserialize as _;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// An overlay in `config/overlays` and its namespace.
 struct Overlay {
@@ -67,22 +68,19 @@ fn objects(folder: &str) -> Vec<Value> {
 
 /// Builds the objects of a folder.
 fn build(folder: &Path) -> Vec<Value> {
-    try_build(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    let output = kustomize(folder);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {error}", folder.display());
+    documents(&output.stdout)
 }
 
-/// As [`build`]; returns why kustomize refuses the folder.
-fn try_build(folder: &Path) -> Result<Vec<Value>, String> {
+fn kustomize(folder: &Path) -> Output {
     let kubectl = sluice_harness::cli::kubectl().unwrap();
-    let output = Command::new(kubectl)
+    Command::new(kubectl)
         .arg("kustomize")
         .arg(folder)
         .output()
-        .unwrap();
-    if output.status.success() {
-        Ok(documents(&output.stdout))
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
-    }
+        .unwrap()
 }
 
 /// Returns the objects in a YAML stream.
@@ -95,17 +93,26 @@ fn documents(text: &[u8]) -> Vec<Value> {
 
 /// Builds a user's overlay beside `config`.
 fn user_overlay(kustomization: &Value) -> Vec<Value> {
-    try_user_overlay(kustomization).unwrap()
+    build(&write_user_overlay(kustomization).path().join("mine"))
 }
 
-/// As [`user_overlay`]; returns why kustomize refuses it.
-fn try_user_overlay(kustomization: &Value) -> Result<Vec<Value>, String> {
+/// Returns why kustomize refuses a user's overlay; empty if it builds it.
+fn refusal_of_user_overlay(kustomization: &Value) -> String {
+    let output = kustomize(&write_user_overlay(kustomization).path().join("mine"));
+    if output.status.success() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Returns a folder with `config` and, in `mine`, a user's overlay.
+fn write_user_overlay(kustomization: &Value) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     symlink(config(), folder.path().join("config")).unwrap();
     let overlay = folder.path().join("mine");
     fs::create_dir(&overlay).unwrap();
     fs::write(overlay.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    try_build(&overlay)
+    folder
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

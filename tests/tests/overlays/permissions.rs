@@ -85,7 +85,7 @@ fn rules(role: &Value) -> Vec<(String, String)> {
         let words: Vec<&str> = list(rule, field).filter_map(Value::as_str).collect();
         words.join(separator)
     };
-    let rule = |rule: &Value| {
+    let row = |rule: &Value| {
         let names = words(rule, "/resourceNames", ",");
         let names = if names.is_empty() {
             names
@@ -99,7 +99,7 @@ fn rules(role: &Value) -> Vec<(String, String)> {
             words(rule, "/verbs", " "),
         )
     };
-    list(role, "/rules").map(rule).collect()
+    list(role, "/rules").map(row).collect()
 }
 
 fn assert_rules(role: &Value, expected: &[Rule], overlay: &str) {
@@ -126,7 +126,7 @@ fn table(role: &str) -> &'static [Rule] {
     }
 }
 
-fn is_role(object: &&Value) -> bool {
+fn is_role(object: &Value) -> bool {
     matches!(text(object, "/kind"), "Role" | "ClusterRole")
 }
 
@@ -134,7 +134,7 @@ fn is_role(object: &&Value) -> bool {
 fn each_role_permits_exactly_what_its_table_lists() {
     for overlay in OVERLAYS {
         let objects = overlay.objects();
-        let roles: Vec<&Value> = objects.iter().filter(is_role).collect();
+        let roles: Vec<&Value> = objects.iter().filter(|object| is_role(object)).collect();
         assert_eq!(
             roles.len(),
             if overlay.has_sources { 8 } else { 6 },

@@ -1,4 +1,4 @@
-//! A definition as the API server publishes it in `OpenAPI` version 3. Every account may read that (the ClusterRole
+//! A definition as the API server publishes it in `OpenAPI` version 3. Every account may read that (the role
 //! `system:discovery`); a Role of one namespace cannot permit to read the definition itself.
 
 use http::Request;

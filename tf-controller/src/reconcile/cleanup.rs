@@ -78,7 +78,7 @@ pub(super) async fn delete_bundle(
         match context.executor.cancel(RunRef::of(run)).await {
             Err(ExecutorError::Api(error)) => return Err(error),
             Err(error) => {
-                tracing::warn!(run = name, %error, "the runner of a superseded run could not be removed")
+                tracing::warn!(run = name, %error, "the runner of a superseded run could not be removed");
             }
             Ok(()) => {}
         }

@@ -118,23 +118,20 @@ proptest! {
         let existing = stack.is_some();
         let mut observed = Observed { source: existing.then(|| source(A, &json!({}))), stack, run: None };
         let decision = decide(&repo, &observed);
-        observed.source = written(observed.source, decision.source);
-        observed.stack = written(observed.stack, decision.stack);
+        observed.source = Some(written(observed.source, decision.source));
+        observed.stack = Some(written(observed.stack, decision.stack));
         let again = decide(&repo, &observed);
         prop_assert_eq!((again.source, again.stack), (None, None));
     }
 }
 
 /// Returns an object as the API server stores it after a write.
-fn written<K: serde::Serialize + DeserializeOwned>(
-    object: Option<K>,
-    write: Option<ChildWrite>,
-) -> Option<K> {
+fn written<K: serde::Serialize + DeserializeOwned>(object: Option<K>, write: Option<ChildWrite>) -> K {
     let mut value = serde_json::to_value(object).unwrap();
     match write {
         None => {}
         Some(ChildWrite::Create(object)) => value = serde_json::to_value(object).unwrap(),
         Some(ChildWrite::Patch(body)) => merge(&mut value, &body),
     }
-    Some(typed(value))
+    typed(value)
 }

@@ -126,14 +126,14 @@ impl Repos {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         };
-        match tokio::time::timeout(TIMEOUT, wait).await {
-            Ok(repo) => repo,
-            Err(_) => panic!(
-                "{name} did not reach: {what}\n{:#?}\n{}",
-                last.and_then(|repo| repo.status),
-                self.env.history(name).await
-            ),
+        if let Ok(repo) = tokio::time::timeout(TIMEOUT, wait).await {
+            return repo;
         }
+        panic!(
+            "{name} did not reach: {what}\n{:#?}\n{}",
+            last.and_then(|repo| repo.status),
+            self.env.history(name).await
+        )
     }
 
     async fn state(&self, secret: &str) -> Option<Secret> {

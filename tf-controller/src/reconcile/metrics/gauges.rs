@@ -30,6 +30,9 @@ impl fmt::Debug for StackGauges {
     }
 }
 
+/// Returns one number of a namespace.
+type Count = fn(&NamespaceSummary) -> usize;
+
 /// The stacks of one namespace in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamespaceSummary {
@@ -117,7 +120,7 @@ impl Collector for StackGauges {
         encode_gauge(&mut encoder, "sluice_terraform_runs_active", help, series)?;
         let name = "sluice_terraform_run_unclaimed_oldest_seconds";
         let help = "Age of the oldest run that no runner has claimed; 0 without one";
-        encode_value(&mut encoder, name, help, age(oldest_unclaimed, now))?;
+        encode_value(&mut encoder, name, help, &age(oldest_unclaimed, now))?;
         encode_queue(&mut encoder, &run_slots.summary())
     }
 }
@@ -147,7 +150,7 @@ fn encode_stacks(
     });
     let help = "Terraform objects of which no run can start, by reason";
     encode_gauge(encoder, "sluice_terraform_stacks_blocked", help, by_reason)?;
-    let counts: [(&str, &str, fn(&NamespaceSummary) -> usize); 4] = [
+    let counts: [(_, _, Count); 4] = [
         (
             "sluice_terraform_stacks_failing",
             "Terraform objects whose last run failed or was lost",
@@ -217,14 +220,14 @@ fn encode_queue(encoder: &mut DescriptorEncoder<'_>, queue: &QueueSummary) -> fm
         encoder,
         "sluice_terraform_run_queue_oldest_seconds",
         help,
-        longest,
+        &longest,
     )?;
     let (slots, occupied) = (
         "sluice_terraform_run_slots",
         "sluice_terraform_run_slots_occupied",
     );
-    encode_value(encoder, slots, "Maximum number of concurrent runs", queue.slots)?;
-    encode_value(encoder, occupied, "Occupied slots for runs", queue.occupied)
+    encode_value(encoder, slots, "Maximum number of concurrent runs", &queue.slots)?;
+    encode_value(encoder, occupied, "Occupied slots for runs", &queue.occupied)
 }
 
 const fn priority_label(priority: Priority) -> &'static str {
@@ -261,11 +264,11 @@ fn encode_value(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    value: impl EncodeGaugeValue,
+    value: &impl EncodeGaugeValue,
 ) -> fmt::Result {
     encoder
         .encode_descriptor(name, help, None, MetricType::Gauge)?
-        .encode_gauge(&value)
+        .encode_gauge(value)
 }
 
 /// Writes a gauge with one series for each set of labels.

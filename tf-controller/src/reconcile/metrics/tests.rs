@@ -129,14 +129,14 @@ fn ready(status: &str) -> Value {
         "lastTransitionTime": NOW }], "lock": { "pending": if status == "False" { "l1" } else { "" } } })
 }
 
-fn pending(drift: bool, planned: &str) -> Option<Pending> {
-    Some(Pending {
+fn pending(drift: bool, planned: &str) -> Pending {
+    Pending {
         plan_id: "aa".into(),
         run: "net-u1-1".into(),
         drift,
         held: false,
         planned: planned.parse().unwrap(),
-    })
+    }
 }
 
 /// Sets the states of four stacks: one applies, two wait for an approval, one has no source.
@@ -148,9 +148,9 @@ fn set_four_states(stacks: &StackMetrics) {
     let source = Step::Idle(Idle::Source);
     stacks.set_state(&stack("d", &ready("False")), &facts, &source, &[], None);
     let awaits = Step::Idle(Idle::AwaitApproval);
-    facts.history.pending = pending(true, "2026-01-01T23:00:00Z");
+    facts.history.pending = Some(pending(true, "2026-01-01T23:00:00Z"));
     stacks.set_state(&stack("b", &ready("False")), &facts, &awaits, &[], None);
-    facts.history.pending = pending(false, "2026-01-01T00:00:00Z");
+    facts.history.pending = Some(pending(false, "2026-01-01T00:00:00Z"));
     stacks.set_state(&stack("c", &ready("Unknown")), &facts, &awaits, &[], None);
 }
 
