@@ -13,11 +13,11 @@ use sluice_tf_controller::executor::{Credentials, RunRef};
 use sluice_tf_controller::inputs::default_suffix;
 use sluice_tf_core::plan::store::{object_name, selector_of_all_workspaces};
 use sluice_tf_core::run_input::Kubeconfigs;
-use sluice_tf_core::{errored_state, last_applied};
+use sluice_tf_core::{errored_state, last_applied, state_copy};
 
 const WRITE: [&str; 5] = ["get", "create", "update", "patch", "delete"];
 /// Name prefixes of the objects that the runner stores for a stack.
-const STORED_KINDS: [&str; 3] = ["tfplan", "tfapplied", "tferrored"];
+const STORED_KINDS: [&str; 4] = ["tfplan", "tfapplied", "tferrored", "tfcopy"];
 /// Names of the files of applies, which all stacks of a namespace share.
 const FILES: &str = "tffiles-*";
 
@@ -184,6 +184,7 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         selector_of_all_workspaces(&format!("{name}.json")),
         last_applied::selector(&name),
         errored_state::selector(&name),
+        state_copy::selector_of_all_workspaces(&name),
         last_applied::shared::FILES_LABEL.to_owned(),
     ];
     rules.extend(selectors.map(|selector| list_rule("", "secrets", selector)));
@@ -330,6 +331,7 @@ mod tests {
             "tfplan-default-net-0",
             "tfapplied-default-net-0",
             "tferrored-default-net-0",
+            "tfcopy-default-net-0a-00",
             "outputs",
         ] {
             assert_eq!(code(&run, "POST", &secrets, &secret(name)).await, 200, "{name}");
@@ -347,7 +349,7 @@ mod tests {
                 .body(Vec::new())
                 .unwrap();
             let found = run.request::<Value>(request).await.unwrap();
-            assert_eq!(found["items"].as_array().unwrap().len(), 5, "{selector}");
+            assert_eq!(found["items"].as_array().unwrap().len(), 6, "{selector}");
         }
         assert_eq!(
             code(&run, "DELETE", &format!("{secrets}/tffiles-0a-0"), &Value::Null).await,

@@ -113,6 +113,12 @@ impl Controller {
         }
     }
 
+    /// Ends it and asserts that the API server refused none of its requests.
+    pub(crate) async fn end_without_refusal(&mut self) {
+        self.end().await.unwrap();
+        assert_no_refusal(&self.log());
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -126,6 +132,15 @@ impl Controller {
             lines[lines.len().saturating_sub(30)..].join("\n")
         )
     }
+}
+
+/// Asserts that the roles in `config` suffice for the program with this log.
+pub(crate) fn assert_no_refusal(log: &str) {
+    let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+    assert!(
+        refused.is_empty(),
+        "the roles in config lack permissions: {refused:#?}"
+    );
 }
 
 /// A control plane with the objects of `config`, and both controllers.

@@ -283,13 +283,7 @@ fn guard_rails_order_locks_and_sealed_plans_on_a_real_api_server() {
         check_takeover(&test, &revision, &env).await;
         check_deletion_order(&test, &env).await;
         for controller in [&mut env.source_controller, &mut env.tf_controller] {
-            controller.end().await.unwrap();
-            let log = controller.log();
-            let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
-            assert!(
-                refused.is_empty(),
-                "the roles in config lack permissions: {refused:#?}"
-            );
+            controller.end_without_refusal().await;
         }
     });
 }

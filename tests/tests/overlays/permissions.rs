@@ -12,7 +12,7 @@ type Rule = (&'static str, &'static str);
 const SOURCE_CONTROLLER: [Rule; 4] = [
     ("source.toolkit.fluxcd.io/gitrepositories", "get list watch patch"),
     ("source.toolkit.fluxcd.io/gitrepositories/status", "patch"),
-    ("/secrets", "get"),
+    ("/secrets", "get list watch"),
     ("/events", "create patch"),
 ];
 const TF_CONTROLLER: [Rule; 10] = [

@@ -102,11 +102,10 @@ fn ended_runs_are_counted_once_and_measured() {
         run(2, "Apply", &ended("Failed")),
     ];
     let started = run(3, "Plan", &json!({}));
-    for _ in 0..2 {
-        fixture
-            .stacks
-            .count_runs(&stack("net", &Value::Null), &runs, Some(&started));
-    }
+    let net = stack("net", &Value::Null);
+    fixture.stacks.count_runs(&net, &runs, Some(&started));
+    let [first, second] = runs;
+    fixture.stacks.count_runs(&net, &[first, second, started], None);
     fixture.assert_lines(&[
         "runs_created_total{action=\"Plan\",trigger=\"Revision\"} 2",
         "runs_ended_total{action=\"Plan\",trigger=\"Revision\",phase=\"Succeeded\"} 1",
