@@ -94,7 +94,7 @@ pub const RUNNER_USER: u32 = 65532;
 const RUNNER_HOME: &str = "/home/runner";
 /// Programs of the project and CLIs.
 const PROGRAMS: &str = "/usr/local/bin";
-/// The directory of installed CLI versions, for `--tools-dir`.
+/// The directory of installed CLI versions: the default of `--tools-dir` for Jobs.
 const TOOLS: &str = "/opt/tools";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The names under which the program is a controller or the runner.
@@ -179,8 +179,14 @@ pub struct CliProgram {
     pub version: String,
     /// The program on this machine.
     pub path: PathBuf,
-    /// Whether it is the one on `PATH`; otherwise it is one of the installed versions.
+    /// Whether it is the one on `PATH`. Each is one of the installed versions.
     pub is_default: bool,
+}
+
+impl CliProgram {
+    fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.version == other.version
+    }
 }
 
 /// Returns the layer `base`.
@@ -238,19 +244,21 @@ pub fn tools(packages: &[Package]) -> Result<Layer, LayerError> {
 /// Returns the layer `cli`.
 ///
 /// # Errors
-/// When two programs have one name and version.
+/// When two installed programs, or two defaults, have one name.
 pub fn cli(programs: &[CliProgram]) -> Result<Layer, LayerError> {
     let mut layer = Layer::default();
     for program in programs {
-        let CliProgram {
-            name, version, path, ..
-        } = program;
-        let target = if program.is_default {
-            format!("{PROGRAMS}/{name}")
-        } else {
-            format!("{TOOLS}/{name}/{version}/{name}")
-        };
-        layer.file(&target, path)?;
+        let CliProgram { name, version, .. } = program;
+        let target = format!("{TOOLS}/{name}/{version}/{name}");
+        if program.is_default {
+            layer.link(&format!("{PROGRAMS}/{name}"), &format!("../../..{target}"))?;
+        } else if programs
+            .iter()
+            .any(|other| other.is_default && other.is_same(program))
+        {
+            continue;
+        }
+        layer.file(&target, &program.path)?;
     }
     Ok(layer)
 }

@@ -41,7 +41,7 @@ struct PackArgs {
     /// The release build of `sluice`.
     #[arg(long)]
     program: PathBuf,
-    /// The CLI on `PATH` of the image of runs: a program named `tofu` or `terraform`.
+    /// The CLI on `PATH` of the image of runs, also one of its versions: a program named `tofu` or `terraform`.
     #[arg(long)]
     cli: PathBuf,
     /// More versions for the image of runs: a directory with `NAME/VERSION/NAME`.

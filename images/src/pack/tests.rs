@@ -149,6 +149,10 @@ fn images_have_a_numeric_user_an_entry_point_and_no_dangerous_modes() {
         for path in of_runs {
             assert_eq!(entries.contains_key(path), kind == ImageKind::TfRunner, "{path}");
         }
+        if kind == ImageKind::TfRunner {
+            let target = "../../../opt/tools/tofu/1.12.6/tofu";
+            assert_eq!(entries["/usr/local/bin/tofu"].2, target);
+        }
     }
 }
 

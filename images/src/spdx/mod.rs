@@ -255,7 +255,7 @@ fn cli_package(cli: &CliProgram) -> SpdxPackage {
             encoded(&cli.version)
         ),
     };
-    // The default may be one of the installed versions too.
+    // The default may be given as one of the installed versions too.
     let kind = if cli.is_default { "Cli" } else { "InstalledCli" };
     package(
         id(kind, &cli.name, &cli.version),

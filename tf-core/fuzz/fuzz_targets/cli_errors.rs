@@ -12,6 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let tool = Tool {
         name: "tofu".into(),
         path: PathBuf::new(),
+        version: None,
     };
     let _ = (
         parse_version(&tool, data),

@@ -1,8 +1,9 @@
 //! Selection of the CLI: the one of `spec.tool`, or `terraform`, or `tofu`.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::installed::{InstalledError, InstalledVersions};
+use super::installed::{InstalledError, InstalledVersions, InvalidConstraint, VersionConstraint};
 use crate::bundle::SelectedTool;
 
 /// The names of the CLI, in the order of preference.
@@ -15,6 +16,8 @@ pub struct Tool {
     pub name: String,
     /// Its path.
     pub path: PathBuf,
+    /// The version that its directory names; `None`: the CLI on `PATH`.
+    pub version: Option<String>,
 }
 
 /// No CLI can be selected.
@@ -35,7 +38,7 @@ pub enum ToolError {
         /// Its name.
         name: String,
     },
-    /// The controller selected an installed version, but the runner has no `--tools-dir`.
+    /// A version is selected, but the runner has no `--tools-dir`.
     #[error("{name} {version} was selected, and this runner was started without --tools-dir")]
     NoDirectory {
         /// Its name.
@@ -43,8 +46,11 @@ pub enum ToolError {
         /// Its version.
         version: String,
     },
+    /// The text of the selection is not a version.
+    #[error("spec.tool.version: {0}")]
+    InvalidConstraint(#[from] InvalidConstraint),
     /// The selected version is not installed.
-    #[error(transparent)]
+    #[error("spec.tool: {0}")]
     Installed(#[from] InstalledError),
     /// The version of the CLI is not that of its directory.
     #[error("{path} is {name} {actual}: its directory must be named after its version")]
@@ -77,6 +83,7 @@ pub fn find(search_path: &str, recorded: Option<&str>) -> Result<Tool, ToolError
             .map(|path| Tool {
                 name: name.to_owned(),
                 path,
+                version: None,
             })
     };
     match recorded.filter(|name| !name.is_empty()) {
@@ -93,7 +100,8 @@ pub fn find(search_path: &str, recorded: Option<&str>) -> Result<Tool, ToolError
     }
 }
 
-/// Finds the CLI of `spec.tool`: an installed version, or the CLI on a `PATH`.
+/// Finds the CLI of `spec.tool`: the newest installed version that matches. Without a version, the CLI on a `PATH` replaces one that
+/// is not installed: the image of a run may have no directory of versions.
 ///
 /// # Errors
 /// It does not exist.
@@ -108,21 +116,44 @@ pub fn find_selected(
         return Err(missing());
     }
     if version.is_empty() {
-        return find(search_path, Some(name)).map_err(|_| missing());
+        let newest = tools.map(|tools| find_newest(tools, name)).transpose()?.flatten();
+        let on_path = || find(search_path, Some(name)).map_err(|_| missing());
+        return newest.map_or_else(on_path, Ok);
     }
     let tools = tools.ok_or_else(|| ToolError::NoDirectory {
         name: name.clone(),
         version: version.clone(),
     })?;
-    Ok(InstalledVersions::read(tools, name)?.find(version)?)
+    let installed = InstalledVersions::read(tools, name)?;
+    // The name of a directory need not be a constraint.
+    if let Ok(exact) = installed.find(version) {
+        return Ok(exact);
+    }
+    let constraint: VersionConstraint = version.parse()?;
+    let newest = installed.newest_matching(&constraint)?;
+    Ok(installed.find(&newest.to_string())?)
 }
 
-/// Verifies that the version of a CLI is the selected one.
+/// Finds the newest installed version; `None`: there is none, or no directory of versions.
+fn find_newest(tools: &Path, name: &str) -> Result<Option<Tool>, ToolError> {
+    let installed = match InstalledVersions::read(tools, name) {
+        Err(InstalledError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        installed => installed?,
+    };
+    let newest = installed.newest_matching(&VersionConstraint::default());
+    Ok(newest
+        .ok()
+        .and_then(|version| installed.find(&version.to_string()).ok()))
+}
+
+/// Verifies that the version of a CLI is that of its directory.
 ///
 /// # Errors
 /// The version differs.
-pub fn verify_version(tool: &Tool, version: &str, selection: &SelectedTool) -> Result<(), ToolError> {
-    if selection.version.is_empty() || version == selection.version {
+pub fn verify_version(tool: &Tool, version: &str) -> Result<(), ToolError> {
+    if tool.version.as_deref().is_none_or(|named| named == version) {
         return Ok(());
     }
     Err(ToolError::VersionMismatch {
@@ -193,42 +224,93 @@ mod tests {
         ));
     }
 
-    #[test]
-    fn a_selected_program_is_of_that_version_or_the_one_on_path() {
-        let dir = directory(&["terraform", "tofu"]);
-        let search = dir.path().to_str().unwrap();
-        let tools = tempfile::tempdir().unwrap();
-        let folder = tools.path().join("tofu/1.8.3");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::copy(dir.path().join("tofu"), folder.join("tofu")).unwrap();
-        let select = |name: &str, version: &str| SelectedTool {
+    /// Installs a copy of `tofu` under these versions.
+    fn install(versions: &[&str]) -> tempfile::TempDir {
+        let (tools, source) = (tempfile::tempdir().unwrap(), directory(&["tofu"]));
+        for version in versions {
+            let folder = tools.path().join("tofu").join(version);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::copy(source.path().join("tofu"), folder.join("tofu")).unwrap();
+        }
+        tools
+    }
+
+    fn select(name: &str, version: &str) -> SelectedTool {
+        SelectedTool {
             name: name.into(),
             version: version.into(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_selected_version_is_the_newest_installed_one_that_matches() {
+        let on_path = directory(&NAMES);
+        let search = on_path.path().to_str().unwrap();
+        let tools = install(&["1.8.3", "1.9.0"]);
         let of =
             |name: &str, version: &str| find_selected(search, Some(tools.path()), &select(name, version));
-        assert_eq!(of("tofu", "").unwrap().path, dir.path().join("tofu"));
-        assert_eq!(of("tofu", "1.8.3").unwrap().path, folder.join("tofu"));
-        assert!(matches!(of("tofu", "1.8.4"), Err(ToolError::Installed(_))));
+        let installed = |version: &str| tools.path().join("tofu").join(version).join("tofu");
+        for (text, version) in [
+            ("", "1.9.0"),
+            ("1.8.3", "1.8.3"),
+            ("~> 1.8.0", "1.8.3"),
+            ("1", "1.9.0"),
+        ] {
+            let found = of("tofu", text).unwrap();
+            assert_eq!(found.path, installed(version), "{text:?}");
+            assert_eq!(found.version.as_deref(), Some(version), "{text:?}");
+        }
+        let error = of("tofu", "~> 1.10").unwrap_err().to_string();
+        assert!(
+            error.starts_with("spec.tool: tofu ~> 1.10 is not installed: ")
+                && error.contains("has 1.8.3, 1.9.0;"),
+            "{error}"
+        );
+        assert!(matches!(
+            of("tofu", "latest"),
+            Err(ToolError::InvalidConstraint(_))
+        ));
         assert!(matches!(of("sh", ""), Err(ToolError::SelectedMissing { .. })));
         assert!(matches!(
             of("../tofu", "1.8.3"),
             Err(ToolError::SelectedMissing { .. })
         ));
-        let without = find_selected(search, None, &select("tofu", "1.8.3"));
-        assert!(matches!(without, Err(ToolError::NoDirectory { .. })));
+    }
+
+    #[test]
+    fn without_a_version_the_cli_on_path_replaces_one_that_is_not_installed() {
+        let on_path = directory(&NAMES);
+        let search = on_path.path().to_str().unwrap();
+        let tools = install(&["1.8.3"]);
+        let absent = tools.path().join("absent");
+        let terraform = on_path.path().join("terraform");
+        for directory in [None, Some(tools.path()), Some(absent.as_path())] {
+            let found = find_selected(search, directory, &select("terraform", "")).unwrap();
+            assert_eq!((&found.path, found.version), (&terraform, None), "{directory:?}");
+        }
+        let pinned = find_selected(search, None, &select("tofu", "1.8.3"));
+        assert!(matches!(pinned, Err(ToolError::NoDirectory { .. })));
+        let pinned = find_selected(search, Some(&absent), &select("tofu", "1.8.3"));
+        assert!(matches!(pinned, Err(ToolError::Installed(_))));
         let nowhere = find_selected("", None, &select("tofu", ""));
         assert!(matches!(nowhere, Err(ToolError::SelectedMissing { .. })));
-        let tool = of("tofu", "1.8.3").unwrap();
-        verify_version(&tool, "1.8.3", &select("tofu", "1.8.3")).unwrap();
-        verify_version(&tool, "1.9.0", &select("tofu", "")).unwrap();
-        let other = verify_version(&tool, "1.9.0", &select("tofu", "1.8.3"))
-            .unwrap_err()
-            .to_string();
+    }
+
+    #[test]
+    fn a_program_of_another_version_than_its_directory_is_refused() {
+        let tools = install(&["1.8.3"]);
+        let tool = find_selected("", Some(tools.path()), &select("tofu", "1.8")).unwrap();
+        verify_version(&tool, "1.8.3").unwrap();
+        let other = verify_version(&tool, "1.9.0").unwrap_err().to_string();
         assert!(
             other.ends_with("1.8.3/tofu is tofu 1.9.0: its directory must be named after its version"),
             "{other}"
         );
+        let on_path = Tool {
+            version: None,
+            ..tool
+        };
+        verify_version(&on_path, "1.9.0").unwrap();
     }
 
     #[test]
@@ -236,6 +318,7 @@ mod tests {
         let tool = Tool {
             name: "terraform".into(),
             path: "/x".into(),
+            version: None,
         };
         assert_eq!(
             parse_version(&tool, br#"{"terraform_version":"1.11.4","platform":"x"}"#).unwrap(),

@@ -1,5 +1,5 @@
-//! Resolves `spec.tool` on this machine: the CLI, and its newest installed version that matches. Read in each
-//! reconciliation, so that later installations are found.
+//! Resolves `spec.tool`. Where runs are processes: the newest installed version that matches, read in each reconciliation, so that
+//! later installations are found. A pod has the versions of its image, so there the runner resolves the constraint.
 
 use std::path::Path;
 
@@ -45,11 +45,27 @@ pub(in crate::reconcile) async fn selected(
         return Ok(None);
     };
     let (name, version): (_, VersionConstraint) = (selection.name.as_str(), selection.version.parse()?);
+    if context.executor.has_pods() {
+        return Ok(Some(in_image(name, &version)));
+    }
     let Some(tools) = context.tools_dir.clone() else {
         return without_directory(name, &version).map(Some);
     };
     let selected = tokio::task::spawn_blocking(move || in_directory(&tools, name, &version)).await;
     Ok(Some(selected.map_err(|_| ToolError::Interrupted)??))
+}
+
+/// Returns the selection of a runner in a pod. Any version is the empty text, as without `spec.tool.version`.
+fn in_image(name: &'static str, version: &VersionConstraint) -> SelectedTool {
+    let version = if version.is_any() {
+        String::new()
+    } else {
+        version.to_string()
+    };
+    SelectedTool {
+        name: name.to_owned(),
+        version,
+    }
 }
 
 fn in_directory(
@@ -81,6 +97,14 @@ fn without_directory(name: &'static str, version: &VersionConstraint) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_runner_of_a_pod_gets_the_constraint() {
+        let of = |text: &str| in_image("tofu", &text.parse().unwrap()).version;
+        assert_eq!(of(" ~> 1.8 "), "~> 1.8");
+        assert_eq!(of("1.8.3"), "1.8.3");
+        assert_eq!([of(""), of("*")], ["", ""]);
+    }
 
     #[test]
     fn without_a_directory_no_version_can_be_selected() {

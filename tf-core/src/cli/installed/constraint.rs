@@ -20,8 +20,8 @@ const OPERATORS: [(&str, Operator); 7] = [
     ("=", Operator::Is),
 ];
 
-/// A constraint: a version matches if all terms do. The empty text matches any version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A constraint: a version matches if all terms do. The empty text, the default, matches any version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionConstraint {
     text: String,
     terms: Vec<Term>,

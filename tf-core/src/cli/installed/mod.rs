@@ -1,5 +1,5 @@
-//! The installed versions below `--tools-dir`, each at `<directory>/<name>/<version>/<name>`. The controller selects a version, and the
-//! runner runs it.
+//! The installed versions below `--tools-dir`, each at `<directory>/<name>/<version>/<name>`. Where runs are processes, the controller
+//! selects a version; in the pod of a run, the runner does.
 
 mod constraint;
 
@@ -136,6 +136,7 @@ impl InstalledVersions {
         Ok(Tool {
             name: self.name.clone(),
             path: self.directory.join(found.to_string()).join(&self.name),
+            version: Some(found.to_string()),
         })
     }
 

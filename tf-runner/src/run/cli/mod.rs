@@ -3,6 +3,7 @@
 pub(crate) mod memory;
 pub(crate) mod raw_output;
 pub(crate) mod state_secrets;
+pub(crate) mod version;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
