@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::{ConditionType, MessageLimit, Polarity};
 use crate::serialization::api_enum;
+use crate::source::LocalReference;
 
 /// The API group of the kind.
 pub const GROUP: &str = "terraform.gitops.k8s.io";
@@ -68,15 +69,15 @@ pub struct RepoSpec {
     #[serde(default = "master")]
     #[schemars(length(min = 1))]
     pub branch: String,
-    /// Address of the repository: http, https or ssh.
+    /// Secret with the credentials for the repository, as in GitRepository. Absent: the one that the GitRepository names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalReference>,
+    /// Address of the repository: http, https or ssh, also in the short form git@host:path.
     pub url: String,
     /// The CLI's workspace, whose variables are in the file workspace.tfvars at the root of the repository. Absent: the workspace
-    /// default, without such a file.
+    /// default, without such a file. Lower case, because it is part of the name of the Secret with the state.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(
-        length(max = 63),
-        regex(pattern = r"^([A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)?$")
-    )]
+    #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$"))]
     pub workspace: String,
 }
 
@@ -123,6 +124,9 @@ pub struct RepoStatus {
     /// The generation that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Branch and address that gitSHA was read from. Empty: the branch was not read yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub observed_source: String,
     /// Id of the plan that waits for an approval.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pending_plan: String,
@@ -220,6 +224,13 @@ mod tests {
         assert_eq!(
             crd.pointer("/spec/versions/0/subresources/status"),
             Some(&json!({}))
+        );
+        // Stored with `true` in 2019, with which an API server refuses defaults.
+        assert_eq!(crd.pointer("/spec/preserveUnknownFields"), Some(&json!(false)));
+        // Of the workspace, which is part of the name of a Secret.
+        assert_eq!(
+            crd.pointer(&format!("{fields}/spec/properties/workspace/pattern")),
+            Some(&json!("^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$"))
         );
     }
 }

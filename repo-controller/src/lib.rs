@@ -4,6 +4,7 @@
 //! `reconcile` reads and writes objects, and `decide` is its pure decision. Source-controller and tf-controller do the work.
 
 mod decide;
+pub mod definition;
 mod program;
 mod reconcile;
 mod run;

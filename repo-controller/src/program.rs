@@ -4,9 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use kube::api::ListParams;
-use kube::{Api, Client};
-use sluice_api::repo::Repo;
 use sluice_runtime::args::Common;
 use sluice_runtime::manager::{self, Endpoints, Instance, ProgramError};
 use sluice_runtime::metrics::Metrics;
@@ -14,7 +11,7 @@ use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::{self, Token};
 use sluice_runtime::{client, leader};
 
-use crate::{CONTROLLER, run};
+use crate::{CONTROLLER, definition, run};
 
 /// Default of `--concurrent`.
 const CONCURRENT: u16 = 4;
@@ -22,10 +19,6 @@ const CONCURRENT: u16 = 4;
 const LEASE: &str = "repo-controller-leader-election";
 /// Time for queued events at shutdown.
 const EVENT_GRACE: Duration = Duration::from_secs(5);
-/// Time between checks while the definition is not installed.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// What to do about a missing definition.
-const ADVICE: &str = "apply it: kubectl apply --server-side -k config/components/repo-controller/crd";
 
 /// Turns each Repo into a GitRepository and a Terraform object.
 #[derive(Parser, Clone, Debug)]
@@ -57,7 +50,7 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     // Stops when dropped.
     let _server = endpoints.serve(&metrics, &ready, &stop);
     // Before the election: an instance that is not ready must not lead.
-    wait_for_definition(&client, args.common.scope.namespace(), &ready, &stop).await;
+    definition::wait(&client, args.common.scope.namespace(), &ready, &stop).await;
     let names = ("repo-controller", LEASE);
     let instance = Instance::new(names, &args.common, manager::hostname(), client.clone(), metrics);
     let leadership = instance.acquire_leadership(&stop).await?;
@@ -83,32 +76,5 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     tokio::select! {
         () = work => Ok(leader::LeadershipEnd::Released),
         ended = leadership => Ok(ended?),
-    }
-}
-
-/// Waits until the API server serves the kind, then sets the program ready. `/readyz` returns why it is not.
-async fn wait_for_definition(client: &Client, namespace: Option<&str>, ready: &Readiness, stop: &Token) {
-    let api: Api<Repo> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let mut logged = String::new();
-    loop {
-        let text = match api.list(&ListParams::default().limit(1)).await {
-            Ok(_) => return ready.set(),
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                format!("the definition repos.terraform.gitops.k8s.io is not installed; {ADVICE}")
-            }
-            Err(error) => format!("cannot list Repos: {error}"),
-        };
-        ready.set_not_ready(&text);
-        if text != logged {
-            tracing::error!(error = text, "not ready");
-            logged = text;
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(RETRY_INTERVAL) => {}
-        }
     }
 }

@@ -18,7 +18,7 @@ use sluice_runtime::status::{self, Applied, WriteError};
 use sluice_runtime::watch::{Reconciler, Requeue};
 
 use crate::decide::{
-    APPROVAL_REQUIRED, ChildWrite, Decision, NAME_TAKEN, Observed, REFUSED, decide, failure,
+    APPROVAL_REQUIRED, Child, ChildWrite, Decision, NAME_TAKEN, Observed, REFUSED, decide, failure,
 };
 
 /// When a `Repo` is reconciled again after another writer came first.
@@ -145,17 +145,25 @@ impl RepoReconciler {
         Ok(None)
     }
 
-    /// Writes the objects of a decision, the source first.
+    /// Writes the objects of a decision in its order.
     async fn write(&self, repo: &Repo, decision: &Decision) -> Result<Written, ReconcileError> {
-        let source = decision.source.as_ref();
-        let written = self
-            .write_child::<GitRepository>(repo, source, "GitRepository")
-            .await?;
-        if !matches!(written, Written::All) {
-            return Ok(written);
+        for child in decision.order {
+            let written = match child {
+                Child::Source => {
+                    let write = decision.source.as_ref();
+                    self.write_child::<GitRepository>(repo, write, "GitRepository")
+                        .await?
+                }
+                Child::Stack => {
+                    let write = decision.stack.as_ref();
+                    self.write_child::<Terraform>(repo, write, "Terraform").await?
+                }
+            };
+            if !matches!(written, Written::All) {
+                return Ok(written);
+            }
         }
-        self.write_child::<Terraform>(repo, decision.stack.as_ref(), "Terraform")
-            .await
+        Ok(Written::All)
     }
 
     async fn write_child<K>(

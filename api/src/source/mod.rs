@@ -3,6 +3,7 @@
 
 mod git_repository;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use git_repository::{
@@ -21,6 +22,17 @@ pub const GROUP: &str = "source.toolkit.fluxcd.io";
 
 /// The finalizer that the source controller adds to its objects.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
+
+/// Expands the short form of ssh, `user@host:path`, to `ssh://user@host/path`; returns everything else unchanged.
+#[must_use]
+pub fn expand_ssh_short_form(address: &str) -> Cow<'_, str> {
+    let short = || {
+        let (host, path) = address.split_once(':')?;
+        let is_short = !host.is_empty() && !host.contains('/') && !path.starts_with("//");
+        is_short.then(|| format!("ssh://{host}/{}", path.trim_start_matches('/')))
+    };
+    short().map_or(Cow::Borrowed(address), Cow::Owned)
+}
 
 /// A reference to an object in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -72,5 +84,31 @@ impl Artifact {
     #[must_use]
     pub fn has_revision(&self, revision: &str) -> bool {
         self.parsed_revision().to_string() == revision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_short_form_of_ssh_is_expanded() {
+        for (address, expected) in [
+            (
+                "git@github.com:owner/repo.git",
+                "ssh://git@github.com/owner/repo.git",
+            ),
+            ("git@h:team/lib.git", "ssh://git@h/team/lib.git"),
+            ("h:/abs/lib", "ssh://h/abs/lib"),
+            ("https://other/x.git", "https://other/x.git"),
+            ("https://h:8443/x.git", "https://h:8443/x.git"),
+            ("ssh://git@h/lib", "ssh://git@h/lib"),
+            ("ftp://h/lib", "ftp://h/lib"),
+            ("/srv/git/lib", "/srv/git/lib"),
+            ("lib", "lib"),
+            ("dir/x:y", "dir/x:y"),
+        ] {
+            assert_eq!(expand_ssh_short_form(address), expected);
+        }
     }
 }

@@ -35,11 +35,19 @@ pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {
         return name.to_owned();
     }
-    format!(
-        "{}-{}",
-        first(name, 46),
-        hex::encode(&Sha256::digest(name.as_bytes())[..8])
-    )
+    format!("{}-{}", first(name, 46), digest(name))
+}
+
+/// Returns at most 46 characters of a name, a dash, and the first 8 bytes of its SHA-256 in hex: a label value, and a valid end of an
+/// object's name, that no other name has by accident.
+#[must_use]
+pub fn name_with_digest(name: &str) -> String {
+    let readable = first(name, 46).trim_end_matches(['-', '.']);
+    format!("{readable}-{}", digest(name))
+}
+
+fn digest(name: &str) -> String {
+    hex::encode(&Sha256::digest(name.as_bytes())[..8])
 }
 
 /// Returns whether a text is a valid label value.
@@ -72,7 +80,7 @@ pub fn workspace_part(workspace: &str) -> String {
         })
         .take(46)
         .collect();
-    let hash = hex::encode(&Sha256::digest(workspace.as_bytes())[..8]);
+    let hash = digest(workspace);
     format!("{}-{hash}", readable.trim_matches('-'))
         .trim_start_matches('-')
         .to_owned()
@@ -140,6 +148,16 @@ mod tests {
             label_value(&"a".repeat(64)),
             format!("{}-ffe054fe7ae0cb6d", "a".repeat(46))
         );
+    }
+
+    #[test]
+    fn a_name_with_its_digest_is_a_valid_end_of_a_name() {
+        // The digests of `sha256sum`.
+        assert_eq!(name_with_digest("app"), "app-a172cedcae47474b");
+        assert_eq!(name_with_digest("eu-app"), "eu-app-17423bb346f766ac");
+        let long = format!("{}.b", "a".repeat(45));
+        assert!(name_with_digest(&long).starts_with(&format!("{}-", "a".repeat(45))));
+        assert!(is_label_value(&name_with_digest(&"a".repeat(253))));
     }
 
     #[test]

@@ -11,11 +11,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_api::annotation::REQUESTED_AT;
 use sluice_api::repo::{ApprovalMode, Repo};
-use sluice_api::source::GitRepository;
+use sluice_api::source::{GitRepository, expand_ssh_short_form};
 use sluice_api::terraform::Terraform;
 use sluice_runtime::status::difference;
 
-use super::{ChildWrite, Observed, pending_request};
+use super::{ChildWrite, Observed, backend, pending_request};
 
 /// The label of these objects. An object without an owner that has it becomes one of them.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -70,28 +70,42 @@ pub(super) fn name_conflict(repo: &Repo, observed: &Observed) -> Option<String> 
     let name = repo.name_any();
     (!kinds.is_empty()).then(|| {
         format!(
-            "{} {name:?} already exists and is not managed by Repo. Rename one of the two; or, if no other object owns it, \
-             label it {MANAGED_BY}={MANAGER} to hand it over",
+            "{} {name:?} already exists and is not managed by Repo. Create the Repo under another name; or, if no other object \
+             owns it, label it {MANAGED_BY}={MANAGER} to hand it over",
             kinds.join(" and ")
         )
     })
 }
 
-/// Returns the fields of the GitRepository that follow from the `Repo`.
+/// Returns the fields of the GitRepository that follow from the `Repo`. A Secret that only the GitRepository names is the user's.
 fn source_fields(repo: &Repo) -> Value {
-    json!({ "url": repo.spec.url, "ref": { "branch": repo.spec.branch } })
+    let mut fields = content_fields(repo);
+    if let Some(secret) = &repo.spec.secret_ref {
+        fields["secretRef"] = json!(secret);
+    }
+    fields
+}
+
+/// Returns those of these fields that determine the content of an artifact. The kind has no short form of ssh, the one of 2019 had.
+fn content_fields(repo: &Repo) -> Value {
+    let url = expand_ssh_short_form(&repo.spec.url);
+    json!({ "url": url, "ref": { "branch": repo.spec.branch } })
 }
 
 /// Returns the fields of the Terraform object that follow from the `Repo`. A variable file that does not exist fails the plan.
 fn stack_fields(repo: &Repo, stack: Option<&Terraform>) -> Value {
     let workspace = &repo.spec.workspace;
     let is_named = !workspace.is_empty();
-    json!({
+    let mut fields = json!({
         "approvePlan": Some(approve_plan(repo, stack)).filter(|value| !value.is_empty()),
         "sourceRef": { "kind": "GitRepository", "name": repo.name_any() },
         "tfVarsFiles": is_named.then(|| [format!("{workspace}.tfvars")]),
         "workspace": if is_named { workspace } else { "default" },
-    })
+    });
+    if let Some(backend) = backend::field(repo, stack) {
+        fields["backendConfig"] = backend;
+    }
+    fields
 }
 
 /// Returns `approvePlan` of the Terraform object. An approval is copied while its plan waits. Any other value that a user set there
@@ -119,7 +133,7 @@ pub(super) fn pending_plan(stack: &Terraform) -> Option<&String> {
 
 /// Whether the GitRepository reads another URL or branch than the `Repo` names.
 pub(super) fn source_differs(repo: &Repo, source: &GitRepository) -> bool {
-    changed_fields(&source.spec, &source_fields(repo)).is_some()
+    changed_fields(&source.spec, &content_fields(repo)).is_some()
 }
 
 /// Whether the Terraform object has another source, workspace or variable file than follows from the `Repo`. An approval does not
@@ -160,6 +174,17 @@ pub(super) fn write_stack(repo: &Repo, stack: Option<&Terraform>) -> Option<Chil
         None => Some(ChildWrite::Create(Box::new(stack_object(repo, fields)))),
         Some(stack) => patch(repo, stack, changed_fields(&stack.spec, &fields)),
     }
+}
+
+/// Returns the write that ends automatic applies, and nothing else: it is due even if no other object can be written. `None`: the
+/// object is not the `Repo`'s own, or its plans wait for an approval already.
+pub(super) fn withdraw_auto(repo: &Repo, stack: Option<&Terraform>) -> Option<ChildWrite> {
+    let stack = stack.filter(|stack| ownership(repo, *stack) == Ownership::Own)?;
+    let is_due = repo.spec.approval == ApprovalMode::Manual && stack.spec.approve_plan == "auto";
+    is_due.then(|| {
+        let metadata = json!({ "resourceVersion": stack.resource_version() });
+        ChildWrite::Patch(json!({ "metadata": metadata, "spec": { "approvePlan": null } }))
+    })
 }
 
 fn source_object(repo: &Repo, mut spec: Value) -> DynamicObject {

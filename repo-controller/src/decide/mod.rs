@@ -1,5 +1,6 @@
 //! The decision about one `Repo`: which objects to write, and its status. Pure.
 
+mod backend;
 mod children;
 mod row;
 #[cfg(test)]
@@ -14,7 +15,7 @@ use row::{Row, ready};
 use serde_json::Value;
 use sluice_api::annotation::requested_at;
 use sluice_api::condition::{ConditionStatus, ConditionUpdate};
-use sluice_api::repo::{Repo, RepoCondition, RepoStatus};
+use sluice_api::repo::{ApprovalMode, Repo, RepoCondition, RepoStatus};
 use sluice_api::run::TerraformRun;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
@@ -44,10 +45,21 @@ pub(crate) struct Decision {
     pub(crate) source: Option<ChildWrite>,
     /// The write of the Terraform object.
     pub(crate) stack: Option<ChildWrite>,
+    /// The order of the writes. If the first one is refused, the second one is not sent.
+    pub(crate) order: [Child; 2],
     /// The status, without its conditions.
     pub(crate) status: RepoStatus,
     /// The condition.
     pub(crate) ready: ConditionUpdate<RepoCondition>,
+}
+
+/// An object that a `Repo` owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// The GitRepository.
+    Source,
+    /// The Terraform object.
+    Stack,
 }
 
 /// A write of an object that a `Repo` owns.
@@ -66,22 +78,35 @@ pub(crate) fn decide(repo: &Repo, observed: &Observed) -> Decision {
         observed_generation: repo.metadata.generation,
         ..RepoStatus::default()
     };
+    let order = order(repo, observed);
     if let Some(message) = children::name_conflict(repo, observed) {
         // What a foreign object shows is not the state of this one.
         return Decision {
             source: None,
-            stack: None,
+            stack: children::withdraw_auto(repo, observed.stack.as_ref()),
+            order,
             status,
             ready: failure(NAME_TAKEN, message),
         };
     }
     let row = Row::of(repo, observed);
-    row.report(&mut status);
+    row.report(repo, &mut status);
     Decision {
         source: children::write_source(repo, observed.source.as_ref()),
         stack: children::write_stack(repo, observed.stack.as_ref()),
+        order,
         ready: ready(repo, observed, &row),
         status,
+    }
+}
+
+/// Returns the order of the writes. An existing stack learns first that plans need an approval, so that no commit of a new source is
+/// applied without one. Otherwise a new source comes first, so that the stack does not run on the old one.
+fn order(repo: &Repo, observed: &Observed) -> [Child; 2] {
+    if repo.spec.approval == ApprovalMode::Manual && observed.stack.is_some() {
+        [Child::Stack, Child::Source]
+    } else {
+        [Child::Source, Child::Stack]
     }
 }
 

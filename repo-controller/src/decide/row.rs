@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use sluice_api::condition::{ConditionStatus, ConditionUpdate};
-use sluice_api::repo::{Repo, RepoCondition, RepoStatus, RunStatus};
+use sluice_api::repo::{ApprovalMode, Repo, RepoCondition, RepoStatus, RunStatus};
 use sluice_api::revision::Revision;
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_api::source::GitRepository;
@@ -14,6 +14,23 @@ use sluice_api::terraform::{Reason, Terraform};
 
 use super::children::{approve_plan, pending_plan, source_differs, stack_differs};
 use super::{APPROVAL_REQUIRED, Observed};
+
+/// Reasons of a stack that fails before it starts a run.
+const FAILURES_BEFORE_RUN: [&str; 6] = [
+    Reason::AccessDenied.as_str(),
+    Reason::PlanEncryptionFailed.as_str(),
+    Reason::TemplateGenerationFailed.as_str(),
+    Reason::TfExecNewFailed.as_str(),
+    Reason::VarsGenerationFailed.as_str(),
+    "DependencyCycle",
+];
+/// Reasons of a stack that waits before it starts a run. While its first artifact is stored, it has none.
+const WAITS_BEFORE_RUN: [&str; 2] = [Reason::ArtifactFailed.as_str(), "DependencyNotReady"];
+
+/// No approval applies such a plan.
+const PLAN_ONLY: &str = "The plan is not applied: the Terraform object has planOnly";
+/// With approval Auto a plan waits only for what the Terraform object demands, or where it finds another state.
+const AUTO_HOLDS: &str = "The plan is not applied automatically; the Terraform object has the reason";
 
 /// The present commit and its run.
 #[derive(Clone, Debug, Default)]
@@ -61,12 +78,14 @@ impl<'a> Row<'a> {
     }
 
     /// Sets the fields of the status.
-    pub(super) fn report(&self, status: &mut RepoStatus) {
+    pub(super) fn report(&self, repo: &Repo, status: &mut RepoStatus) {
         status.git_sha = commit(self.revision);
+        if !status.git_sha.is_empty() {
+            status.observed_source = present_source(repo);
+        }
         status.run_status = self.status;
-        self.pending_plan
-            .unwrap_or_default()
-            .clone_into(&mut status.pending_plan);
+        let plan = self.pending_plan.filter(|_| is_manual(repo));
+        plan.unwrap_or_default().clone_into(&mut status.pending_plan);
         let Some(run) = self.run else { return };
         status.run_name = run.name_any();
         if let Some(report) = &run.status {
@@ -82,6 +101,15 @@ fn commit(revision: &str) -> String {
     revision.hash().unwrap_or_default().to_owned()
 }
 
+/// Returns branch and URL, as the status records what a commit was read from.
+fn present_source(repo: &Repo) -> String {
+    format!("{} {}", repo.spec.branch, repo.spec.url)
+}
+
+fn is_manual(repo: &Repo) -> bool {
+    repo.spec.approval == ApprovalMode::Manual
+}
+
 /// Returns the revision of the artifact, if it is that of the present URL and branch.
 fn present_revision<'a>(repo: &Repo, source: &'a GitRepository) -> Option<&'a str> {
     if source_differs(repo, source) {
@@ -91,10 +119,10 @@ fn present_revision<'a>(repo: &Repo, source: &'a GitRepository) -> Option<&'a st
     let revision = status.artifact.as_ref()?.revision.as_str();
     let is_read = status.observed_generation == source.metadata.generation
         && source_ready(source).is_some_and(|(ready, _)| ready == ConditionStatus::True);
-    // While the branch is read again or cannot be read, the artifact of this spec stays the present one.
+    // While the branch is read again or cannot be read, the artifact of this URL and branch stays the present one.
     let before = repo.status.as_ref();
     let is_known = before.is_some_and(|before| {
-        before.observed_generation == repo.metadata.generation
+        before.observed_source == present_source(repo)
             && !before.git_sha.is_empty()
             && before.git_sha == commit(revision)
     });
@@ -183,16 +211,12 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
     if let Some(message) = observed.source.as_ref().and_then(source_failure) {
         return update(ConditionStatus::False, "SourceFailed", &message);
     }
-    let stack = observed.stack.as_ref().and_then(|stack| stack.status.as_ref());
-    // Of an earlier commit, if it is True.
-    let stack = stack
-        .and_then(|status| find(&status.conditions, "Ready"))
-        .filter(|ready| ready.status != "True")
-        .map(|ready| ready.message.as_str());
+    let stack = stack_condition(repo, observed, row);
     let stated = row.run.and_then(|run| run.status.as_ref());
     let run = stated
         .map(|status| status.message.as_str())
         .filter(|message| !message.is_empty());
+    let message = run.or_else(|| stack.map(|ready| ready.message.as_str()));
     let reason = row.status.as_str();
     match row.status {
         RunStatus::Completed => {
@@ -202,7 +226,7 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
         RunStatus::Failed => update(
             ConditionStatus::False,
             reason,
-            run.or(stack).unwrap_or("The run failed"),
+            message.unwrap_or("The run failed"),
         ),
         RunStatus::New if row.revision.is_empty() => {
             let wait = format!("Waiting for the branch {} of the repository", repo.spec.branch);
@@ -210,15 +234,66 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
         }
         RunStatus::Pending if row.pending_plan.is_some() => {
             let plan = row.pending_plan.unwrap_or_default();
-            let advice = format!("Set spec.approvePlan to {plan} to apply this plan");
+            let is_plan_only = |stack: &Terraform| stack.spec.plan_only;
+            if observed.stack.as_ref().is_some_and(is_plan_only) {
+                return update(ConditionStatus::Unknown, reason, PLAN_ONLY);
+            }
+            let advice = if is_manual(repo) {
+                format!("Set spec.approvePlan to {plan} to apply this plan")
+            } else {
+                format!("{AUTO_HOLDS}. To approve {plan}, set spec.approval to Manual first")
+            };
             update(ConditionStatus::Unknown, APPROVAL_REQUIRED, &advice)
         }
-        RunStatus::New | RunStatus::Pending | RunStatus::Running => update(
-            ConditionStatus::Unknown,
-            reason,
-            run.or(stack).unwrap_or("Waiting for a run"),
-        ),
+        RunStatus::New | RunStatus::Pending | RunStatus::Running => match stack {
+            Some(failure) if row.run.is_none() && is_failure(failure) => {
+                update(ConditionStatus::False, &failure.reason, &failure.message)
+            }
+            _ => update(
+                ConditionStatus::Unknown,
+                reason,
+                message.unwrap_or("Waiting for a run"),
+            ),
+        },
     }
+}
+
+/// Returns `Ready` of the stack, if it is about the present commit: without a run, it says why none starts.
+fn stack_condition<'a>(repo: &Repo, observed: &'a Observed, row: &Row<'_>) -> Option<&'a Condition> {
+    let stack = observed.stack.as_ref()?;
+    let blocking = || blocking_condition(repo, stack, observed.run.as_ref());
+    let blocking = row.run.is_none().then(blocking).flatten();
+    blocking.or_else(|| decided_condition(stack, row.revision))
+}
+
+/// Returns `Ready` of a stack, if it says why a run does not start. With the reason of the newest run, which is of another commit or
+/// spec, it may describe that run.
+fn blocking_condition<'a>(
+    repo: &Repo,
+    stack: &'a Terraform,
+    newest: Option<&TerraformRun>,
+) -> Option<&'a Condition> {
+    let ready = find(&stack.status.as_ref()?.conditions, "Ready")?;
+    let ended = newest.and_then(|run| run.status.as_ref());
+    let is_of_run = ended.is_some_and(|status| status.reason == ready.reason);
+    let is_present = ready.observed_generation == stack.metadata.generation && !stack_differs(repo, stack);
+    let is_before_run =
+        is_failure(ready) || ready.status == "False" && WAITS_BEFORE_RUN.contains(&ready.reason.as_str());
+    (is_before_run && is_present && !is_of_run).then_some(ready)
+}
+
+/// Whether a stack has failed before a run, in a way that a user must mend.
+fn is_failure(ready: &Condition) -> bool {
+    ready.status == "False" && FAILURES_BEFORE_RUN.contains(&ready.reason.as_str())
+}
+
+/// Returns `Ready` of a stack, if it is about this revision and not `True`.
+fn decided_condition<'a>(stack: &'a Terraform, revision: &str) -> Option<&'a Condition> {
+    let status = stack.status.as_ref()?;
+    let ready = find(&status.conditions, "Ready")?;
+    let is_present =
+        status.last_attempted_revision == revision && ready.observed_generation == stack.metadata.generation;
+    (is_present && ready.status != "True").then_some(ready)
 }
 
 /// Returns why the branch cannot be read.

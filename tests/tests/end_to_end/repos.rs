@@ -1,6 +1,7 @@
 //! `Repo` objects on a real etcd and kube-apiserver: the optional repo-controller under its own account, real Git, the real CLI.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
@@ -9,7 +10,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::scenario::{NAMESPACE, wait_for, wait_until_gone};
+use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
+use sluice_tests::wait_for_definitions;
 
 use crate::environment::{Controller, TestEnvironment, kubectl};
 use crate::{with_timeout, without_cluster};
@@ -39,9 +41,16 @@ fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
 
 impl Repos {
     async fn start() -> Self {
-        let (mut env, mut controller) = TestEnvironment::start_with_repo_controller().await;
-        env.start_controllers();
-        controller.start().unwrap();
+        let mut repos = Self::install().await;
+        repos.env.apply_repo_definition().await;
+        repos.env.start_controllers();
+        repos.controller.start().unwrap();
+        repos
+    }
+
+    /// Installs everything but the definition of `Repo`, and starts nothing.
+    async fn install() -> Self {
+        let (env, controller) = TestEnvironment::start_with_repo_controller().await;
         let client = env.plane.client().await.unwrap();
         let resource = resource("terraform.gitops.k8s.io", "v1alpha1", "Repo");
         Self {
@@ -87,6 +96,17 @@ impl Repos {
 
     fn logs(&self) -> String {
         format!("{}\n{}", self.env.logs(), self.controller.tail())
+    }
+
+    /// Ends the controllers and asserts that the API server refused none of their requests: the role of the component suffices.
+    async fn end_without_refusal(mut self) {
+        for controller in [
+            &mut self.env.source_controller,
+            &mut self.env.tf_controller,
+            &mut self.controller,
+        ] {
+            controller.end_without_refusal().await;
+        }
     }
 
     /// Waits until the row has this commit and state.
@@ -158,7 +178,7 @@ fn a_repo_of_2019_on_a_real_api_server() {
         let git = GitServer::start().await.unwrap();
         let (app, other) = (repository(MODULE), repository(""));
         let (app_url, other_url) = (git.serve("app", &app), git.serve("other", &other));
-        let mut repos = Repos::start().await;
+        let repos = Repos::start().await;
         let trace = StatusTrace::follow(repos.api.clone());
 
         repos.create("app", &app_url).await;
@@ -205,12 +225,71 @@ fn a_repo_of_2019_on_a_real_api_server() {
                 .unwrap_or_else(|error| panic!("{error}\n{}", repos.logs()));
         }
         assert_eq!(repos.state("copy").await, state, "nothing is destroyed");
-        for controller in [
-            &mut repos.env.source_controller,
-            &mut repos.env.tf_controller,
-            &mut repos.controller,
-        ] {
-            controller.end_without_refusal().await;
-        }
+        repos.end_without_refusal().await;
+    });
+}
+
+/// The definition of 2019, as far as an API server of today accepts it: structural, but as then without pruning, defaults and status.
+const DEFINITION_OF_2019: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: repos.terraform.gitops.k8s.io
+  annotations: {api-approved.kubernetes.io: unapproved}
+spec:
+  group: terraform.gitops.k8s.io
+  names: {kind: Repo, plural: repos, singular: repo}
+  scope: Namespaced
+  versions:
+    - name: v1alpha1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          x-kubernetes-preserve-unknown-fields: true
+          properties:
+            spec: {type: object, required: [url], properties: {url: {type: string}}}
+";
+
+#[test]
+fn the_definition_of_2019_is_reported_and_replaced() {
+    if without_cluster() {
+        return;
+    }
+    with_timeout(async {
+        let git = GitServer::start().await.unwrap();
+        let app = repository(MODULE);
+        let url = git.serve("app", &app);
+        let mut repos = Repos::install().await;
+        let folder = repos.env.folder.path().to_owned();
+        let file = folder.join("2019.yaml");
+        std::fs::write(&file, DEFINITION_OF_2019).unwrap();
+        // Not with kubectl apply, whose fields a server-side apply takes over without a conflict.
+        kubectl(&folder, &["create", "-f", &file.display().to_string()]).await;
+        wait_for_definitions(repos.client.clone()).await.unwrap();
+        let object = json!({ "apiVersion": "terraform.gitops.k8s.io/v1alpha1", "kind": "Repo",
+            "metadata": { "name": "app", "namespace": NAMESPACE }, "spec": { "url": url },
+            "status": { "gitSHA": "abc", "runStatus": "Completed" } });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        repos.api.create(&PostParams::default(), &object).await.unwrap();
+
+        repos.env.start_controllers();
+        repos.controller.start().unwrap();
+        let reported = async {
+            while !repos
+                .controller
+                .log()
+                .contains("does not declare the subresource status; apply it: ")
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let reported = tokio::time::timeout(TIMEOUT, reported).await;
+        reported.unwrap_or_else(|_| panic!("{}", repos.logs()));
+        assert!(repos.sources().get_opt("app").await.unwrap().is_none());
+
+        repos.env.apply_repo_definition().await;
+        repos.wait_for_row("app", &app.head().unwrap(), "Completed").await;
+        repos.end_without_refusal().await;
     });
 }

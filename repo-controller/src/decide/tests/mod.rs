@@ -1,5 +1,6 @@
-//! Tests of the decision: objects for them, tables in `rows` and `writes`, and its properties.
+//! Tests of the decision: objects for them, tables in `conditions`, `rows` and `writes`, and its properties.
 
+mod conditions;
 mod properties;
 mod rows;
 mod writes;
@@ -35,7 +36,8 @@ fn repo(spec: &Value) -> Repo {
     let mut full = json!({ "url": URL });
     merge(&mut full, spec);
     typed(json!({ "metadata": metadata("repo", 2), "spec": full,
-        "status": { "gitSHA": A, "runStatus": "Running", "observedGeneration": 2 } }))
+        "status": { "gitSHA": A, "observedSource": format!("master {URL}"), "runStatus": "Running",
+            "observedGeneration": 2 } }))
 }
 
 fn revision(commit: &str) -> String {

@@ -54,7 +54,7 @@ fn repos() -> impl Strategy<Value = Repo> {
     (
         proptest::sample::select(vec!["Auto", "Manual"]),
         proptest::sample::select(vec!["", PLAN]),
-        proptest::sample::select(vec!["", "production"]),
+        proptest::sample::select(vec!["", "production", "prod-eu"]),
         proptest::sample::select(vec!["master", "main"]),
     )
         .prop_map(|(approval, approve, workspace, branch)| {

@@ -50,7 +50,7 @@ fn job_and_log_of_the_run_are_named() {
     assert_eq!(
         serde_json::to_value(&status).unwrap(),
         json!({ "gitSHA": A, "runJobName": "job", "runName": "app-stack-9", "runStatus": "Failed",
-            "logSecret": "app-stack-9-log", "observedGeneration": 2 })
+            "logSecret": "app-stack-9-log", "observedGeneration": 2, "observedSource": format!("master {URL}") })
     );
     assert_eq!(ready.message, "no such file");
 }
@@ -151,6 +151,56 @@ fn while_the_branch_is_read_again_the_row_stays() {
     assert_eq!(of("False", A), "a Completed run, False SourceFailed");
     assert_eq!(of("Unknown", B), "- New -, Unknown New");
     assert_eq!(of("False", ""), "- New -, False SourceFailed");
+}
+
+#[test]
+fn an_edit_while_the_branch_cannot_be_read_keeps_the_commit() {
+    let unread = json!({ "status": { "conditions": [condition("Ready", "False", "x", "no route")] } });
+    let observed = Observed {
+        source: Some(source(A, &unread)),
+        stack: Some(manual_stack("", PLAN)),
+        run: Some(run(
+            A,
+            5,
+            &json!({ "phase": "Succeeded", "hasChanges": true, "planId": PLAN }),
+        )),
+    };
+    // An approval: the status is of the generation before.
+    let mut approved = repo(&json!({ "approval": "Manual", "approvePlan": PLAN }));
+    approved.metadata.generation = Some(3);
+    assert_eq!(row(&approved, &observed), "a Pending run, False SourceFailed");
+    // Of another branch or URL, nothing is known.
+    for edit in [
+        json!({ "branch": "main" }),
+        json!({ "url": "https://git.example.com/other.git" }),
+    ] {
+        let mut edited = repo(&edit);
+        edited.metadata.generation = Some(3);
+        let fields = json!({ "spec": { "url": edited.spec.url, "ref": { "branch": edited.spec.branch } } });
+        let mut unread = serde_json::to_value(&observed.source).unwrap();
+        merge(&mut unread, &fields);
+        let observed = Observed {
+            source: Some(typed(unread)),
+            ..observed.clone()
+        };
+        assert_eq!(row(&edited, &observed), "- New -, False SourceFailed", "{edit}");
+    }
+}
+
+#[test]
+fn another_secret_for_the_same_branch_keeps_the_row() {
+    let run = Some(run(A, 5, &json!({ "phase": "Succeeded" })));
+    let observed = Observed {
+        source: Some(source(A, &json!({}))),
+        stack: Some(stack(&json!({}))),
+        run,
+    };
+    let edited = repo(&json!({ "secretRef": { "name": "git" } }));
+    assert_eq!(row(&edited, &observed), "a Completed run, True Completed");
+    assert!(
+        decide(&edited, &observed).source.is_some(),
+        "the Secret is written"
+    );
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The writes of the objects that a `Repo` owns.
 
+use std::collections::BTreeSet;
+
 use kube::api::DynamicObject;
+use sluice_api::terraform::{label_value, name_with_digest};
 
 use super::*;
 
@@ -73,6 +76,181 @@ fn a_new_repo_gets_a_source_and_a_stack_that_it_owns() {
 }
 
 #[test]
+fn the_url_may_have_the_short_form_of_ssh() {
+    for (url, expected) in [
+        (
+            "git@github.com:owner/repo.git",
+            "ssh://git@github.com/owner/repo.git",
+        ),
+        (
+            "ssh://git@github.com/owner/repo.git",
+            "ssh://git@github.com/owner/repo.git",
+        ),
+        // The API server refuses it.
+        ("ftp://git.example.com/app.git", "ftp://git.example.com/app.git"),
+    ] {
+        let repo = repo(&json!({ "url": url }));
+        let spec = created(decide(&repo, &Observed::default()).source).data["spec"].clone();
+        assert_eq!(spec["url"], expected);
+        let observed = Observed {
+            source: Some(source(A, &json!({ "spec": { "url": expected } }))),
+            ..Observed::default()
+        };
+        assert_eq!(decide(&repo, &observed).source, None, "{url} is written once");
+    }
+}
+
+#[test]
+fn a_secret_that_the_repo_names_is_that_of_the_source() {
+    let private = repo(&json!({ "secretRef": { "name": "deploy-key" } }));
+    let spec = created(decide(&private, &Observed::default()).source).data["spec"].clone();
+    assert_eq!(spec["secretRef"], json!({ "name": "deploy-key" }));
+    let of_user = || source(A, &json!({ "spec": { "secretRef": { "name": "of-user" } } }));
+    let write = |repo: &Repo| {
+        let source = Some(of_user());
+        decide(
+            repo,
+            &Observed {
+                source,
+                ..Observed::default()
+            },
+        )
+        .source
+    };
+    let Some(ChildWrite::Patch(body)) = write(&private) else {
+        panic!("it is set")
+    };
+    assert_eq!(body["spec"], json!({ "secretRef": { "name": "deploy-key" } }));
+    assert_eq!(write(&repo(&json!({}))), None);
+}
+
+/// Returns the Secret with the state of a new `Repo`, as the CLI names it.
+fn state_secret(name: &str, workspace: &str) -> String {
+    let mut repo = repo(&json!({ "workspace": workspace }));
+    repo.metadata.name = Some(name.to_owned());
+    let object = created(decide(&repo, &Observed::default()).stack);
+    let stack: Terraform = typed(serde_json::to_value(object).unwrap());
+    let suffix = stack.spec.backend_config.as_ref().map_or_else(
+        || label_value(name),
+        |config| {
+            assert!(config.in_cluster_config);
+            config.secret_suffix.clone()
+        },
+    );
+    format!("tfstate-{}-{suffix}", stack.spec.workspace_name())
+}
+
+#[test]
+fn no_two_repos_of_a_namespace_share_a_state() {
+    assert_eq!(state_secret("app", ""), "tfstate-default-app");
+    assert_eq!(state_secret("eu-app", "prod"), "tfstate-prod-eu-app");
+    assert_eq!(
+        state_secret("app", "prod-eu"),
+        format!("tfstate-prod-eu-{}", name_with_digest("app"))
+    );
+    let parts = ["a", "b", "a-b", "b-a", "a-a-b", "a-b-a", "b-a-b"];
+    let all = parts.iter().flat_map(|name| {
+        let workspaces = parts.iter().chain(&[""]);
+        workspaces.map(|workspace| state_secret(name, workspace))
+    });
+    let all: Vec<String> = all.collect();
+    let distinct: BTreeSet<&String> = all.iter().collect();
+    assert_eq!(distinct.len(), all.len(), "{all:#?}");
+}
+
+#[test]
+fn the_suffix_of_a_state_follows_from_the_present_workspace() {
+    let suffix = name_with_digest("app");
+    let own = json!({ "secretSuffix": suffix, "inClusterConfig": true });
+    let backend = |workspace: &str, spec: &Value| {
+        let stack = stack(&json!({ "spec": spec }));
+        let observed = Observed {
+            stack: Some(stack),
+            ..Observed::default()
+        };
+        let repo = repo(&json!({ "workspace": workspace }));
+        match decide(&repo, &observed).stack {
+            Some(ChildWrite::Patch(body)) => body["spec"].get("backendConfig").cloned(),
+            _ => None,
+        }
+    };
+    let with_own = json!({ "backendConfig": own });
+    assert_eq!(backend("prod-eu", &json!({})), Some(own.clone()));
+    assert_eq!(backend("prod-eu", &with_own), None);
+    assert_eq!(backend("prod", &with_own), Some(Value::Null));
+    assert_eq!(backend("", &with_own), Some(Value::Null));
+    assert_eq!(backend("prod", &json!({})), None);
+    // Of a user.
+    for spec in [
+        json!({ "backendConfig": { "secretSuffix": "net", "inClusterConfig": true } }),
+        json!({ "backendConfig": { "customConfiguration": "backend \"s3\" {}" } }),
+        json!({ "cloud": { "organization": "o", "workspaces": { "name": "w" } } }),
+    ] {
+        for workspace in ["prod-eu", "prod"] {
+            assert_eq!(backend(workspace, &spec), None, "{workspace} {spec}");
+        }
+    }
+}
+
+#[test]
+fn an_existing_stack_learns_first_that_plans_need_an_approval() {
+    let order = |approval: &str, stack: Option<Terraform>| {
+        let edited = repo(&json!({ "approval": approval, "url": "https://git.example.com/other.git" }));
+        let source = Some(source(A, &json!({})));
+        let decision = decide(
+            &edited,
+            &Observed {
+                source,
+                stack,
+                run: None,
+            },
+        );
+        assert!(decision.source.is_some());
+        (decision.order, decision.stack)
+    };
+    let (manual, write) = order("Manual", Some(stack(&json!({}))));
+    assert_eq!(manual, [Child::Stack, Child::Source]);
+    let Some(ChildWrite::Patch(body)) = write else {
+        panic!("{write:?}")
+    };
+    assert_eq!(body["spec"], json!({ "approvePlan": null }));
+    let source_first = [Child::Source, Child::Stack];
+    assert_eq!(order("Auto", Some(stack(&json!({})))).0, source_first);
+    assert_eq!(order("Manual", None).0, source_first);
+}
+
+#[test]
+fn a_foreign_source_does_not_keep_a_stack_automatic() {
+    let foreign = json!({ "metadata": { "labels": null, "ownerReferences": null } });
+    let stack_write = |approval: &str, of_stack: Terraform| {
+        let edited = repo(&json!({ "approval": approval, "approvePlan": PLAN, "workspace": "other" }));
+        let observed = Observed {
+            source: Some(source(A, &foreign)),
+            stack: Some(of_stack),
+            run: None,
+        };
+        let decision = decide(&edited, &observed);
+        assert_eq!(
+            (decision.ready.reason.as_str(), decision.source),
+            (NAME_TAKEN, None)
+        );
+        decision.stack
+    };
+    let withdrawn = json!({ "metadata": { "resourceVersion": "7" }, "spec": { "approvePlan": null } });
+    assert_eq!(
+        stack_write("Manual", stack(&json!({}))),
+        Some(ChildWrite::Patch(withdrawn))
+    );
+    assert_eq!(stack_write("Manual", manual_stack("", PLAN)), None);
+    assert_eq!(
+        stack_write("Manual", stack(&foreign)),
+        None,
+        "another owner's stack"
+    );
+    assert_eq!(stack_write("Auto", stack(&json!({}))), None);
+}
+
+#[test]
 fn fields_of_users_stay() {
     let source = source(
         A,
@@ -131,6 +309,12 @@ fn an_object_of_another_owner_is_never_written() {
                 row(&edited, &observed),
                 "- New -, False ErrResourceExists",
                 "{change}"
+            );
+            let advice = "Create the Repo under another name";
+            assert!(
+                decision.ready.message.contains(advice),
+                "{}",
+                decision.ready.message
             );
         }
     }

@@ -1,5 +1,6 @@
 //! `Repo` objects: the repo-controller beside the tf-controller. The test plays the source controller.
 
+mod definitions;
 mod objects;
 mod rows;
 
@@ -134,6 +135,14 @@ impl Repos {
             last.and_then(|repo| repo.status),
             self.env.history(name).await
         )
+    }
+
+    /// Returns an output in the state of this Secret.
+    async fn output(&self, secret: &str, output: &str) -> Value {
+        let data = self.state(secret).await.expect(secret).data.unwrap();
+        let state = flate2::read::GzDecoder::new(&data["tfstate"].0[..]);
+        let state: Value = serde_json::from_reader(state).unwrap();
+        state["outputs"][output]["value"].clone()
     }
 
     async fn state(&self, secret: &str) -> Option<Secret> {

@@ -2,10 +2,10 @@
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use sluice_api::repo::Repo;
 use sluice_api::source::GitRepository;
-use sluice_api::terraform::Terraform;
+use sluice_api::terraform::{Terraform, name_with_digest};
 
 use super::{MODULE, Repos, URL, ready, row};
 use crate::environment::TIMEOUT;
@@ -14,7 +14,7 @@ use crate::environment::TIMEOUT;
 async fn a_url_that_the_api_refuses_is_reported() {
     let repos = Repos::start().await;
     repos
-        .create("app", json!({ "url": "git@git.example.com:app.git" }))
+        .create("app", json!({ "url": "ftp://git.example.com/app.git" }))
         .await;
     let refused = repos
         .wait_for("app", "the refusal", |repo| {
@@ -37,6 +37,70 @@ async fn a_url_that_the_api_refuses_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_short_form_of_ssh_is_an_address() {
+    let repos = Repos::start().await;
+    let url = "git@git.example.com:team/app.git";
+    let spec = json!({ "url": url, "secretRef": { "name": "deploy-key" } });
+    repos.create("app", spec).await;
+    let source = repos.wait_for_source("app", |_| true).await;
+    assert_eq!(source.spec.url, "ssh://git@git.example.com/team/app.git");
+    assert_eq!(source.spec.secret_ref.unwrap().name, "deploy-key");
+    repos.publish("app", "a", &[("main.tf", MODULE)]).await;
+    let row = repos.wait_for_row("app", "a Completed").await;
+    assert_eq!(row.status.unwrap().observed_source, format!("master {url}"));
+    repos.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manual_approval_takes_effect_beside_a_url_that_is_refused() {
+    let repos = Repos::start().await;
+    repos.create("app", json!({})).await;
+    repos.publish("app", "a", &[("main.tf", MODULE)]).await;
+    repos.wait_for_row("app", "a Completed").await;
+    let edit = json!({ "url": "ftp://git.example.com/app.git", "approval": "Manual" });
+    repos.edit("app", edit).await;
+    let is_refused = |repo: &Repo| ready(repo).starts_with("False ObjectRefused GitRepository: ");
+    repos.wait_for("app", "the refusal", is_refused).await;
+    let stacks: Api<Terraform> = repos.env.api();
+    assert_eq!(stacks.get("app").await.unwrap().spec.approve_plan, "");
+    // The next commit of the old URL waits.
+    repos.publish("app", "b", &[("main.tf", "")]).await;
+    repos
+        .env
+        .wait_ready("app", "Unknown TerraformPlannedWithChanges")
+        .await;
+    repos.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hyphen_in_a_workspace_leads_to_no_other_state() {
+    let repos = Repos::start().await;
+    // The CLI would name the Secret of both tfstate-prod-eu-app.
+    let module = "variable \"size\" {}\noutput \"size\" { value = var.size }\n\
+                  resource \"terraform_data\" \"it\" { input = var.size }\n";
+    let states = [
+        (
+            "app",
+            "prod-eu",
+            format!("tfstate-prod-eu-{}", name_with_digest("app")),
+        ),
+        ("eu-app", "prod", "tfstate-prod-eu-app".to_owned()),
+    ];
+    for (name, workspace, _) in &states {
+        repos.create(name, json!({ "workspace": workspace })).await;
+        let (file, size) = (format!("{workspace}.tfvars"), format!("size = \"{name}\"\n"));
+        repos
+            .publish(name, "a", &[("main.tf", module), (&file, &size)])
+            .await;
+    }
+    for (name, _, secret) in &states {
+        repos.wait_for_row(name, "a Completed").await;
+        assert_eq!(repos.output(secret, "size").await, *name);
+    }
+    repos.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_repos_of_one_url_have_states_of_their_own() {
     let repos = Repos::start().await;
     for (name, workspace) in [("one", ""), ("two", "production")] {
@@ -51,10 +115,7 @@ async fn two_repos_of_one_url_have_states_of_their_own() {
         ("two", "tfstate-production-two", "large"),
     ] {
         repos.wait_for_row(name, "a Completed").await;
-        let data = repos.state(secret).await.unwrap().data.unwrap();
-        let mut state = flate2::read::GzDecoder::new(&data["tfstate"].0[..]);
-        let state: Value = serde_json::from_reader(&mut state).unwrap();
-        assert_eq!(state["outputs"]["size"]["value"], size, "{name}");
+        assert_eq!(repos.output(secret, "size").await, size, "{name}");
     }
     // Another workspace of the first has a state of its own too; a variable file that does not exist fails.
     repos.edit("one", json!({ "workspace": "staging" })).await;

@@ -2,7 +2,9 @@
 
 pub mod pack;
 mod repository;
+mod repository_set;
 mod server;
 
 pub use repository::{GitError, Repository};
+pub use repository_set::RepositorySet;
 pub use server::{Fault, GitServer, Injection, Request, Scope, ServeError, Step};

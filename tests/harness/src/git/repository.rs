@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 /// The date before the first commit, in seconds since 1970; each commit adds a minute.
 const FIRST_DATE: u64 = 1_700_000_000;
-const AUTHOR: &str = "Ada Lovelace";
-const EMAIL: &str = "ada@example.com";
+pub(super) const AUTHOR: &str = "Ada Lovelace";
+pub(super) const EMAIL: &str = "ada@example.com";
 
 /// Why a repository could not be created or changed.
 #[derive(Debug, thiserror::Error)]
@@ -225,6 +225,11 @@ impl Repository {
             "--no-reuse-delta",
         ];
         self.run(fixed.iter().chain(options), revisions)
+    }
+
+    /// Adds the commits of a stream of `git fast-import`.
+    pub(super) fn import(&self, stream: &str) -> Result<(), GitError> {
+        self.run(["fast-import", "--quiet"], stream).map(drop)
     }
 
     /// Runs a `git` command in the work tree with this input; returns its output.
