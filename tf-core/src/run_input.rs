@@ -2,6 +2,11 @@
 
 use std::str::FromStr;
 
+/// The variable with the memory in bytes that the container of a runner may use.
+pub const MEMORY_LIMIT: &str = "POD_MEMORY_LIMIT";
+/// The variable with the memory in bytes that this container requests if the controller requests none.
+pub const DEFAULT_MEMORY_REQUEST: &str = "POD_DEFAULT_MEMORY_REQUEST";
+
 /// The standard input of a runner: one JSON object.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,7 @@
 //! current Terraform object.
 
 use super::{Action, TerraformRunSpec, TerraformRunStatus, Trigger};
-use crate::terraform::approval::{CandidatePlan, PlanApproval, evaluate};
+use crate::terraform::approval::{CandidatePlan, PlanApproval, approves_by_id, evaluate};
 use crate::terraform::guard::AutoApplyHold;
 use crate::terraform::{Terraform, TerraformSpec};
 
@@ -55,13 +55,21 @@ pub fn check_new_plan(
 ) -> Gate {
     match current_spec(run, terraform) {
         Err(hold) => Gate::Wait(hold),
-        // `destroyResourcesOnDeletion` and the deletion are the approval.
-        Ok(_) if run.trigger == Trigger::Deletion => Gate::Apply,
+        Ok(spec) if run.trigger == Trigger::Deletion => check_destroy(spec, plan),
         Ok(spec) => match evaluate(spec, plan) {
             approval if approval.applies() => Gate::Apply,
             PlanApproval::OnHold(held) => Gate::Wait(WaitReason::OnHold(held)),
             approval => Gate::Wait(WaitReason::NotApproved(approval)),
         },
+    }
+}
+
+/// Decides about the destroy of a deleted object. `destroyResourcesOnDeletion` and the deletion are the approval, but not to destroy what
+/// another state contains.
+fn check_destroy(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> Gate {
+    match AutoApplyHold::with_state_mismatch(None, plan.state_mismatch) {
+        Some(held) if !approves_by_id(spec, plan) => Gate::Wait(WaitReason::OnHold(held)),
+        _ => Gate::Apply,
     }
 }
 
@@ -182,6 +190,11 @@ mod tests {
     }
 
     fn decide(run: &TerraformRunSpec, terraform: Option<&Terraform>) -> Gate {
+        decide_from(run, terraform, "")
+    }
+
+    /// Decides about a plan whose state differs so from the known one.
+    fn decide_from(run: &TerraformRunSpec, terraform: Option<&Terraform>, state_mismatch: &str) -> Gate {
         let id = format!("plan-main-b8e362c206-{EFFECT}");
         check_new_plan(
             run,
@@ -193,7 +206,7 @@ mod tests {
                     ..PlanEffects::default()
                 }),
                 entries: &[],
-                state_mismatch: "",
+                state_mismatch,
             },
         )
     }
@@ -306,6 +319,37 @@ mod tests {
             decide(&no_destroy, Some(&terraform(&[gone, consent]))),
             Gate::Wait(WaitReason::Deleting)
         );
+    }
+
+    #[test]
+    fn a_deletion_destroys_another_state_only_with_an_approval_by_its_plan() {
+        let destroy = run("Deletion", &[("destroy", json!(true))]);
+        let stack = |approve: &str| {
+            terraform(&[
+                ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+                ("/spec/destroyResourcesOnDeletion", json!(true)),
+                ("/spec/approvePlan", json!(approve)),
+                ("/spec/force", json!(true)),
+            ])
+        };
+        let mismatch = "the CLI finds another state";
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        let other = format!("plan-main-b8e362c206-{}", EFFECT.replace('0', "1"));
+        for approve in ["auto", "", "disable", other.as_str()] {
+            let decided = decide_from(&destroy, Some(&stack(approve)), mismatch);
+            let Gate::Wait(WaitReason::OnHold(held)) = decided else {
+                panic!("{approve}: {decided:?}")
+            };
+            assert_eq!(held.to_string(), mismatch);
+        }
+        for approve in [id.as_str(), EFFECT] {
+            assert_eq!(
+                decide_from(&destroy, Some(&stack(approve)), mismatch),
+                Gate::Apply,
+                "{approve}"
+            );
+        }
+        assert_eq!(decide(&destroy, Some(&stack("auto"))), Gate::Apply);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The state of a stack as its runs find it, and whether the CLI finds the same state as before. Pure.
 //!
-//! A state keeps its lineage wherever it is moved. With another lineage, or without a state, a plan creates what exists already, or
-//! changes what belongs to another stack: such a plan needs an approval by its id.
+//! A state keeps its lineage wherever it is moved, and each write increments its serial. With another lineage, with an older serial, or
+//! without a state, a plan creates what exists already, or changes what belongs to another stack: such a plan needs an approval by its
+//! id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,6 +30,9 @@ pub struct StateIdentity {
     /// Number of managed resources.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resources: i64,
+    /// Its serial, or a lower one if the state was not read again after the apply. 0: not recorded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub serial: i64,
 }
 
 /// The state that a run of the stack left.
@@ -42,11 +46,11 @@ pub struct KnownState {
 }
 
 impl KnownState {
-    /// Compares the state that the CLI finds now. `None`: it is the same one, or the known one has no resources that could be
-    /// forgotten.
+    /// Compares the state that the CLI finds now. `None`: it is the same one or a later version of it, or the known one has no resources
+    /// that could be forgotten.
     #[must_use]
     pub fn mismatch(&self, found: &StateIdentity) -> Option<StateMismatch> {
-        let is_same = self.state.lineage == found.lineage;
+        let is_same = self.state.lineage == found.lineage && self.state.serial <= found.serial;
         if is_same || self.state.lineage.is_empty() || self.state.resources == 0 {
             return None;
         }
@@ -101,40 +105,55 @@ pub struct StateMismatch {
     changes: Vec<FieldChange>,
 }
 
-impl fmt::Display for StateMismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            run,
-            known,
-            found,
-            changes,
-        } = self;
+impl StateMismatch {
+    /// Returns what differs, without advice.
+    #[must_use]
+    pub fn difference(&self) -> String {
+        let Self { known, found, .. } = self;
+        let is_older = known.lineage == found.lineage;
         // The kubernetes backend creates an empty state where it finds none.
-        if found.resources == 0 {
-            f.write_str("the CLI finds no state with resources")?;
+        let finds = if is_older {
+            format!(
+                "the CLI finds an older state (serial {}, {} resources)",
+                found.serial, found.resources
+            )
+        } else if found.resources == 0 {
+            "the CLI finds no state with resources".to_owned()
         } else {
-            write!(
-                f,
-                "the CLI finds another state (lineage {}, {} resources)",
-                found.lineage, found.resources
-            )?;
-        }
-        write!(
-            f,
-            ", and run {run} left {} resources in the state with the lineage {}",
-            known.resources, known.lineage
-        )?;
-        if changes.is_empty() {
-            return f.write_str(
-                "; no field changed that determines where the state is: it was deleted or replaced, or the module names \
-                 another backend. Restore it, or approve this plan to continue without it",
+            let (lineage, resources) = (&found.lineage, found.resources);
+            format!("the CLI finds another state (lineage {lineage}, {resources} resources)")
+        };
+        let serial = if is_older {
+            format!(" and at least the serial {}", known.serial)
+        } else {
+            String::new()
+        };
+        let left = format!(
+            "{finds}, and run {} left {} resources in the state with the lineage {}{serial}",
+            self.run, known.resources, known.lineage
+        );
+        if self.changes.is_empty() {
+            return format!(
+                "{left}; no field changed that determines where the state is: it was deleted or replaced, or the module names \
+                 another backend"
             );
         }
-        let changes: Vec<_> = changes.iter().map(|change| change.0.as_str()).collect();
+        let changes: Vec<_> = self.changes.iter().map(|change| change.0.as_str()).collect();
+        format!("{left}; since then: {}", changes.join(", "))
+    }
+}
+
+impl fmt::Display for StateMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remedy = if self.changes.is_empty() {
+            "Restore it"
+        } else {
+            "Move the state, or undo the change"
+        };
         write!(
             f,
-            "; since then: {}. Move the state, or undo the change, or approve this plan to continue without it",
-            changes.join(", ")
+            "{}. {remedy}, or approve this plan to continue without it",
+            self.difference()
         )
     }
 }
@@ -147,6 +166,7 @@ mod tests {
         StateIdentity {
             lineage: lineage.into(),
             resources,
+            serial: 0,
             location: location
                 .iter()
                 .map(|(field, value)| ((*field).to_owned(), (*value).to_owned()))
@@ -185,6 +205,36 @@ mod tests {
                 "{known:?} {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_older_state_of_the_lineage_is_another_state() {
+        let (here, there) = ([("workspace", "default")], [("workspace", "blue")]);
+        let of = |serial, resources, location: &[(&str, &str)]| StateIdentity {
+            serial,
+            ..state("l", resources, location)
+        };
+        for (known, found, differs) in [
+            (of(7, 2, &here), of(7, 2, &here), false),
+            (of(7, 2, &here), of(9, 1, &there), false),
+            (of(7, 2, &here), of(6, 2, &there), true),
+            (of(7, 2, &here), of(6, 0, &here), true),
+            (of(7, 0, &here), of(6, 2, &there), false),
+            // An earlier version of this program recorded no serial.
+            (of(0, 2, &here), of(6, 2, &there), false),
+        ] {
+            assert_eq!(
+                text(known.clone(), &found).is_some(),
+                differs,
+                "{known:?} {found:?}"
+            );
+        }
+        assert_eq!(
+            text(of(27, 31, &there), &of(6, 11, &here)).unwrap(),
+            "the CLI finds an older state (serial 6, 11 resources), and run net-u-7 left 31 resources in the state with the lineage l \
+             and at least the serial 27; since then: workspace: blue -> default. Move the state, or undo the change, or approve this \
+             plan to continue without it"
+        );
     }
 
     #[test]

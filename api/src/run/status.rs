@@ -114,6 +114,12 @@ pub struct TerraformRunStatus {
     /// Times when commands ran that may have left the state locked. Absent: not recorded; any time of the run counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_lock_windows: Option<Vec<LockWindow>>,
+    /// Memory that the container may use: its limit, or else the allocatable memory of its node. Absent: the run is a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<i64>,
+    /// Memory that the container requests if the controller requests none: that of the pod template, or the default of the namespace. Absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_memory_request_bytes: Option<i64>,
     /// Message about the result, or what an active run waits for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,

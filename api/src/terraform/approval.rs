@@ -154,6 +154,12 @@ fn compare(text: &str, pending: &str) -> PlanApproval {
     }
 }
 
+/// Returns whether `approvePlan` is the id of this plan, whatever the other fields of the spec say.
+#[must_use]
+pub fn approves_by_id(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> bool {
+    matches!(compare(&spec.approve_plan, plan.id), PlanApproval::Approved(_))
+}
+
 /// Truncates user input for a message.
 fn excerpt(text: &str) -> String {
     text.chars().take(120).collect()

@@ -19,7 +19,9 @@ pub use inputs::{
     BackendConfig, Cloud, CloudWorkspaces, ConfigSource, FileLocation, FileMapping, FileSecret, InputSecret,
     KeySource, Variable, VariablesSource,
 };
-pub use name::{is_label_value, label_value, run_name, run_sequence, workspace_label, workspace_part};
+pub use name::{
+    is_label_value, label_value, name_with_digest, run_name, run_sequence, workspace_label, workspace_part,
+};
 pub use outcome::{
     BranchPlanner, ForceUnlockMode, HealthCheck, HealthCheckKind, OutputsSecret, PlanOptions, ReadablePlan,
     Remediation, StateOptions, Webhook, WebhookStage,

@@ -61,6 +61,8 @@ api_enum! {
         RunLost = "RunLost",
         /// The CLI could not select the workspace.
         SelectWorkspaceFailed = "SelectWorkspaceFailed",
+        /// The ServiceAccount of a run does not exist.
+        ServiceAccountNotFound = "ServiceAccountNotFound",
         /// The inputs changed before the runner began.
         Superseded = "Superseded",
         /// An apply failed.
@@ -95,6 +97,8 @@ api_enum! {
         TerraformPlannedNoChanges = "TerraformPlannedNoChanges",
         /// The plan has changes.
         TerraformPlannedWithChanges = "TerraformPlannedWithChanges",
+        /// The CLI that `spec.tool` selects is not installed.
+        ToolNotInstalled = "ToolNotInstalled",
         /// The variables could not be resolved.
         VarsGenerationFailed = "VarsGenerationFailed",
     }

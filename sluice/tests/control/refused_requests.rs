@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -56,19 +57,21 @@ async fn a_stack_with_rejected_runs_reports_them_and_takes_no_slot() {
     assert!(env.runs("barred").await.is_empty());
 }
 
-/// Opens a proxy of the API that refuses the dependent's finalizer on `net` while `barred`, as an admission rule would. Returns
-/// its kubeconfig.
-async fn open_proxy(env: &TestEnvironment, blocked: &Arc<AtomicBool>) -> PathBuf {
+/// Returns why the API refuses a request: the message and the kind of object.
+pub(crate) type Refusal = Arc<dyn Fn(&Parts, &[u8]) -> Option<(String, &'static str)> + Send + Sync>;
+
+/// Opens a proxy of the API that refuses requests (403), as a role or an admission rule would. Returns its kubeconfig.
+pub(crate) async fn open_proxy(env: &TestEnvironment, refusal: Refusal) -> PathBuf {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
-    let (client, blocked) = (env.client.clone(), Arc::clone(blocked));
+    let client = env.client.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (client, blocked) = (client.clone(), Arc::clone(&blocked));
+            let (client, refusal) = (client.clone(), Arc::clone(&refusal));
             tokio::spawn(async move {
                 let service = service_fn(move |request| {
-                    let (client, blocked) = (client.clone(), Arc::clone(&blocked));
-                    async move { forward(&client, &blocked, request).await }
+                    let (client, refusal) = (client.clone(), Arc::clone(&refusal));
+                    async move { forward(&client, &refusal, request).await }
                 });
                 let answered = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service)
@@ -87,19 +90,12 @@ async fn open_proxy(env: &TestEnvironment, blocked: &Arc<AtomicBool>) -> PathBuf
     path
 }
 
-async fn forward(
-    client: &Client,
-    blocked: &AtomicBool,
-    request: Request<Incoming>,
-) -> Result<Answer, Failed> {
+async fn forward(client: &Client, refusal: &Refusal, request: Request<Incoming>) -> Result<Answer, Failed> {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.map_err(Failed::other)?.to_bytes();
-    let puts_on = head.method == Method::PATCH
-        && head.uri.path().ends_with("/terraforms/net")
-        && String::from_utf8_lossy(&bytes).contains("tf.dependency.of.");
-    if puts_on && blocked.load(Ordering::SeqCst) {
+    if let Some((message, kind)) = refusal(&head, &bytes) {
         let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "no finalizers here", "reason": "Forbidden", "code": 403 });
+            "message": message, "reason": "Forbidden", "details": { "kind": kind }, "code": 403 });
         let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
         let mut answer = Response::new(body.boxed_unsync());
         *answer.status_mut() = StatusCode::FORBIDDEN;
@@ -114,7 +110,15 @@ async fn forward(
 async fn a_dependency_that_refuses_the_finalizer_is_reported_and_retried() {
     let mut env = TestEnvironment::without_controller().await;
     let blocked = Arc::new(AtomicBool::new(true));
-    env.kubeconfig = open_proxy(&env, &blocked).await;
+    let is_blocked = Arc::clone(&blocked);
+    let refusal: Refusal = Arc::new(move |head, body| {
+        let puts_on = head.method == Method::PATCH
+            && head.uri.path().ends_with("/terraforms/net")
+            && String::from_utf8_lossy(body).contains("tf.dependency.of.");
+        let is_refused = puts_on && is_blocked.load(Ordering::SeqCst);
+        is_refused.then(|| ("no finalizers here".to_owned(), "terraforms"))
+    });
+    env.kubeconfig = open_proxy(&env, refusal).await;
     env.start(4).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;

@@ -143,6 +143,144 @@ async fn a_moved_state_is_the_same_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_older_state_of_the_same_lineage_is_held() {
+    let env = applied_stack("net", json!({})).await;
+    env.edit("net", suffix("other")).await;
+    held(&env, "net", &["the CLI finds no state"]).await;
+    let api: Api<Secret> = env.api();
+    let state = api.get("tfstate-default-net").await.unwrap();
+    write_state(&env, state, "other").await;
+    env.request("net", "moved").await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+    // The old state stays where it was, and the moved one grows.
+    let module = format!("{MODULE}resource \"terraform_data\" \"third\" {{}}\n");
+    env.commit("b", &[("main.tf", &module)]).await;
+    env.wait_ready("net", APPLIED).await;
+    let known = last_run(&env, "net").await.status.unwrap().state.unwrap();
+    assert_eq!(known.resources, 3);
+
+    env.edit("net", suffix("net")).await;
+    let serial = format!(" and at least the serial {}", known.serial);
+    let parts = [
+        "the CLI finds an older state (serial ",
+        ", 2 resources), and run ",
+        " left 3 resources in the state with the lineage ",
+        serial.as_str(),
+        "backendConfig.secretSuffix: other -> net",
+    ];
+    held(&env, "net", &parts).await;
+    let status = last_run(&env, "net").await.status.unwrap();
+    assert_eq!(
+        (status.changes.as_str(), status.attempted_apply),
+        ("+1 ~0 -0", false)
+    );
+    env.edit("net", suffix("other")).await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_a_failed_first_apply_is_known() {
+    let broken = "resource \"terraform_data\" \"broken\" {\n  depends_on = [terraform_data.it, terraform_data.more]\n  \
+                  provisioner \"local-exec\" { command = \"exit 1\" }\n}\n";
+    let env = TestEnvironment::new().await;
+    env.commit("a", &[("main.tf", &format!("{MODULE}{broken}"))])
+        .await;
+    env.stack("net", json!({ "retryInterval": "1h" })).await;
+    env.wait_ready("net", "False TFExecApplyFailed").await;
+    let state = last_run(&env, "net").await.status.unwrap().state.unwrap();
+    assert!(
+        state.resources >= 2 && !state.lineage.is_empty() && state.serial > 0,
+        "{state:?}"
+    );
+    // The edit that renames the state is not the cause of duplicates.
+    env.edit("net", suffix("other")).await;
+    let left = format!(
+        " left {} resources in the state with the lineage {}",
+        state.resources, state.lineage
+    );
+    held(&env, "net", &["the CLI finds no state with resources", &left]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_without_changes_does_not_accept_the_state_of_another_stack() {
+    let env = applied_stack("net", json!({})).await;
+    env.stack("other", json!({})).await;
+    env.wait_ready("other", APPLIED).await;
+    env.edit("net", suffix("other")).await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+    let size = json!([{ "name": "size", "value": "two" }]);
+    env.edit("net", json!({ "vars": size })).await;
+    let parts = ["the CLI finds another state", "secretSuffix: (none) -> other"];
+    held(&env, "net", &parts).await;
+}
+
+/// The number of resources in a state of the generated backend.
+async fn resources(env: &TestEnvironment, name: &str) -> usize {
+    let state: Value = serde_json::from_str(&env.state(name).await).unwrap();
+    state["resources"].as_array().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_destroys_another_state_only_if_its_plan_is_approved() {
+    let destroy = json!({ "deletionPolicy": "Destroy", "retryInterval": "1s" });
+    let env = applied_stack("net", destroy).await;
+    env.stack("other", json!({})).await;
+    env.wait_ready("other", APPLIED).await;
+    env.edit("net", suffix("other")).await;
+    env.wait_ready("net", "True TerraformPlannedNoChanges").await;
+    env.delete("net").await;
+    let withheld = "False TerraformPlannedWithChanges Plan generated, and not applied: held: the CLI finds another state";
+    let waiting = env.wait_ready("net", withheld).await;
+    let id = pending(&waiting);
+    let message = condition(&waiting, "Ready");
+    assert!(
+        message.contains(&format!("Set approvePlan: \"{id}\" to approve this plan")),
+        "{message}"
+    );
+    assert_eq!(resources(&env, "other").await, 2, "nothing is destroyed");
+    env.edit("net", json!({ "approvePlan": id })).await;
+    env.wait_gone("net").await;
+    assert_eq!(
+        (resources(&env, "other").await, resources(&env, "net").await),
+        (0, 2)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_finds_no_state_releases_nothing() {
+    let env = TestEnvironment::new().await;
+    env.commit("a", &[("main.tf", MODULE)]).await;
+    let spec = json!({ "deletionPolicy": "Destroy", "retryInterval": "1s" });
+    for (name, remedy, remaining) in [
+        ("undo", json!({ "backendConfig": null }), 0),
+        ("retain", json!({ "deletionPolicy": "Retain" }), 2),
+    ] {
+        env.stack(name, spec.clone()).await;
+        env.wait_ready(name, APPLIED).await;
+        env.edit(name, suffix(&format!("{name}-lost"))).await;
+        held(&env, name, &["the CLI finds no state"]).await;
+        env.delete(name).await;
+        let failed = env
+            .wait_ready(
+                name,
+                "False TFExecPlanFailed nothing was destroyed, and the object stays: ",
+            )
+            .await;
+        let message = condition(&failed, "Ready");
+        for part in [
+            "the CLI finds no state with resources",
+            "backendConfig.secretSuffix: (none) -> ",
+            "deletionPolicy: Retain releases the object",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        env.edit(name, remedy).await;
+        env.wait_gone(name).await;
+        assert_eq!(resources(&env, name).await, remaining, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_state_of_another_stack_is_held_although_nothing_is_created() {
     let env = applied_stack("net", json!({})).await;
     env.stack("other", json!({})).await;

@@ -344,3 +344,59 @@ async fn an_errored_state_is_pushed_only_to_its_own_backend() {
         pushed.status
     );
 }
+
+/// Returns a directory with a CLI that is called `terraform` and reports this version.
+fn terraform_of_version(env: &TestEnvironment, version: &str) -> PathBuf {
+    let real = sluice_harness::cli::terraform().unwrap();
+    let folder = env.dir.path().join(format!("terraform-{version}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("terraform");
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = version ]; then echo '{{\"terraform_version\":\"{version}\"}}'; exit; fi\nexec {} \"$@\"\n",
+        real.display()
+    );
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// `init` runs in the workspace `default`, where Terraform 1.6 replaces a state that its labels do not select.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_labels_do_not_select_is_not_replaced_in_any_workspace() {
+    let env = TestEnvironment::new("auto").await;
+    env.commit(&[("main.tf", MODULE)]);
+    let applied = env.run(RunSetup::plan_and_apply()).await;
+    assert_eq!(ending(&applied), "Succeeded TerraformAppliedSucceed");
+    let state = env.secret("tfstate-default-net").await;
+    let labelled = |workspace: &str| {
+        let names = ["default".to_owned(), workspace.to_owned()].map(|name| format!("tfstate-{name}-net"));
+        let secrets = json!({ "names": names, "labels": { "env": "b" } });
+        RunSetup::plan().with(json!({ "workspace": workspace, "stateCheck": { "secrets": secrets } }))
+    };
+    let current = terraform_of_version(&env, "1.6.0");
+    for workspace in ["default", "blue"] {
+        let refused = env.run_with_path(labelled(workspace), &current).await;
+        assert_eq!(
+            ending(&refused),
+            "Failed TFExecInitFailed",
+            "{workspace}: {:?}",
+            refused.status
+        );
+        let message = status(&refused).message;
+        assert!(
+            message.contains("the Secret tfstate-default-net does not have env=b"),
+            "{message}"
+        );
+        assert_eq!(env.secret("tfstate-default-net").await, state);
+        assert!(env.secret("tfstate-blue-net").await.is_none());
+    }
+    // An earlier version finds the state by its name.
+    let earlier = terraform_of_version(&env, "1.5.7");
+    let planned = env.run_with_path(labelled("default"), &earlier).await;
+    assert_eq!(
+        ending(&planned),
+        "Succeeded TerraformPlannedNoChanges",
+        "{:?}",
+        planned.status
+    );
+}

@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
@@ -76,8 +78,8 @@ fn decode(secret: &Secret, workspace: &str, keys: &[PlanKey]) -> Value {
         name: STACK.into(),
         uid: String::new(),
     };
-    let state = state_copy::decode(std::slice::from_ref(secret), &stack, workspace, keys).unwrap();
-    serde_json::from_slice(&state).unwrap()
+    let opened = state_copy::decode(std::slice::from_ref(secret), &stack, workspace, keys).unwrap();
+    serde_json::from_slice(&opened.state).unwrap()
 }
 
 /// The size in a state.
@@ -176,15 +178,22 @@ async fn an_unchanged_state_has_one_copy() {
     assert_eq!(copies(&env).await.len(), 1);
     // The plan is stale: its apply changes nothing.
     let mut names = Vec::new();
+    let mut times = Vec::new();
     for _ in 0..2 {
         let stale = env
             .run(RunSetup::apply(&planned).with(bundle("two", &three())))
             .await;
         assert_eq!(ending(&stale), "Failed PlanStale", "{:?}", stale.status);
         names.push(status(&stale).state_copy);
-        assert_eq!(copies(&env).await.len(), 2);
+        let all = copies(&env).await;
+        assert_eq!(all.len(), 2);
+        // The copy names the run that needed it last, also if an earlier one stored it.
+        let annotations = all[1].annotations();
+        assert_eq!(annotations["infra.sluice.dev/run"], stale.name_any());
+        times.push(annotations["infra.sluice.dev/copied-at"].clone());
     }
     assert!(!names[0].is_empty() && names[0] == names[1], "{names:?}");
+    assert!(times[0] < times[1], "{times:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,10 +260,18 @@ async fn a_state_above_the_limit_is_applied_without_a_copy_and_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_encrypted_state_is_not_copied_without_a_key() {
+    // Comments are enough: Terraform has no such blocks.
+    for encryption in [
+        "# encryption { key_provider \"pbkdf2\" \"it\" {} }",
+        "# encryption { method \"external\" \"it\" { encrypt_command = [\"seal\"] } }",
+    ] {
+        is_copied_only_sealed(&format!("{MODULE}{encryption}\n")).await;
+    }
+}
+
+async fn is_copied_only_sealed(module: &str) {
     let env = TestEnvironment::new("auto").await;
-    // A comment is enough: Terraform has no such block.
-    let module = format!("{MODULE}# encryption {{ key_provider \"pbkdf2\" \"it\" {{}} }}\n");
-    env.commit(&[("main.tf", &module)]);
+    env.commit(&[("main.tf", module)]);
     let first = apply(&env, "one", &three()).await;
     assert_eq!(status(&first).state_copy_error, "", "there is nothing to copy");
     let applied = apply(&env, "two", &three()).await;
@@ -271,19 +288,22 @@ async fn an_encrypted_state_is_not_copied_without_a_key() {
     assert_eq!(copies(&env).await.len(), 1);
 }
 
-/// Returns a client whose account may not create copies.
-fn without_copies(env: &TestEnvironment) -> Client {
+/// Returns a client whose first requests to create a copy are refused with this code and reason.
+fn refuse_copies(env: &TestEnvironment, refusals: u32, (code, reason): (u16, &'static str)) -> Client {
     let api = env.embedded.clone();
+    let requests = Arc::new(AtomicU32::new(0));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let mut api = api.clone();
+        let (mut api, requests) = (api.clone(), requests.clone());
         async move {
             let (head, body) = request.into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
-            if head.method == Method::POST && String::from_utf8_lossy(&bytes).contains("\"tfcopy-") {
-                let status = json!({ "kind": "Status", "status": "Failure", "reason": "Forbidden",
-                    "message": "exceeded quota: secrets", "code": 403 });
+            let is_copy =
+                head.method == Method::POST && String::from_utf8_lossy(&bytes).contains("\"tfcopy-");
+            if is_copy && requests.fetch_add(1, Ordering::SeqCst) < refusals {
+                let status = json!({ "kind": "Status", "status": "Failure", "reason": reason,
+                    "message": "exceeded quota: secrets", "code": code });
                 let body = Body::from(status.to_string().into_bytes());
-                return Ok(Response::builder().status(403).body(body).unwrap());
+                return Ok(Response::builder().status(code).body(body).unwrap());
             }
             let request = Request::from_parts(head, Body::from(bytes));
             let (head, body) = api.call(request).await?.into_parts();
@@ -294,35 +314,50 @@ fn without_copies(env: &TestEnvironment) -> Client {
     Client::new(service, NAMESPACE)
 }
 
+/// Applies with a client of [`refuse_copies`].
+async fn apply_with(env: &TestEnvironment, size: &str, client: Client) -> TerraformRun {
+    let name = env
+        .prepare(RunSetup::plan_and_apply().with(bundle(size, &three())))
+        .await;
+    let mut context = env.context(&name);
+    context.client = client;
+    env.execute_run(&name, context, CancellationToken::new()).await;
+    env.get(&name).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_applied_if_the_copy_cannot_be_stored() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     apply(&env, "one", &three()).await;
-    let name = env
-        .prepare(RunSetup::plan_and_apply().with(bundle("two", &three())))
-        .await;
-    let mut context = env.context(&name);
-    context.client = without_copies(&env);
-    env.execute_run(&name, context, CancellationToken::new()).await;
-    let refused = env.get(&name).await;
-    assert_eq!(
-        ending(&refused),
-        "Failed TFExecApplyFailed",
-        "{:?}",
-        refused.status
-    );
-    let status = status(&refused);
-    assert!(!status.attempted_apply && status.state_copy.is_empty());
-    for part in [
-        "so nothing was applied",
-        "--state-copies=0",
-        "exceeded quota: secrets",
-    ] {
-        assert!(status.message.contains(part), "{}", status.message);
+    // A conflict is no proof of a copy either: the API answers so when several requests change one quota.
+    for refusal in [(403, "Forbidden"), (409, "Conflict")] {
+        let refused = apply_with(&env, "two", refuse_copies(&env, u32::MAX, refusal)).await;
+        assert_eq!(
+            ending(&refused),
+            "Failed TFExecApplyFailed",
+            "{:?}",
+            refused.status
+        );
+        let status = status(&refused);
+        assert!(!status.attempted_apply && status.state_copy.is_empty());
+        for part in [
+            "so nothing was applied",
+            "--state-copies=0",
+            "exceeded quota: secrets",
+        ] {
+            assert!(status.message.contains(part), "{}", status.message);
+        }
+        assert!(copies(&env).await.is_empty());
     }
-    // The next run applies.
-    apply(&env, "two", &three()).await;
+    // The next run applies, also after a conflict that ends.
+    let applied = apply_with(&env, "two", refuse_copies(&env, 1, (409, "Conflict"))).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
     assert_eq!(copies(&env).await.len(), 1);
 }
 
@@ -331,10 +366,12 @@ async fn a_sealed_copy_is_opened_in_a_session_only() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     let sealed = json!({ "count": 3, "limit": 1_000_000, "keys": [key()] });
-    apply(&env, "one", &sealed).await;
+    apply(&env, "zero", &three()).await;
+    // A copy from the time before the key. A forged one looks the same.
+    apply(&env, "one", &three()).await;
     apply(&env, "two", &sealed).await;
     let all = copies(&env).await;
-    let [copy] = all.as_slice() else {
+    let [unsealed, copy] = all.as_slice() else {
         panic!("{}", all.len())
     };
     assert!(
@@ -346,13 +383,20 @@ async fn a_sealed_copy_is_opened_in_a_session_only() {
 
     // As documented for a session, with the directory of `Ready`.
     let script = "D=$(echo \"$PWD\"/../.team_net_run-*/state-copies) && ls \"$D\" && \
-        $(command -v terraform || command -v tofu) state push -force \"$D\"/*.tfstate >&2";
+        $(command -v terraform || command -v tofu) state push -force \"$(ls \"$D\"/*.tfstate | grep -v unsealed)\" >&2";
     let (run, shell) = session(&env, bundle("two", &sealed), script).await;
     assert!(shell.status.success(), "{shell:?}");
     assert_eq!(ending(&run), "Succeeded BreakTheGlassEnded", "{:?}", run.status);
     let names = String::from_utf8(shell.stdout).unwrap();
-    let id = state_copy::id_of(&copy.metadata);
-    assert_eq!(names.trim(), format!("{}-{id}.tfstate", serial(copy)));
+    let name = |copy: &Secret| format!("{}-{}", serial(copy), state_copy::id_of(&copy.metadata));
+    let mut names: Vec<_> = names.lines().collect();
+    names.sort_unstable();
+    let mut expected = [
+        format!("{}.unsealed.tfstate", name(unsealed)),
+        format!("{}.tfstate", name(copy)),
+    ];
+    expected.sort_unstable();
+    assert_eq!(names, expected);
     let plan = env.run(RunSetup::plan().with(bundle("two", &sealed))).await;
     assert_eq!(status(&plan).changes, "+0 ~1 -0", "the state is that of the copy");
 }

@@ -19,7 +19,7 @@ pub use backend::{CliLocation, DefaultBackend, default_suffix};
 pub(crate) use digest::digest;
 pub(crate) use plan_keys::{file_keys, key_secret, plan_keys, state_copy_keys};
 pub(crate) use references::{is_referenced, referenced_objects};
-pub(crate) use state_location::{former_state_location, state_fields, state_location, state_secret};
+pub(crate) use state_location::{former_state_location, state_fields, state_location, state_secrets};
 pub(crate) use typed::{InputsError, decode_inputs};
 pub(crate) use unsupported::{unsupported_account, unsupported_field};
 pub(crate) use values::{ValuesError, render_values};

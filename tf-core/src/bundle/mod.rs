@@ -1,7 +1,7 @@
 //! The run bundle: all inputs of a run except the artifact, resolved by the controller. The executor passes it to the runner, or
 //! the controller stores it in immutable Secrets that the run owns. `Debug` prints none of its values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct Bundle {
     /// The CLI of the last run (`terraform` or `tofu`). It changes only with `spec.tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The resolved `spec.tool`, if it is set.
+    /// `spec.tool`, if it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selected_tool: Option<SelectedTool>,
     /// Content of `backend_override.tf`; absent for the module's own backend.
@@ -122,7 +122,7 @@ pub struct Bundle {
 pub struct SelectedTool {
     /// `terraform` or `tofu`.
     pub name: String,
-    /// A version below `--tools-dir`; empty: the CLI on `PATH`.
+    /// A version below `--tools-dir`, or a constraint, which the runner resolves; empty: the newest one, or the CLI on `PATH`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
 }
@@ -193,17 +193,18 @@ pub struct StateCheck {
     /// The state that the last apply left, if it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<KnownState>,
-    /// The Secret with the state, if labels of the spec select it.
+    /// The Secrets with states that commands of the run use, if labels of the spec select them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<StateSecret>,
+    pub secrets: Option<StateSecrets>,
 }
 
-/// The Secret with a state of the kubernetes backend.
+/// Secrets with states of the kubernetes backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StateSecret {
-    /// Its name, in the namespace of the stack.
-    pub name: String,
+pub struct StateSecrets {
+    /// Their names, in the namespace of the stack: the state of the workspace `default`, in which `init` runs, and that of the
+    /// stack's workspace.
+    pub names: BTreeSet<String>,
     /// `backendConfig.labels`. Terraform finds a state by them.
     pub labels: BTreeMap<String, String>,
 }

@@ -34,7 +34,7 @@ pub const LINEAGE: &str = "infra.sluice.dev/state-lineage";
 const RESOURCES: &str = "infra.sluice.dev/state-resources";
 /// Annotation: the revision that the run applies.
 const REVISION: &str = "infra.sluice.dev/revision";
-/// Annotation: when the copy was made.
+/// Annotation: when the copy was made, or was needed again.
 const TIME: &str = "infra.sluice.dev/copied-at";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
@@ -188,6 +188,24 @@ fn secret(
     secret
 }
 
+/// Returns the annotations that describe what a copy is made for. A run that needs the copy of an earlier one replaces them.
+#[must_use]
+pub fn origin_annotations(metadata: &ObjectMeta) -> BTreeMap<&'static str, String> {
+    let names = [RUN, REVISION, TIME].into_iter();
+    names
+        .map(|name| (name, annotation_of(metadata, name).to_owned()))
+        .collect()
+}
+
+/// The state in a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedCopy {
+    /// The output of `state pull`.
+    pub state: Vec<u8>,
+    /// Whether the copy was sealed, so that a run of the stack made it.
+    pub is_sealed: bool,
+}
+
 /// Decodes a copy from its Secrets.
 ///
 /// # Errors
@@ -197,7 +215,7 @@ pub fn decode(
     stack: &Stack,
     workspace: &str,
     keys: &[PlanKey],
-) -> Result<Vec<u8>, StateCopyError> {
+) -> Result<OpenedCopy, StateCopyError> {
     let id = || {
         secrets
             .first()
@@ -215,20 +233,22 @@ pub fn decode(
     let data: Vec<_> = chunks.iter().filter_map(|secret| secret.data.as_ref()).collect();
     let digest = annotation_of(&first.metadata, DIGEST);
     let key_id = annotation_of(&first.metadata, SEALED_WITH);
-    let packed = if key_id.is_empty() {
-        let packed = chunk::join(data.iter().copied(), DATA_KEY);
-        if chunk::digest_of_parts([packed.as_slice()]) != digest {
-            return Err(broken(ChunkError::Altered));
-        }
-        packed
-    } else {
+    let is_sealed = !key_id.is_empty();
+    let packed = if is_sealed {
         let salt = annotation_of(&first.metadata, SALT);
         Seal::for_stored(subject(stack, workspace), key_id, salt, keys)
             .and_then(|seal| seal.open(&data, digest))
             .map_err(|source| StateCopyError::Sealed { id: id(), source })?
             .0
+    } else {
+        let packed = chunk::join(data.iter().copied(), DATA_KEY);
+        if chunk::digest_of_parts([packed.as_slice()]) != digest {
+            return Err(broken(ChunkError::Altered));
+        }
+        packed
     };
-    chunk::decompress(&packed, STATE_LIMIT).map_err(broken)
+    let state = chunk::decompress(&packed, STATE_LIMIT).map_err(broken)?;
+    Ok(OpenedCopy { state, is_sealed })
 }
 
 /// Returns the id of the copy that a Secret is part of.

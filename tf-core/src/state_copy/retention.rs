@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sluice_api::terraform::run_sequence;
 
-use super::{COUNT, SERIAL, id_of, label_of};
+use super::{COUNT, SERIAL, TIME, id_of, label_of};
 use crate::plan::store::{RUN, annotation_of};
 
 /// A copy, by the metadata of its Secrets.
@@ -18,8 +18,8 @@ pub struct StoredCopy {
     pub names: Vec<String>,
     /// Number of its Secrets when it is complete.
     count: usize,
-    /// When its first Secret was created, and the number of its run for copies of the same second.
-    created: (Option<Timestamp>, Option<u64>),
+    /// When a run needed it last, and the number of a run for copies of the same time.
+    copied: (Option<Timestamp>, Option<u64>),
 }
 
 impl StoredCopy {
@@ -42,24 +42,32 @@ pub fn stored_copies<'m>(secrets: impl IntoIterator<Item = &'m ObjectMeta>) -> V
                 serial: label_of(secret, SERIAL).to_owned(),
                 names: Vec::new(),
                 count: annotation_of(secret, COUNT).parse().unwrap_or(0),
-                created: (None, run_sequence(annotation_of(secret, RUN))),
+                copied: (None, None),
             });
             copies.len() - 1
         });
         let copy = &mut copies[position];
         copy.names.extend(secret.name.clone());
-        let created = secret.creation_timestamp.as_ref().map(|time| time.0);
-        copy.created.0 = [copy.created.0, created].into_iter().flatten().min();
+        // A run that needs a copy again may have been stopped between two of its Secrets.
+        copy.copied = copy
+            .copied
+            .max((copied_at(secret), run_sequence(annotation_of(secret, RUN))));
     }
     for copy in &mut copies {
         copy.names.sort_unstable();
     }
-    copies.sort_by_key(|copy| std::cmp::Reverse(copy.created));
+    copies.sort_by_key(|copy| std::cmp::Reverse(copy.copied));
     copies
 }
 
-/// Returns the copies to delete, so that `count` remain. The copy with the id `newest` remains although it may be old: the
-/// state has not changed since. Incomplete copies do not count, and only that one of them remains.
+/// Returns when a run copied the state or found it copied already; without a valid record, when the Secret was created.
+fn copied_at(secret: &ObjectMeta) -> Option<Timestamp> {
+    let recorded = annotation_of(secret, TIME).parse().ok();
+    recorded.or_else(|| secret.creation_timestamp.as_ref().map(|time| time.0))
+}
+
+/// Returns the copies to delete, so that `count` remain. The copy with the id `newest` remains, whatever its Secrets record.
+/// Incomplete copies do not count, and only that one of them remains.
 #[must_use]
 pub fn outdated<'c>(copies: &'c [StoredCopy], newest: &str, count: usize) -> Vec<&'c StoredCopy> {
     let mut others = count.saturating_sub(1);

@@ -76,7 +76,8 @@ fn a_copy_says_what_it_is_a_copy_of_and_has_no_owner() {
     ] {
         assert_eq!(annotation_of(metadata, annotation), value);
     }
-    assert_eq!(decode(&secrets, &stack("u"), "default", &[]).unwrap(), state(7).0);
+    let opened = decode(&secrets, &stack("u"), "default", &[]).unwrap();
+    assert_eq!((opened.state, opened.is_sealed), (state(7).0, false));
 }
 
 #[test]
@@ -109,7 +110,8 @@ fn a_sealed_copy_is_opened_by_a_later_object_of_the_same_name_only() {
         decode(&sealed, &stack, workspace, keys)
     };
     let keys = [key("cd"), key("ab")];
-    assert_eq!(open("net", "default", &keys).unwrap(), state(7).0);
+    let opened = open("net", "default", &keys).unwrap();
+    assert_eq!((opened.state, opened.is_sealed), (state(7).0, true));
     for (name, workspace, keys) in [
         ("other", "default", &keys[..]),
         ("net", "blue", &keys),
@@ -140,7 +142,7 @@ fn a_large_state_has_several_secrets_that_sort_by_their_index() {
         .map(|secret| secret.metadata.name.clone())
         .collect();
     assert!(names.is_sorted(), "{names:?}");
-    assert_eq!(decode(&secrets, &stack, "default", &[]).unwrap(), large.0);
+    assert_eq!(decode(&secrets, &stack, "default", &[]).unwrap().state, large.0);
     let broken = decode(&secrets[1..], &stack, "default", &[]).unwrap_err();
     assert!(matches!(broken, StateCopyError::Broken { .. }), "{broken}");
     let mut altered = secrets;
@@ -160,7 +162,13 @@ fn stored(serial: u64, second: u32, run: &str) -> ObjectMeta {
     let mut metadata = copy_of(&state(serial), run, None).remove(0).metadata;
     let created = format!("2026-01-01T00:00:{second:02}Z");
     metadata.creation_timestamp = Some(Time(created.parse().unwrap()));
+    annotate(&mut metadata, TIME, &created);
     metadata
+}
+
+fn annotate(metadata: &mut ObjectMeta, name: &str, value: &str) {
+    let annotations = metadata.annotations.as_mut().unwrap();
+    annotations.insert(name.to_owned(), value.to_owned());
 }
 
 #[test]
@@ -196,14 +204,48 @@ fn the_newest_copies_remain() {
 #[test]
 fn an_incomplete_copy_is_deleted_and_does_not_count() {
     let mut half = stored(9, 9, "net-u-9");
-    half.annotations
-        .as_mut()
-        .unwrap()
-        .insert(COUNT.to_owned(), "2".to_owned());
+    annotate(&mut half, COUNT, "2");
     let all = [stored(1, 1, "net-u-1"), stored(2, 2, "net-u-2"), half];
     let copies = stored_copies(&all);
     assert!(!copies[0].is_complete() && copies[1].is_complete());
     let gone = outdated(&copies, &copies[1].id, 2);
     assert_eq!(gone.len(), 1);
     assert_eq!(gone[0].serial, "9");
+}
+
+#[test]
+fn a_copy_that_is_needed_again_is_the_newest() {
+    let mut again = stored(1, 1, "net-u-1");
+    // What the later run would have stored, if the copy did not exist.
+    let later = stored(1, 9, "net-u-9");
+    let origin = origin_annotations(&later);
+    assert_eq!(
+        origin,
+        BTreeMap::from([
+            (RUN, "net-u-9".to_owned()),
+            (REVISION, "main@sha1:1".to_owned()),
+            (TIME, "2026-01-01T00:00:09Z".to_owned()),
+        ])
+    );
+    for (name, value) in &origin {
+        annotate(&mut again, name, value);
+    }
+    let all = [again, stored(2, 2, "net-u-2"), stored(3, 3, "net-u-3")];
+    let copies = stored_copies(&all);
+    let serials: Vec<_> = copies.iter().map(|copy| copy.serial.as_str()).collect();
+    assert_eq!(serials, ["1", "3", "2"]);
+    // Another state is copied next: the oldest is the one that was needed first.
+    let gone = outdated(&copies, "another", 3);
+    assert_eq!(gone.len(), 1);
+    assert_eq!(gone[0].serial, "2");
+}
+
+#[test]
+fn a_copy_without_a_time_counts_from_its_creation() {
+    let mut unknown = stored(2, 2, "net-u-2");
+    annotate(&mut unknown, TIME, "yesterday");
+    let all = [stored(1, 1, "net-u-1"), unknown, stored(3, 3, "net-u-3")];
+    let copies = stored_copies(&all);
+    let serials: Vec<_> = copies.iter().map(|copy| copy.serial.as_str()).collect();
+    assert_eq!(serials, ["3", "2", "1"]);
 }

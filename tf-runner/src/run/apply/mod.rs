@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use kube::Api;
 use sluice_api::run::{Action, Phase, TerraformRun};
-use sluice_tf_core::bundle::{Bundle, Options};
+use sluice_tf_core::bundle::{Bundle, Options, SelectedTool};
 use sluice_tf_core::cli::lock;
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::cli::text::strip_formatting;
@@ -77,8 +77,24 @@ pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<B
         file_keys: current.file_keys.clone(),
         post_apply: current.post_apply.clone(),
         tool: Some(stored.tool.clone()),
+        selected_tool: stored
+            .bundle
+            .selected_tool
+            .clone()
+            .map(|selected| pin(selected, stored)),
         ..stored.bundle.clone()
     })
+}
+
+/// Replaces a constraint by the version that created the plan: an image may have got a newer one since.
+fn pin(selected: SelectedTool, stored: &PlanContext) -> SelectedTool {
+    if selected.version.is_empty() {
+        return selected;
+    }
+    SelectedTool {
+        version: stored.tool_version.clone(),
+        ..selected
+    }
 }
 
 /// Restores the plan file, the generated files and the dependency lock file, before `init`.

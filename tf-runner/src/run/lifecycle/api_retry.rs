@@ -27,6 +27,41 @@ where
     }
 }
 
+/// Attempts to create an object while the API answers with a conflict.
+const CREATE_ATTEMPTS: u32 = 4;
+
+/// The result of a creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Creation {
+    Created,
+    /// An object of this name exists.
+    Existed,
+}
+
+/// Creates an object that may exist, with the repetitions of [`retry`]. A conflict does not mean that it exists: the API answers so when
+/// several requests change one quota.
+pub(crate) async fn create<T, F>(
+    timeout: Duration,
+    mut call: impl FnMut() -> F,
+) -> Result<Creation, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let (mut delay, mut attempts) = (MIN_BACKOFF, 0);
+    loop {
+        attempts += 1;
+        match retry(timeout, &mut call).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(Creation::Existed),
+            Err(kube::Error::Api(status)) if status.is_conflict() && attempts < CREATE_ATTEMPTS => {
+                tracing::debug!(%status, "conflict during a creation, retrying");
+            }
+            created => return created.map(|_| Creation::Created),
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(MAX_BACKOFF);
+    }
+}
+
 /// True when another attempt of the same call may succeed.
 pub(crate) fn is_transient(error: &kube::Error) -> bool {
     match error {
@@ -61,5 +96,45 @@ where
             }
             answer => return answer,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use kube::core::Status;
+
+    use super::*;
+
+    fn error(code: u16, reason: &str) -> kube::Error {
+        kube::Error::Api(Status::failure("refused", reason).with_code(code).boxed())
+    }
+
+    /// Creates an object against these answers. Returns the result and the number of unused answers.
+    async fn create_with(answers: Vec<Result<(), kube::Error>>) -> (Result<Creation, kube::Error>, usize) {
+        let answers = RefCell::new(answers.into_iter());
+        let call = || {
+            let answer = answers.borrow_mut().next().unwrap();
+            async move { answer }
+        };
+        let created = create(Duration::from_secs(10), call).await;
+        (created, answers.into_inner().len())
+    }
+
+    #[tokio::test]
+    async fn only_an_object_that_exists_counts_as_stored() {
+        let conflict = || Err(error(409, "Conflict"));
+        let (created, _) = create_with(vec![Err(error(409, "AlreadyExists"))]).await;
+        assert_eq!(created.unwrap(), Creation::Existed);
+        let (created, _) = create_with(vec![conflict(), conflict(), Ok(())]).await;
+        assert_eq!(created.unwrap(), Creation::Created);
+        let (created, _) = create_with(vec![conflict(), Err(error(409, "AlreadyExists"))]).await;
+        assert_eq!(created.unwrap(), Creation::Existed);
+        let (created, unused) = create_with((0..10).map(|_| conflict()).collect()).await;
+        assert!(matches!(created, Err(kube::Error::Api(status)) if status.is_conflict()));
+        assert_eq!(unused, 6, "the attempts are limited");
+        let (created, unused) = create_with(vec![Err(error(403, "Forbidden")), Ok(())]).await;
+        assert!(created.is_err() && unused == 1, "it is not repeated");
     }
 }

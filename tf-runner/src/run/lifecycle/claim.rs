@@ -1,9 +1,12 @@
 //! The claim of a run: compare-and-swap on its status, so that a run starts at most once.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
+use sluice_tf_core::run_input::{DEFAULT_MEMORY_REQUEST, MEMORY_LIMIT};
 
 use crate::run::lifecycle::context::Context;
 
@@ -73,6 +76,9 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
         let status = TerraformRunStatus {
             phase: Phase::Claimed,
             claim: Some(context.identity.claim()),
+            memory_limit_bytes: container_bytes(&context.environment, MEMORY_LIMIT)
+                .filter(|bytes| *bytes > 0),
+            default_memory_request_bytes: container_bytes(&context.environment, DEFAULT_MEMORY_REQUEST),
             job_name: context.environment.get(JOB_NAME).cloned().unwrap_or_default(),
             started_at: Some(Time(jiff::Timestamp::now())),
             // No command has run yet.
@@ -97,4 +103,42 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
         phase: Phase::Pending.as_str(),
         holder: String::new(),
     })
+}
+
+/// Returns an amount of memory of this run's container; `None`: it is not known, or the container is shared with other runs.
+fn container_bytes(environment: &BTreeMap<String, String>, variable: &str) -> Option<i64> {
+    environment.get(JOB_NAME)?;
+    let bytes = environment.get(variable)?.parse().ok();
+    bytes.filter(|bytes| *bytes >= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_of_memory_are_those_of_a_container_of_its_own() {
+        let limit = |pairs: &[(&str, &str)]| {
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            container_bytes(&pairs.iter().map(owned).collect(), MEMORY_LIMIT)
+        };
+        assert_eq!(
+            limit(&[(JOB_NAME, "net-1"), (MEMORY_LIMIT, "536870912")]),
+            Some(536_870_912)
+        );
+        assert_eq!(limit(&[(JOB_NAME, "net-1"), (MEMORY_LIMIT, "0")]), Some(0));
+        assert_eq!(
+            limit(&[(MEMORY_LIMIT, "536870912")]),
+            None,
+            "a process of a controller"
+        );
+        assert_eq!(limit(&[(JOB_NAME, "net-1"), (DEFAULT_MEMORY_REQUEST, "0")]), None);
+        for value in ["", "-1", "512Mi"] {
+            assert_eq!(
+                limit(&[(JOB_NAME, "net-1"), (MEMORY_LIMIT, value)]),
+                None,
+                "{value}"
+            );
+        }
+    }
 }

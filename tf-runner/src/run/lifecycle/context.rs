@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_runtime::artifact::Fetcher;
 
-use crate::run::lifecycle::api_retry;
+use crate::run::lifecycle::api_retry::{self, Creation};
 use crate::run::lifecycle::identity::Identity;
 use crate::run::log::pod_log::PodLog;
 
@@ -121,7 +121,7 @@ impl Context {
 
     /// Creates an object whose name is derived from its content: one that exists already is equal, or its digest is refused when
     /// it is read.
-    pub(crate) async fn create_if_absent<K>(&self, object: &K) -> Result<(), kube::Error>
+    pub(crate) async fn create_if_absent<K>(&self, object: &K) -> Result<Creation, kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -130,9 +130,6 @@ impl Context {
             + DeserializeOwned,
     {
         let (api, params) = (self.api(), PostParams::default());
-        match self.retry(|| api.create(&params, object)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            created => created.map(drop),
-        }
+        api_retry::create(self.settings.api_timeout, || api.create(&params, object)).await
     }
 }

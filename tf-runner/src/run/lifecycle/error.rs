@@ -62,6 +62,16 @@ pub(crate) enum RunError {
     Busy { holder: Holder, waited: Duration },
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// The image of the run's pod does not have the CLI of `spec.tool`.
+    #[error(
+        "the image {image} of this run: {source}. Select an image that has it with spec.runnerPodTemplate.spec.image, or request \
+         another version"
+    )]
+    ToolNotInImage {
+        image: String,
+        #[source]
+        source: ToolError,
+    },
     /// The environment sets a variable that would change the run.
     #[error("error setting env for Terraform: manual setting of env var {name:?} detected")]
     Environment { name: String },
@@ -131,6 +141,12 @@ pub(crate) enum RunError {
          to all Secrets of the state (kubectl label secret {secret} {missing} --overwrite)"
     )]
     StateLabels { secret: String, missing: String },
+    /// The destroy of a deletion finds nothing, and the last apply left resources in another state.
+    #[error(
+        "nothing was destroyed, and the object stays: {difference}. Move the state, restore it, or undo the change; \
+         deletionPolicy: Retain releases the object and leaves resources and state"
+    )]
+    OtherState { difference: String },
     #[error(transparent)]
     Inventory(#[from] InventoryError),
     #[error(transparent)]
@@ -323,6 +339,7 @@ impl Failure for RunError {
             | Self::Busy { .. }
             | Self::Tool(_)
             | Self::IncompleteSpec { .. } => Reason::TfExecNewFailed.as_str(),
+            Self::ToolNotInImage { .. } => Reason::ToolNotInstalled.as_str(),
             Self::Environment { .. }
             | Self::MappedFile { .. }
             | Self::PushState { .. }
@@ -336,6 +353,7 @@ impl Failure for RunError {
             Self::VariableFile { .. }
             | Self::VariableDirectory { .. }
             | Self::PlanDocument(_)
+            | Self::OtherState { .. }
             | Self::StorePlan(_) => Reason::TfExecPlanFailed.as_str(),
             Self::Template(_) => Reason::TemplateGenerationFailed.as_str(),
             Self::LoadPlan(_) | Self::PlanMismatch(_) | Self::StateCopy(_) | Self::StoreStateCopy { .. } => {

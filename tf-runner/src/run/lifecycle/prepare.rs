@@ -7,9 +7,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_api::terraform::plan_id::PlanId;
-use sluice_tf_core::bundle::{self, Bundle};
+use sluice_tf_core::bundle::{self, Bundle, SelectedTool};
 use sluice_tf_core::cli::process::Limits;
-use sluice_tf_core::cli::tool;
+use sluice_tf_core::cli::tool::{self, Tool};
 use sluice_tf_core::plan::store::{PlanName, StoredPlan};
 use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use sluice_tf_core::workdir::{StackPaths, WorkdirOwner};
@@ -28,6 +28,9 @@ use crate::run::state::{committed_state, errored_tfstate};
 use crate::run::state_lock::leftover::LeftoverLock;
 use crate::run::status::StatusWriter;
 use crate::run::workdir::{self, WorkDirectory, prepare, run_environment};
+
+/// The variable with the image of the runner's pod, which its Job sets.
+const IMAGE: &str = "RUNNER_POD_IMAGE";
 
 /// What a run needs before it prepares its directory.
 pub(crate) struct RunInputs {
@@ -179,7 +182,7 @@ pub(crate) async fn prepare_session<'a>(
     prepare::write_generated(&module, &directory.home, &bundle)?;
     let search_path = environment.get("PATH").map_or("", String::as_str);
     let tool = match &bundle.selected_tool {
-        Some(selected) => tool::find_selected(search_path, context.settings.tools_dir.as_deref(), selected)?,
+        Some(selected) => find_selected(context, run.spec.action, search_path, selected)?,
         None => tool::find(search_path, bundle.tool.as_deref())?,
     };
     let leftover_lock = LeftoverLock::of_holder(&record_lock_holder(context, status, &environment));
@@ -195,6 +198,30 @@ pub(crate) async fn prepare_session<'a>(
         run,
         bundle,
         cli,
+    })
+}
+
+/// Finds the CLI of `spec.tool`. The image of a pod decides which versions there are, so an error names it. An image without the version
+/// of a plan may have another one that matches, so the apply fails as for any plan that is out of date.
+fn find_selected(
+    context: &Context,
+    action: Action,
+    search_path: &str,
+    selected: &SelectedTool,
+) -> Result<Tool, RunError> {
+    let tools = context.settings.tools_dir.as_deref();
+    tool::find_selected(search_path, tools, selected).map_err(|source| {
+        match (context.environment.get(IMAGE), action) {
+            (Some(image), Action::Apply) => RunError::PlanMismatch(format!(
+                "the plan was created with {} {}, which the image {image} does not have: a new plan is required",
+                selected.name, selected.version
+            )),
+            (Some(image), _) => RunError::ToolNotInImage {
+                image: image.clone(),
+                source,
+            },
+            (None, _) => source.into(),
+        }
     })
 }
 

@@ -1,33 +1,25 @@
 //! The steps of a run inside its prepared directory, in their order.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sluice_api::run::gate::WaitReason;
-use sluice_api::run::{Action, Phase, Tool};
+use sluice_api::run::{Action, Phase, Trigger};
 use sluice_api::terraform::Reason;
 use sluice_tf_core::bundle::{Bundle, Options};
 use sluice_tf_core::cli::process::CommandExit;
-use sluice_tf_core::cli::tool;
-use sluice_tf_core::cli::version_cache::VersionCache;
 use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
-use sluice_tf_core::workdir::read_limited;
 
 use crate::run::apply::{self, last_applied};
-use crate::run::cli::{Cli, PLAN_FILE, arguments};
-use crate::run::lifecycle::error::{RunError, Step};
+use crate::run::cli::{PLAN_FILE, arguments, version};
+use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::{RunSession, StepsOutcome, Success};
 use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
 use crate::run::state::{self, committed_state, errored_tfstate, identity, labels, state_copy};
 use crate::run::state_lock::release;
-use crate::run::workdir::{directory_error, providers};
-
-/// The directory of known versions of the CLI below the work root. No stack has this name: theirs contain `_`.
-const KNOWN_VERSIONS_DIRECTORY: &str = ".versions";
-/// Size limit of the output of `version`.
-const VERSION_LIMIT: u64 = 1024 * 1024;
+use crate::run::workdir::providers;
 
 /// The step after `init` and the plan.
 enum Next {
@@ -63,7 +55,7 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     let init = init_arguments(&bundle.options, may_copy, stored.is_some());
     let version_first = must_precede_init(bundle, run.spec.action);
     if version_first {
-        record_version(session).await?;
+        version::record(session).await?;
     }
     if run.spec.action != Action::BreakTheGlass {
         labels::check(session).await?;
@@ -77,7 +69,7 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
         if version_first {
             return Ok(());
         }
-        record_version(session).await
+        version::record(session).await
     };
     let initialize = providers::init(session, &init, stored.is_some());
     let (recorded, initialized) = tokio::join!(record, initialize);
@@ -115,51 +107,6 @@ const fn must_precede_init(bundle: &Bundle, action: Action) -> bool {
     bundle.selected_tool.is_some() || matches!(action, Action::Unlock | Action::BreakTheGlass)
 }
 
-/// Records the version of the CLI, and verifies it if `spec.tool` selects one. A version that is not known yet is queried in the
-/// module directory, because a version manager may select the program by the files in it.
-async fn record_version(session: &RunSession<'_>) -> Result<(), RunError> {
-    let RunSession {
-        context, bundle, cli, ..
-    } = session;
-    let root = context.settings.work_root.as_ref();
-    let known = root.map(|root| VersionCache::new(root.join(KNOWN_VERSIONS_DIRECTORY)));
-    let before = known.as_ref().and_then(|known| known.get(&cli.tool.path));
-    let is_known = before.is_some();
-    let version = match before {
-        Some(version) => version,
-        None => query_version(cli).await?,
-    };
-    if let Some(selected) = &bundle.selected_tool {
-        tool::verify_version(&cli.tool, &version, selected)?;
-    }
-    let tool = Tool {
-        name: cli.tool.name.clone(),
-        version: version.clone(),
-    };
-    cli.status.buffer(|status| status.tool = Some(tool));
-    if let Some(known) = known.filter(|_| !is_known) {
-        store_version(known, cli.tool.path.clone(), version);
-    }
-    Ok(())
-}
-
-async fn query_version(cli: &Cli<'_>) -> Result<String, RunError> {
-    let args = arguments(&["version", "-json"]);
-    let answer = cli.capture(Step::Version, &args).await?;
-    let answer =
-        read_limited(&answer, VERSION_LIMIT).map_err(|source| directory_error("read the version", source))?;
-    Ok(tool::parse_version(&cli.tool, &answer)?)
-}
-
-/// Stores the version for later runs, in the background.
-fn store_version(known: VersionCache, program: PathBuf, version: String) {
-    drop(tokio::task::spawn_blocking(move || {
-        if let Err(error) = known.insert(&program, &version) {
-            tracing::debug!(%error, "the version of the CLI cannot be stored");
-        }
-    }));
-}
-
 async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
     let RunSession { run, bundle, cli, .. } = session;
     cli.status.write_soon(|status| {
@@ -167,8 +114,8 @@ async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
         status.workspace.clone_from(&bundle.workspace);
     });
     let planned = plan::create(session, run.spec.destroy, Path::new(PLAN_FILE)).await?;
+    check_state(session, planned.has_changes).await?;
     if planned.has_changes {
-        identity::check(session).await?;
         let secrets = cli.status.secrets().clone();
         webhook::call_all(session, planned.json(), &secrets).await?;
     }
@@ -189,12 +136,32 @@ async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
     };
     let message = match reason {
         WaitReason::PlanOnlyRun => "Plan generated".to_owned(),
+        // Nothing else names the plan while the object is being deleted.
+        reason @ WaitReason::OnHold(_) if run.spec.trigger == Trigger::Deletion => format!(
+            "Plan generated, and not applied: {reason}. Set approvePlan: \"{}\" to approve this plan",
+            cli.status.snapshot().plan_id
+        ),
         reason => format!("Plan generated, and not applied: {reason}"),
     };
     Ok(Next::End(Success::new(
         Reason::TerraformPlannedWithChanges,
         &message,
     )))
+}
+
+/// Checks that the plan is made from the state that the last apply left. A plan with changes is held otherwise. A destroy without
+/// changes would release the object whose resources are in another state.
+async fn check_state(session: &RunSession<'_>, has_changes: bool) -> Result<(), RunError> {
+    let is_deletion = session.run.spec.trigger == Trigger::Deletion;
+    if !has_changes && !is_deletion {
+        return Ok(());
+    }
+    match identity::check(session).await? {
+        Some(mismatch) if !has_changes => Err(RunError::OtherState {
+            difference: mismatch.difference(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 async fn run_break_glass(session: &RunSession<'_>, init: &[String]) -> StepsOutcome {
@@ -244,7 +211,10 @@ async fn apply_and_follow_up(session: &RunSession<'_>) -> StepsOutcome {
     }
     match applied {
         Ok(applied) => follow_up(session, &applied).await.into(),
-        Err(error) => Err(error).into(),
+        Err(error) => {
+            identity::record_failed(session, &error).await;
+            Err(error).into()
+        }
     }
 }
 

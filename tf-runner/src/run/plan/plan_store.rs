@@ -14,7 +14,7 @@ use sluice_api::run::TerraformRun;
 use sluice_tf_core::bundle::{PlanKey, Stack};
 use sluice_tf_core::plan::store::{self, PlanName, StoredPlan};
 
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, remove, retry};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Creation, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 
@@ -162,9 +162,8 @@ where
     let (api, params) = (context.api(), PostParams::default());
     let name = object.meta().name.clone().unwrap_or_default();
     let failed = RunError::api("store the readable plan");
-    match context.retry(|| api.create(&params, object)).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        created => return created.map(drop).map_err(failed),
+    if context.create_if_absent(object).await.map_err(failed)? == Creation::Created {
+        return Ok(());
     }
     // Without a resourceVersion: only runs write these objects, and the newest plan wins.
     context

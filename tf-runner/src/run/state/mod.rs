@@ -1,5 +1,6 @@
 //! The state of the stack: the selection of its workspace, one that was committed to the source, one that the CLI could not
-//! write, the copy before an apply, the identity by which it is recognised, and whether the configured backend stores it outside of the working directory.
+//! write, the copy before an apply, the identity by which it is recognised, and whether the configured backend stores it outside of
+//! the working directory.
 //!
 //! A state in a file below the working directory is lost, because each run clears that directory. That is acceptable for modules
 //! without resources, and the status warns of it before the plan is approved.
@@ -11,14 +12,20 @@ pub(crate) mod labels;
 pub(crate) mod state_copy;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
+use sluice_tf_core::cli::preamble::strip_preamble;
+use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::workdir::read_limited;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::run::cli::{Cli, arguments};
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
 use crate::run::state_lock::{retry_after_unlock, timeout_argument};
+use crate::run::workdir::directory_error;
 
 /// The file in which `init` records the backend.
 const BACKEND_FILE: &str = ".terraform/terraform.tfstate";
@@ -72,6 +79,19 @@ pub(crate) async fn pull_once(cli: &Cli<'_>) -> Result<PathBuf, RunError> {
     }
     let file = pull(cli).await?;
     *cli.pulled_state.borrow_mut() = Some(file.clone());
+    Ok(file)
+}
+
+/// As [`pull`], after a failure: with its own limits, and the exit code on record stays.
+pub(crate) async fn query(cli: &Cli<'_>, timeout: Duration) -> Result<PathBuf, RunError> {
+    let limits = Limits {
+        stop: CancellationToken::new(),
+        deadline: Instant::now() + timeout,
+        grace: Duration::ZERO,
+    };
+    let args = arguments(&["state", "pull"]);
+    let file = cli.query(Step::Inventory, &args, &limits).await?;
+    strip_preamble(&file).map_err(|source| directory_error("read the state", source))?;
     Ok(file)
 }
 

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use kube::api::{ListParams, PartialObjectMeta};
+use kube::api::{ListParams, PartialObjectMeta, Patch, PatchParams};
+use serde_json::json;
 use sluice_tf_core::state_copy::{self, CopyOrigin, STATE_LIMIT, StateCopyError, outdated, stored_copies};
 use sluice_tf_core::state_summary::StateSummary;
 use sluice_tf_core::workdir::{create_private_directory, read_limited};
 
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, remove, retry};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Creation, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
@@ -21,8 +22,8 @@ use crate::run::workdir::{directory_error, write_private};
 
 /// The variable with a configuration of OpenTofu's encryption.
 const ENCRYPTION_VARIABLE: &str = "TF_ENCRYPTION";
-/// The block of a key provider in such a configuration.
-const KEY_PROVIDER: &str = "key_provider";
+/// Words of such a configuration, of which each method that encrypts needs one: the block of a key provider, or an external command.
+const ENCRYPTION_MARKS: [&str; 2] = ["key_provider", "encrypt_command"];
 /// Endings of the files of a module's configuration.
 const CONFIGURATION_ENDINGS: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
 /// Size limit of such a file.
@@ -56,7 +57,10 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
     };
     for secret in &secrets {
         let created = context.create_if_absent(secret).await;
-        created.map_err(|source| RunError::StoreStateCopy { source })?;
+        let created = created.map_err(|source| RunError::StoreStateCopy { source })?;
+        if created == Creation::Existed {
+            update_origin(context, secret).await;
+        }
     }
     let Some(first) = secrets.first() else {
         return Ok(());
@@ -68,6 +72,23 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
         .buffer(|status| name.clone_into(&mut status.state_copy));
     delete_outdated(session, state_copy::id_of(&first.metadata)).await;
     Ok(())
+}
+
+/// Records this run as the origin of a copy that an earlier run stored, so that the copy does not count as old. A failure is only logged:
+/// the copy itself is valid.
+async fn update_origin(context: &Context, secret: &Secret) {
+    let name = secret.name_any();
+    let annotations = state_copy::origin_annotations(&secret.metadata);
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+    let (api, params) = (context.api::<Secret>(), PatchParams::default());
+    let patched = retry(CLEANUP_TIMEOUT, || api.patch_metadata(&name, &params, &patch)).await;
+    if let Err(error) = patched {
+        tracing::warn!(
+            name,
+            error = &error as &dyn std::error::Error,
+            "the time of a copy of the state cannot be updated"
+        );
+    }
 }
 
 /// Encodes the state in a file; `None` if there is nothing to copy.
@@ -109,7 +130,7 @@ async fn encode(session: &RunSession<'_>, file: &Path) -> Result<Option<Vec<Secr
         .map_err(|error| read_error(std::io::Error::other(error)))?
 }
 
-/// Whether OpenTofu may encrypt the state: `state pull` returns it decrypted. Every method of encryption refers to a key provider.
+/// Whether OpenTofu may encrypt the state: `state pull` returns it decrypted. See [`ENCRYPTION_MARKS`].
 fn encrypts_state(module: &Path, environment: &BTreeMap<String, String>) -> Result<bool, RunError> {
     if environment
         .get(ENCRYPTION_VARIABLE)
@@ -123,7 +144,8 @@ fn encrypts_state(module: &Path, environment: &BTreeMap<String, String>) -> Resu
         let is_configuration = CONFIGURATION_ENDINGS.iter().any(|ending| name.ends_with(ending));
         if is_configuration && path.is_file() {
             let text = read_limited(&path, CONFIGURATION_LIMIT).map_err(read_error)?;
-            if String::from_utf8_lossy(&text).contains(KEY_PROVIDER) {
+            let text = String::from_utf8_lossy(&text);
+            if ENCRYPTION_MARKS.iter().any(|mark| text.contains(mark)) {
                 return Ok(true);
             }
         }
@@ -177,8 +199,9 @@ async fn list(context: &Context, selector: &str) -> Result<Vec<PartialObjectMeta
     Ok(list.items)
 }
 
-/// Unpacks the copies of the stack and workspace for a break-glass session, one file `<serial>-<id>.tfstate` each. Returns their
-/// directory; `None` if there is no copy. A copy that cannot be opened is only logged.
+/// Unpacks the copies of the stack and workspace for a break-glass session, one file `<serial>-<id>.tfstate` each, or
+/// `<serial>-<id>.unsealed.tfstate` if copies are sealed and this one is not. Returns their directory; `None` if there is no copy. A
+/// copy that cannot be opened is only logged.
 pub(crate) async fn unpack_all(session: &RunSession<'_>) -> Result<Option<PathBuf>, RunError> {
     let RunSession {
         context, bundle, cli, ..
@@ -201,7 +224,12 @@ pub(crate) async fn unpack_all(session: &RunSession<'_>) -> Result<Option<PathBu
         }
         let keys = &bundle.state_copies.keys;
         match state_copy::decode(&secrets, &bundle.stack, &bundle.workspace, keys) {
-            Ok(state) => write_private(&directory.join(file_name(&copy.serial, &copy.id)), &state)?,
+            Ok(opened) => {
+                // A copy from the time before the keys, or a forged one.
+                let is_unproved = !keys.is_empty() && !opened.is_sealed;
+                let file = file_name(&copy.serial, &copy.id, is_unproved);
+                write_private(&directory.join(file), &opened.state)?;
+            }
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "a copy of the state cannot be unpacked"
@@ -212,10 +240,11 @@ pub(crate) async fn unpack_all(session: &RunSession<'_>) -> Result<Option<PathBu
 }
 
 /// The file of a copy. The labels of a Secret may have any text.
-fn file_name(serial: &str, id: &str) -> String {
+fn file_name(serial: &str, id: &str, is_unproved: bool) -> String {
     let serial: u64 = serial.parse().unwrap_or_default();
     let id: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
-    format!("{serial}-{id}.tfstate")
+    let mark = if is_unproved { ".unsealed" } else { "" };
+    format!("{serial}-{id}{mark}.tfstate")
 }
 
 #[cfg(test)]
@@ -236,14 +265,37 @@ mod tests {
         assert!(!encrypts(&none));
         let variable = |text: &str| BTreeMap::from([(ENCRYPTION_VARIABLE.to_owned(), text.to_owned())]);
         assert!(encrypts(&variable("key_provider \"pbkdf2\" \"a\" {}")) && !encrypts(&variable("")));
-        let block = "terraform {\n  encryption {\n    key_provider \"pbkdf2\" \"a\" {}\n  }\n}\n";
-        std::fs::write(dir.path().join("encryption.tofu"), block).unwrap();
-        assert!(encrypts(&none));
+        for (file, block) in [
+            (
+                "encryption.tofu",
+                "terraform {\n  encryption {\n    key_provider \"pbkdf2\" \"a\" {}\n  }\n}\n",
+            ),
+            // The method `external` needs no key provider.
+            (
+                "encryption.tf",
+                "terraform {\n  encryption {\n    method \"external\" \"a\" {\n      encrypt_command = [\"/bin/e\"]\n      \
+                 decrypt_command = [\"/bin/d\"]\n    }\n  }\n}\n",
+            ),
+            (
+                "encryption.tf.json",
+                r#"{"terraform":{"encryption":{"method":{"external":{"a":{"encrypt_command":["/bin/e"]}}}}}}"#,
+            ),
+        ] {
+            let file = dir.path().join(file);
+            std::fs::write(&file, block).unwrap();
+            assert!(encrypts(&none), "{block}");
+            std::fs::remove_file(file).unwrap();
+        }
+        assert!(!encrypts(&none));
     }
 
     #[test]
     fn the_file_of_a_copy_stays_in_its_directory() {
-        assert_eq!(file_name("12", "ab12cd34ef"), "12-ab12cd34ef.tfstate");
-        assert_eq!(file_name("../12", "../../etc"), "0-etc.tfstate");
+        assert_eq!(file_name("12", "ab12cd34ef", false), "12-ab12cd34ef.tfstate");
+        assert_eq!(
+            file_name("12", "ab12cd34ef", true),
+            "12-ab12cd34ef.unsealed.tfstate"
+        );
+        assert_eq!(file_name("../12", "../../etc", false), "0-etc.tfstate");
     }
 }
