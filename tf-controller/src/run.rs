@@ -1,6 +1,6 @@
 //! The controller as a whole: connects its watches with its reconciler.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt};
 use sluice_api::interval::Interval;
 use sluice_api::reference::{CrossNamespace, ObjectName};
-use sluice_api::run::{Action, TerraformRun};
+use sluice_api::run::TerraformRun;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::{KeySource, SourceKind, Terraform};
 use sluice_runtime::artifact::Fetcher;
@@ -28,18 +28,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::executor::{Executor, RunRef};
 use crate::inputs::{CliLocation, DefaultBackend, is_referenced};
+use crate::memory::MeasuredMemory;
 use crate::reconcile::{
     ActiveRuns, Artifacts, Context, DeletedBundles, HeartbeatTracker, StackMetrics, TerraformReconciler,
-    dependency_order, forget_stack, related_stacks, relevant_version, stack_of,
+    dependency_order, forget_stack, occupies_slot, related_stacks, relevant_version, stack_of,
 };
-use crate::schedule::{Limits, RunSlots};
+use crate::schedule::{RunLimits, RunSlots};
 use crate::sources::{self, ArtifactDigests};
 use crate::{definitions, runs};
 
 /// Time between attempts to reach the API at the start.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between checks for expired grants.
-const GRANT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between checks of the queue for expired grants and outdated reports.
+const QUEUE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the report of an ended run may take before the end of its runner triggers a reconciliation.
 const REPORT_DELAY: Duration = Duration::from_millis(500);
 /// Ended runners whose reports are awaited at once; others wait.
@@ -55,14 +56,16 @@ pub struct Options {
     pub scratch: PathBuf,
     /// Directory of the installed versions of the CLI, the same as for runners; `None`: only PATH.
     pub tools: Option<PathBuf>,
-    /// Maximum number of concurrent runs.
-    pub runs: u16,
-    /// Maximum number of concurrent runs per namespace; 0: no limit.
-    pub runs_per_namespace: u16,
+    /// The limits of concurrent runs.
+    pub limits: RunLimits,
     /// Whether cross-namespace references are allowed.
     pub cross_namespace: CrossNamespace,
     /// Whether stacks with `spec.serviceAccountName` run with the rights of this process.
     pub ignore_account: bool,
+    /// ServiceAccount of stacks that name none. If it is set, the inputs of each stack are read under its account.
+    pub default_account: Option<String>,
+    /// ServiceAccount, in the namespace of the stack, under which a deletion destroys if the stack's own account does not exist.
+    pub destroy_account: Option<String>,
     /// Deadline of a run.
     pub run_deadline: Interval,
     /// How long a run without visible process lock may send no heartbeat before it counts as lost.
@@ -141,27 +144,28 @@ pub async fn run(
         .trigger(secrets)
         .trigger(configs)
         .trigger(ended)
-        .trigger(with_grant_expiry(grants, Arc::clone(&context)))
+        .trigger(with_queue_checks(grants, Arc::clone(&context)))
         .begin_after(listed)
         .run(TerraformReconciler::new(context), stop)
         .await;
     Ok(())
 }
 
-/// Returns the stacks with a grant, and expires old grants.
-fn with_grant_expiry(
+/// Returns the stacks with a grant and those with an outdated report, and expires old grants.
+fn with_queue_checks(
     grants: Grants<ObjectKey>,
     context: Arc<Context>,
 ) -> impl Stream<Item = ObjectKey> + Send {
-    let expiry = stream::unfold(context, |context| async move {
-        tokio::time::sleep(GRANT_CHECK_INTERVAL).await;
+    let checks = stream::unfold(context, |context| async move {
+        tokio::time::sleep(QUEUE_CHECK_INTERVAL).await;
         // The cache is empty before the first list.
         context.stacks.ready().await;
         context.run_slots.reclaim(|stack| context.stacks.contains(stack));
         context.run_slots.expire_grants();
-        Some((stream::empty(), context))
+        let outdated = context.run_slots.outdated_reports();
+        Some((stream::iter(outdated), context))
     });
-    stream::select(grants, expiry.flatten())
+    stream::select(grants, checks.flatten())
 }
 
 /// Returns the stacks that a change of a source concerns; and the end of the first list of sources, or of its timeout.
@@ -211,10 +215,7 @@ fn context(
     stacks: &ObjectCache<Terraform>,
     stop: &Token,
 ) -> Result<(Arc<Context>, Grants<ObjectKey>), RunError> {
-    let (run_slots, grants) = RunSlots::new(Limits {
-        runs: options.runs,
-        per_namespace: options.runs_per_namespace,
-    });
+    let (run_slots, grants) = RunSlots::new(options.limits.clone());
     let run_slots = Arc::new(run_slots);
     let metrics = StackMetrics::new(&options.settings.metrics, Arc::new(SystemClock), &run_slots);
     let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
@@ -239,6 +240,8 @@ fn context(
         cross_namespace: options.cross_namespace,
         break_glass_limit: options.break_glass_limit.clone(),
         ignore_account: options.ignore_account,
+        default_account: options.default_account.clone(),
+        destroy_account: options.destroy_account.clone(),
         run_deadline: options.run_deadline.clone(),
         destroy_files_limit: options.destroy_files_limit,
         state_copies: options.state_copies.clone(),
@@ -254,39 +257,61 @@ fn context(
 /// Takes a slot for each active run before the first reconciliation may start another; nothing starts while the API
 /// is away. Also removes what the executor stores for deleted runs.
 async fn restore_active_runs(context: &Arc<Context>, scope: &Scope, client: &Client, stop: &Token) {
-    let api = api_in::<DeserializeGuard<TerraformRun>>(client, scope.namespace.as_deref());
-    let is_watched = |run: &RunRef| is_watched(scope, &run.namespace);
-    loop {
-        // Before the list: a run has its object before anything is stored for it.
-        let stored = context.executor.list_runs().await.unwrap_or_else(|error| {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "cannot list the files of old runs"
-            );
-            Vec::new()
-        });
-        let mut deleted: HashSet<RunRef> = stored.into_iter().filter(is_watched).collect();
-        let mut active = Vec::new();
-        let listed = paging::for_each(&api, |run: DeserializeGuard<TerraformRun>| {
-            deleted.remove(&run_ref(&run));
-            active.extend(run.0.ok().filter(is_in_progress).map(|run| stack_of(&run)));
-        });
-        match listed.await {
-            Ok(()) => {
-                forget_runs(context, deleted).await;
-                forget_stacks(context, scope, client).await;
-                for stack in &active {
-                    context.run_slots.occupy(stack);
-                }
-                return;
-            }
-            Err(error) => tracing::warn!(%error, "cannot list the active runs yet"),
-        }
+    while let Err(error) = occupy_active_runs(context, scope, client).await {
+        tracing::warn!(%error, "cannot list the active runs yet");
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
+}
+
+async fn occupy_active_runs(
+    context: &Arc<Context>,
+    scope: &Scope,
+    client: &Client,
+) -> Result<(), kube::Error> {
+    let api = api_in::<DeserializeGuard<TerraformRun>>(client, scope.namespace.as_deref());
+    // Before the list: a run has its object before anything is stored for it.
+    let stored = context.executor.list_runs().await.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "cannot list the files of old runs"
+        );
+        Vec::new()
+    });
+    let is_watched = |run: &RunRef| is_watched(scope, &run.namespace);
+    let mut deleted: HashSet<RunRef> = stored.into_iter().filter(is_watched).collect();
+    let (mut active, mut measured) = (Vec::new(), HashMap::<ObjectKey, MeasuredMemory>::new());
+    paging::for_each(&api, |run: DeserializeGuard<TerraformRun>| {
+        deleted.remove(&run_ref(&run));
+        let Ok(run) = run.0 else { return };
+        if let Some(status) = &run.status {
+            measured.entry(stack_of(&run)).or_default().add(status);
+        }
+        active.extend(occupies_slot(&run).then(|| stack_of(&run)));
+    })
+    .await?;
+    for stack in active {
+        let labels = if context.run_slots.has_label_limits() {
+            stack_labels(&stack, client).await?
+        } else {
+            BTreeMap::new()
+        };
+        let memory = measured.get(&stack).copied().unwrap_or_default();
+        let usage = context.run_slots.usage(&labels, memory.estimate());
+        context.run_slots.occupy(&stack, usage);
+    }
+    forget_runs(context, deleted).await;
+    forget_stacks(context, scope, client).await;
+    Ok(())
+}
+
+/// Returns the labels of a stack; none if it is gone.
+async fn stack_labels(stack: &ObjectKey, client: &Client) -> Result<BTreeMap<String, String>, kube::Error> {
+    let api: Api<Terraform> = Api::namespaced(client.clone(), &stack.namespace);
+    let found = api.get_metadata_opt(&stack.name).await?;
+    Ok(found.and_then(|found| found.metadata.labels).unwrap_or_default())
 }
 
 fn run_ref(run: &DeserializeGuard<TerraformRun>) -> RunRef {
@@ -352,13 +377,6 @@ where
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     }
-}
-
-fn is_in_progress(run: &TerraformRun) -> bool {
-    run.status
-        .as_ref()
-        .is_some_and(|status| status.claim.is_some() && !status.phase.is_final())
-        && run.spec.action != Action::BreakTheGlass
 }
 
 /// Returns the stacks that are outdated by this source, each after its dependencies.

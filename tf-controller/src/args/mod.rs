@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use sluice_runtime::args::{self, Common};
+use sluice_runtime::client::is_account_name;
 use sluice_tf_core::bundle::StateCopies;
 pub use transport::Transport;
+
+use crate::memory::{MemoryQuantity, MemoryRequest};
+use crate::schedule::LabelLimit;
 
 /// Default of `--concurrent`, that of tofu-controller.
 pub const CONCURRENT: u16 = 4;
@@ -31,7 +35,7 @@ pub const PROVIDER_CACHE_MAX_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 
 /// Plans and applies Terraform objects.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "tf-controller", version)]
+#[command(name = "tf-controller", version, mut_arg("concurrent", |flag| flag.visible_alias("max-concurrent-runs")))]
 pub struct Args {
     /// The flags of all controllers.
     #[command(flatten)]
@@ -60,7 +64,8 @@ pub struct Args {
     /// Directory of the process executor: working directories, locks and logs of runs.
     #[arg(long, default_value = "/data")]
     pub work_root: PathBuf,
-    /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
+    /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME. With Jobs, a directory of the
+    /// image of runs, /opt/tools by default.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
     /// Directory of the provider packages that runs share. Default: providers below --work-root.
@@ -91,6 +96,18 @@ pub struct Args {
     /// Maximum number of concurrent runs per namespace; 0: no separate limit.
     #[arg(long, default_value_t = 0)]
     pub concurrent_per_namespace: u16,
+    /// Maximum number of concurrent runs of stacks with the same value of a label, such as account=3; 0: no separate limit. Stacks
+    /// without the label do not count.
+    #[arg(long, value_name = "KEY=N", value_delimiter = ',')]
+    pub concurrent_per_label: Vec<LabelLimit>,
+    /// With --executor=process: memory that all runs may use by their estimates, such as 8Gi; 0: no limit. The estimate of a stack is
+    /// the highest measured peak of its runs, or 512Mi.
+    #[arg(long, default_value = "0", value_name = "QUANTITY")]
+    pub run_memory_limit: MemoryQuantity,
+    /// With --executor=job: the memory request of runs whose runnerPodTemplate sets neither a request nor a limit of memory. `measured`:
+    /// the highest measured peak of the stack's runs, with a margin, if the namespace has no default; `none`; or a quantity.
+    #[arg(long, default_value = "measured", value_name = "measured|none|QUANTITY")]
+    pub runner_memory_request: MemoryRequest,
     /// Host that replaces the host in artifact URLs.
     #[arg(long, env = "SOURCE_CONTROLLER_LOCALHOST", hide_env_values = true)]
     pub source_controller_localhost: Option<String>,
@@ -112,6 +129,14 @@ pub struct Args {
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub ignore_service_account_name: bool,
+    /// Read the Secrets and ConfigMaps of each stack with the rights of its ServiceAccount. NAME is the account of stacks whose
+    /// serviceAccountName is empty. Without it, they are read with the rights of this controller.
+    #[arg(long, default_value = "", value_name = "NAME", value_parser = account)]
+    pub default_service_account: String,
+    /// ServiceAccount in the namespace of a stack under which its deletion destroys if the account of the stack does not exist. Without
+    /// it, such a deletion waits. Only for the job executor.
+    #[arg(long, default_value = "", value_name = "NAME", value_parser = account)]
+    pub destroy_service_account: String,
     /// Maximum duration of a break-glass session.
     #[arg(long, default_value = "1h", value_parser = args::duration)]
     pub break_the_glass_deadline: Duration,
@@ -131,6 +156,14 @@ impl Args {
         };
         self.executor.unwrap_or(default)
     }
+}
+
+/// Parses the name of a ServiceAccount; empty: none.
+fn account(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_account_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is not a valid name of a ServiceAccount"))
 }
 
 /// The executors.

@@ -7,6 +7,7 @@ use clap::CommandFactory as _;
 use sluice_runtime::args;
 
 use super::{Args, ExecutorKind};
+use crate::memory::MemoryRequest;
 
 /// Flag, variable, default, another value that it takes.
 type Row = (&'static str, Option<&'static str>, &'static str, &'static str);
@@ -142,7 +143,14 @@ fn values_that_make_no_sense_and_unknown_flags_end_the_program() {
         "--graceful-shutdown-timeout=-1s",
         "--log-level=warn",
         "--executor=thread",
+        "--max-concurrent-runs=0",
+        "--concurrent-per-label=account",
+        "--concurrent-per-label=a b=1",
+        "--run-memory-limit=much",
+        "--runner-memory-request=off",
         "--feature-gates=X=true",
+        "--default-service-account=team:runner",
+        "--destroy-service-account=Destroyer",
         "--nonsense",
         "stray",
     ] {
@@ -196,6 +204,35 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
 }
 
 #[test]
+fn the_limits_of_runs_have_the_forms_of_kubernetes() {
+    let parse = |arguments: &[&str]| {
+        let all = ["tf-controller"].iter().chain(arguments).map(OsString::from);
+        args::parse::<Args>(all, |_| None).unwrap()
+    };
+    let none = parse(&[]);
+    assert!(none.concurrent_per_label.is_empty());
+    assert_eq!(none.run_memory_limit.bytes(), 0);
+    assert_eq!(none.runner_memory_request, MemoryRequest::Measured);
+    let given = parse(&[
+        "--concurrent=2",
+        "--max-concurrent-runs=9",
+        "--concurrent-per-label=account=3,team=1",
+        "--concurrent-per-label=account=5",
+        "--run-memory-limit=8Gi",
+        "--runner-memory-request=none",
+    ]);
+    assert_eq!(
+        given.common.concurrency.concurrent, 9,
+        "another name of --concurrent"
+    );
+    let labels = given.concurrent_per_label.iter();
+    let labels: Vec<_> = labels.map(|limit| (limit.key.as_str(), limit.runs)).collect();
+    assert_eq!(labels, [("account", 3), ("team", 1), ("account", 5)]);
+    assert_eq!(given.run_memory_limit.bytes(), 8 << 30);
+    assert_eq!(given.runner_memory_request, MemoryRequest::Disabled);
+}
+
+#[test]
 fn runs_are_jobs_in_a_cluster_and_processes_elsewhere() {
     let executors = |arguments: &[&str]| {
         let all = ["tf-controller"].iter().chain(arguments).map(OsString::from);
@@ -233,7 +270,7 @@ fn the_flags_of_the_overlays_are_taken() {
         .filter(|flag| *flag != "watch-all-namespaces")
         .map(|flag| format!("--{flag}").into())
         .collect();
-    assert_eq!(flags.len(), 4, "{flags:?}");
+    assert_eq!(flags.len(), 5, "{flags:?}");
     for flag in flags {
         args::parse::<Args>([OsString::from("tf-controller"), flag], |_| None).unwrap();
     }
@@ -261,7 +298,7 @@ fn every_flag_is_in_the_reference() {
     let command = Args::command();
     let flags = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let absent: Vec<_> = flags
-        .filter_map(clap::Arg::get_long)
+        .flat_map(|flag| flag.get_long_and_visible_aliases().unwrap_or_default())
         .filter(|flag| !text.contains(&format!("`--{flag}`")))
         .collect();
     assert!(absent.is_empty(), "{absent:?}");

@@ -4,7 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use sluice_api::run::state::KnownState;
 pub(crate) use sluice_api::run::{Action as RunAction, Health, Trigger};
 
-use super::{InputRunStreak, IntervalOffset, RetryPolicy};
+use super::{InputRunStreak, IntervalOffset, RetryPolicy, after};
+use crate::memory::MeasuredMemory;
 
 /// A field with a value that this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,16 @@ impl Facts {
             Some(offset) => offset.due(last, self.interval),
             None => last.saturating_add(self.interval).unwrap_or(Timestamp::MAX),
         }
+    }
+
+    /// When a failed run is retried: after the retry delay, or at the next interval if the image of its pod lacks the CLI. Only an edit
+    /// or another image helps then, and each attempt is a pod.
+    pub(crate) fn retry_at(&self, run: &RunFact) -> Timestamp {
+        let at = after(run.finished, self.retry.delay(run.attempt));
+        if run.lacks_tool && run.generation == self.generation {
+            return at.max(self.due(run.finished));
+        }
+        at
     }
 }
 
@@ -211,6 +222,8 @@ pub(crate) struct History {
     pub(crate) reads_artifact: bool,
     /// Whether the Secret of the outputs has disappeared.
     pub(crate) outputs_gone: bool,
+    /// The measured memory of the runs. Not part of the decision: the next run uses it.
+    pub(crate) memory: MeasuredMemory,
     /// One more than the highest sequence in any run's name.
     pub(crate) next_sequence: u64,
 }
@@ -262,6 +275,8 @@ pub(crate) struct RunFact {
     pub(crate) outcome: Outcome,
     /// Whether the CLI refused its plan as stale: nothing was applied.
     pub(crate) stale: bool,
+    /// Whether the image of its pod does not have the CLI that the spec selects.
+    pub(crate) lacks_tool: bool,
     /// When it ended; while it is active, when it was created.
     pub(crate) finished: Timestamp,
 }

@@ -2,8 +2,8 @@
 //! plan after either.
 
 use super::{
-    BreakGlass, Facts, ForceUnlock, Idle, NewRun, Outcome, RunAction, RunFact, Step, Trigger, after,
-    plan_action, repeat_last, start,
+    BreakGlass, Facts, ForceUnlock, Idle, NewRun, Outcome, RunAction, RunFact, Step, Trigger, plan_action,
+    repeat_last, start,
 };
 
 /// The maintenance that a stack without deletion needs first, if any.
@@ -35,7 +35,7 @@ pub(super) fn maintenance_before_destroy(facts: &Facts) -> Option<Step> {
         return Some(unlock(facts, last));
     }
     let failed = last.action == RunAction::Unlock && last.outcome != Outcome::Succeeded;
-    let at = after(last.finished, facts.retry.delay(last.attempt));
+    let at = facts.retry_at(last);
     (failed && facts.now < at && facts.request.is_none()).then_some(Step::Idle(Idle::RetryAt(at)))
 }
 
@@ -61,7 +61,7 @@ fn session(facts: &Facts, last: Option<&RunFact>) -> Step {
         last.filter(|run| run.action == RunAction::BreakTheGlass && run.generation == facts.generation);
     let attempt = failed.map_or(0, |run| run.attempt);
     if let Some(run) = failed {
-        let at = after(run.finished, facts.retry.delay(run.attempt));
+        let at = facts.retry_at(run);
         if facts.now < at {
             return Step::Idle(Idle::RetryAt(at));
         }

@@ -56,8 +56,9 @@ const STALE_AT_ONCE: u32 = 3;
 pub(crate) enum Step {
     /// Start this run.
     Start(NewRun),
-    /// A run is due and there is no free slot. Never decided here: the decision knows only this stack.
-    WaitForSlot,
+    /// A run is due and there is no free slot; where it is in the queue and what it waits for. Never decided here: the decision knows
+    /// only this stack.
+    WaitForSlot(String),
     /// A run is due and the API refuses to create it, for this reason. Never decided here.
     CreateFailed(String),
     /// A run is in progress: supervise it.
@@ -294,7 +295,7 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
     if holds(MutationPoint::RetryLimit, facts.retry.is_exhausted(last.attempt)) {
         return Step::Idle(Idle::RetryLimit);
     }
-    let at = after(last.finished, facts.retry.delay(last.attempt));
+    let at = facts.retry_at(last);
     if holds(MutationPoint::RetryDelay, facts.now < at) {
         return Step::Idle(Idle::RetryAt(at));
     }
@@ -344,7 +345,7 @@ fn deletion(facts: &Facts) -> Step {
         ) {
             return Step::Release;
         }
-        let at = after(run.finished, facts.retry.delay(run.attempt));
+        let at = facts.retry_at(run);
         if holds(MutationPoint::DestroyDelay, facts.now < at) && facts.request.is_none() {
             return Step::Idle(Idle::RetryAt(at));
         }

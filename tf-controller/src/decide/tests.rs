@@ -54,6 +54,7 @@ pub(super) fn ended(outcome: Outcome, ago: i64) -> RunFact {
         attempt: 1,
         outcome,
         stale: false,
+        lacks_tool: false,
         finished: at(NOW - ago),
     }
 }
@@ -63,6 +64,11 @@ pub(super) fn with_last(last: RunFact) -> Facts {
     facts.history.last_success = (last.outcome == Outcome::Succeeded).then_some(last.finished);
     facts.history.last = Some(last);
     facts
+}
+
+/// The image of the last run's pod does not have the CLI.
+fn lacks_tool(facts: Facts) -> Facts {
+    change(facts, |f| f.history.last.as_mut().unwrap().lacks_tool = true)
 }
 
 pub(super) fn with_pending(ago: i64, drift: bool) -> Facts {
@@ -96,6 +102,7 @@ pub(super) fn line(step: &Step) -> String {
                 .unwrap_or_default(),
         ),
         Step::Idle(Idle::InputPause(when)) => format!("InputPause +{}s", when.as_second() - NOW),
+        Step::Idle(Idle::RetryAt(when)) if when == &Timestamp::MAX => "RetryAt never".to_owned(),
         Step::Idle(Idle::RetryAt(when)) => format!("RetryAt +{}s", when.as_second() - NOW),
         Step::Idle(Idle::InSync(when)) if when == &Timestamp::MAX => "InSync for ever".to_owned(),
         Step::Idle(Idle::InSync(when)) => format!("InSync +{}s", when.as_second() - NOW),
@@ -229,6 +236,26 @@ fn a_stack_without_deletion() {
 }
 
 #[test]
+fn a_run_whose_image_lacks_the_cli() {
+    let failed = |ago| lacks_tool(with_last(ended(Outcome::Failed, ago)));
+    insta::assert_snapshot!(table(vec![
+        ("a while ago", failed(15)),
+        ("interval over", failed(600)),
+        ("interval of nothing", change(failed(600), |f| f.interval = SignedDuration::ZERO)),
+        ("a retry delay longer than the interval", change(failed(600), |f| f.retry.interval = SignedDuration::from_mins(20))),
+        ("spec edited since", change(failed(5), |f| f.generation = 2)),
+        ("requested", change(failed(5), |f| f.request = Some("t".into()))),
+    ]), @"
+    a while ago: RetryAt +585s
+    interval over: Plan because Retry, attempt 2
+    interval of nothing: RetryAt never
+    a retry delay longer than the interval: RetryAt +600s
+    spec edited since: Plan because Spec, attempt 1
+    requested: Plan because Request, attempt 1
+    ");
+}
+
+#[test]
 fn a_check_that_failed() {
     let failed = |ago| with_last(ended(Outcome::Failed, ago));
     let check = |facts| {
@@ -334,6 +361,8 @@ fn a_deleted_stack() {
         ("destroyed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Succeeded, 1)))),
         ("destroy failed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 1)))),
         ("destroy failed a while ago", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20)))),
+        ("no such CLI", lacks_tool(change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20))))),
+        ("no such CLI, spec edited since", lacks_tool(change(deleting(|f| f.generation = 2), |f| f.history.last = Some(destroyed(Outcome::Failed, 20))))),
     ]), @"
     keep resources: Release
     keep resources, source gone: Release
@@ -344,6 +373,8 @@ fn a_deleted_stack() {
     destroyed: Release
     destroy failed: RetryAt +14s
     destroy failed a while ago: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
+    no such CLI: RetryAt +580s
+    no such CLI, spec edited since: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
     ");
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 pub(crate) use environment::{pod_environment, runner_environment};
 use futures::future::BoxFuture;
-pub(crate) use job::waits_for_capacity;
 pub use job::{JobExecutor, JobOptions};
+pub(crate) use job::{is_without_account, waits_for_capacity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 pub use process::{ProcessExecutor, ProcessOptions};
@@ -20,6 +20,8 @@ use sluice_api::terraform::{Reason, TerraformSpec};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::bundle::BundlePayload;
 use sluice_tf_core::run_input::Kubeconfigs;
+
+use crate::memory::MeasuredMemory;
 
 /// Returns the arguments of a runner that shares a provider cache with other runners.
 #[must_use]
@@ -64,8 +66,12 @@ pub(crate) fn is_of_deleted_namesake(object: &ObjectMeta, run: &TerraformRun) ->
 pub struct Launch<'a> {
     /// The run, with its deadline.
     pub run: &'a TerraformRun,
-    /// The spec of its stack, with the settings of the runner's pod, its account and its grace period.
+    /// The spec of its stack, with the settings of the runner's pod and its grace period.
     pub spec: &'a TerraformSpec,
+    /// The measured memory of the stack's runs.
+    pub memory: MeasuredMemory,
+    /// The ServiceAccount of the runner's pod; empty: that of pods without one.
+    pub account: &'a str,
     /// The bundle, if the executor passes it.
     pub bundle: Option<BundlePayload>,
 }

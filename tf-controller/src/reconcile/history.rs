@@ -30,6 +30,9 @@ pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
         if holds(MutationPoint::Superseded, phase == Phase::Superseded) {
             continue;
         }
+        if let Some(status) = &run.status {
+            history.memory.add(status);
+        }
         let reads = run
             .status
             .as_ref()
@@ -230,6 +233,7 @@ pub(crate) fn run_fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
         attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
         outcome: status.map_or(Outcome::Active, outcome),
         stale: status.is_some_and(|s| s.reason == Reason::PlanStale),
+        lacks_tool: status.is_some_and(|s| s.reason == Reason::ToolNotInstalled),
         finished: status
             .and_then(|s| s.finished_at.as_ref())
             .map_or(created, |time| time.0),
@@ -407,6 +411,19 @@ mod tests {
         }
         let unknown = plan(1, "");
         assert_eq!(history(&[unknown]).planned_effect, None);
+    }
+
+    #[test]
+    fn the_memory_is_the_highest_peak_and_the_limit_of_the_newest_pod() {
+        let of = |number, peak: i64, limit: i64| {
+            let status = json!({ "peakMemoryBytes": peak, "memoryLimitBytes": limit });
+            run(number, "Plan", "Interval", "i1", &status)
+        };
+        // In any order.
+        let memory = history(&[of(3, 20, 400), of(1, 10, 500), of(2, 30, 600)]).memory;
+        assert_eq!((memory.peak, memory.limit), (Some(30), Some(400)));
+        assert_eq!(memory.default_request, None);
+        assert_eq!(history(&[]).memory.peak, None);
     }
 
     #[test]

@@ -1,14 +1,19 @@
-//! Which stacks may run: a limit of runs at once, a limit per namespace, and the order of those that wait. A waiting stack is
-//! reconciled when it is granted a slot; it does not poll.
+//! Which stacks may run: limits of runs at once (in all, of a namespace, of a label's value, of their memory), and the order of those
+//! that wait. A waiting stack is reconciled when it is granted a slot, or when its report is outdated; it does not poll.
 
+mod limits;
 mod queue;
+mod wait;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
+pub use limits::{LabelLimit, LabelLimitError, RunLimits};
+pub(crate) use limits::{RunUsage, WaitReason};
 use queue::RunQueue;
-pub(crate) use queue::{Limits, Priority, QueueSummary, WaitReason};
+pub(crate) use queue::{Priority, QueueSummary, SlotState};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 
@@ -22,24 +27,34 @@ pub(crate) struct RunSlots {
 impl RunSlots {
     /// Returns free slots within `limits`, and a stream of the stacks that are granted one: reconcile each.
     #[must_use]
-    pub(crate) fn new(limits: Limits) -> (Self, UnboundedReceiver<ObjectKey>) {
+    pub(crate) fn new(limits: RunLimits) -> (Self, UnboundedReceiver<ObjectKey>) {
         let (granted, grants) = mpsc::unbounded();
         let queue = Mutex::new(RunQueue::new(limits));
         (Self { queue, granted }, grants)
     }
 
-    /// Requests a slot for a stack's run; true also when it occupies one already. Otherwise the stack waits in the queue until it is
-    /// granted one.
+    /// Returns what a run of a stack with these labels uses of the limits. `memory` is its estimate in bytes.
+    pub(crate) fn usage(&self, labels: &BTreeMap<String, String>, memory: u64) -> RunUsage {
+        self.queue().limits().usage(labels, memory)
+    }
+
+    /// Returns whether runs are limited by a label of their stack.
+    pub(crate) fn has_label_limits(&self) -> bool {
+        self.queue().limits().has_labels()
+    }
+
+    /// Requests a slot for a stack's run; it may occupy one already. If none is free, the stack waits in the queue until it is granted
+    /// one.
     #[must_use]
-    pub(crate) fn request(&self, stack: &ObjectKey, priority: Priority) -> bool {
-        let (occupied, granted) = self.queue().request(stack, priority, Instant::now());
+    pub(crate) fn request(&self, stack: &ObjectKey, priority: Priority, usage: RunUsage) -> SlotState {
+        let (state, granted) = self.queue().request(stack, priority, usage, Instant::now());
         self.grant(granted);
-        occupied
+        state
     }
 
     /// Counts an active run that an earlier controller started, beyond the limits if need be.
-    pub(crate) fn occupy(&self, stack: &ObjectKey) {
-        self.queue().occupy(stack);
+    pub(crate) fn occupy(&self, stack: &ObjectKey, usage: RunUsage) {
+        self.queue().occupy(stack, usage);
     }
 
     /// Releases a stack's slot, or removes it from the queue.
@@ -65,6 +80,11 @@ impl RunSlots {
     pub(crate) fn reclaim(&self, exists: impl Fn(&ObjectKey) -> bool) {
         let granted = self.queue().reclaim(exists, Instant::now());
         self.grant(granted);
+    }
+
+    /// Returns some stacks whose status shows another position in the queue or another limit than those of now: reconcile each.
+    pub(crate) fn outdated_reports(&self) -> Vec<ObjectKey> {
+        self.queue().outdated_reports(Instant::now())
     }
 
     /// Returns the numbers of slots and waiting stacks.

@@ -18,7 +18,7 @@ pub(crate) fn broken(facts: &Facts, dependents: &[String], step: &Step) -> Optio
             .then_some("only a run in progress is followed"),
         Step::Release => released(facts, dependents),
         Step::Idle(_) => idle(facts, dependents, step),
-        Step::WaitForSlot => Some("the decision does not know slots"),
+        Step::WaitForSlot(_) => Some("the decision does not know slots"),
         Step::CreateFailed(_) => Some("the decision does not know the API"),
     }
 }

@@ -15,6 +15,8 @@ use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{RunnerPodMetadata, RunnerPodSpec, TerraformSpec, label_value};
 
 use super::JobOptions;
+use super::resources::{memory_request, memory_variables, resources};
+use crate::executor::Launch;
 
 /// The container of the runner.
 pub(super) const CONTAINER: &str = "tf-runner";
@@ -38,7 +40,8 @@ const KEEP_NODE: [(&str, &str); 2] = [
 ];
 
 /// Returns the Job of a run.
-pub(super) fn job(run: &TerraformRun, spec: &TerraformSpec, options: &JobOptions) -> Job {
+pub(super) fn job(launch: &Launch<'_>, options: &JobOptions) -> Job {
+    let (run, spec) = (launch.run, launch.spec);
     let template = spec.runner_pod_template.clone().unwrap_or_default();
     let grace = cli_grace(spec) + REPORT_GRACE;
     let labels: BTreeMap<String, String> = LABELS
@@ -61,7 +64,7 @@ pub(super) fn job(run: &TerraformRun, spec: &TerraformSpec, options: &JobOptions
             ttl_seconds_after_finished: i32::try_from(options.ttl.as_secs()).ok(),
             template: PodTemplateSpec {
                 metadata: Some(pod_metadata(labels, template.metadata.unwrap_or_default())),
-                spec: Some(pod(run, spec, template.spec.unwrap_or_default(), options)),
+                spec: Some(pod(launch, template.spec.unwrap_or_default(), options)),
             },
             ..JobSpec::default()
         }),
@@ -84,13 +87,13 @@ fn pod_metadata(labels: BTreeMap<String, String>, template: RunnerPodMetadata) -
     }
 }
 
-fn pod(run: &TerraformRun, spec: &TerraformSpec, template: RunnerPodSpec, options: &JobOptions) -> PodSpec {
+fn pod(launch: &Launch<'_>, template: RunnerPodSpec, options: &JobOptions) -> PodSpec {
     let directory = |name: &str| Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     };
-    let container = container(run, &template, options);
+    let container = container(launch, &template, options);
     let RunnerPodSpec {
         affinity,
         host_aliases,
@@ -109,8 +112,8 @@ fn pod(run: &TerraformRun, spec: &TerraformSpec, template: RunnerPodSpec, option
         node_selector: Some(node_selector),
         priority_class_name: Some(priority_class_name).filter(|name| !name.is_empty()),
         restart_policy: Some("Never".to_owned()),
-        service_account_name: Some(spec.service_account_name.clone()).filter(|name| !name.is_empty()),
-        termination_grace_period_seconds: Some(seconds(cli_grace(spec) + REPORT_GRACE)),
+        service_account_name: Some(launch.account.to_owned()).filter(|name| !name.is_empty()),
+        termination_grace_period_seconds: Some(seconds(cli_grace(launch.spec) + REPORT_GRACE)),
         tolerations: Some(tolerations),
         volumes: Some(
             [directory("temp"), directory("home")]
@@ -122,14 +125,18 @@ fn pod(run: &TerraformRun, spec: &TerraformSpec, template: RunnerPodSpec, option
     }
 }
 
-fn container(run: &TerraformRun, template: &RunnerPodSpec, options: &JobOptions) -> Container {
+fn container(launch: &Launch<'_>, template: &RunnerPodSpec, options: &JobOptions) -> Container {
+    let run = launch.run;
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
         ..VolumeMount::default()
     };
     let image = Some(&template.image).filter(|image| !image.is_empty());
+    let image = image.unwrap_or(&options.image);
     let mounts = [mount("temp", "/tmp"), mount("home", HOME)];
+    let setting = options.memory_request;
+    let request = memory_request(template.resources.as_ref(), launch.memory, setting);
     let identity = [
         "--namespace",
         &run.namespace().unwrap_or_default(),
@@ -138,7 +145,7 @@ fn container(run: &TerraformRun, template: &RunnerPodSpec, options: &JobOptions)
     ];
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(image.unwrap_or(&options.image).clone()),
+        image: Some(image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["tf-runner".to_owned()]),
         args: Some(
@@ -148,8 +155,13 @@ fn container(run: &TerraformRun, template: &RunnerPodSpec, options: &JobOptions)
                 .chain(options.arguments.iter().cloned())
                 .collect(),
         ),
-        env: Some(pod_fields(template).chain(environment(run, options)).collect()),
-        resources: template.resources.clone(),
+        env: Some(
+            pod_fields(template)
+                .chain(environment(run, image, options))
+                .chain(memory_variables(request, setting))
+                .collect(),
+        ),
+        resources: resources(template.resources.as_ref(), request),
         // The reason of a runner that ends before it can report.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         security_context: template.security_context.clone().or_else(|| Some(restricted())),
@@ -173,7 +185,7 @@ fn pod_fields(template: &RunnerPodSpec) -> impl Iterator<Item = EnvVar> {
 }
 
 /// Returns the runner's own variables, which replace a stack's of the same name.
-fn environment(run: &TerraformRun, options: &JobOptions) -> Vec<EnvVar> {
+fn environment(run: &TerraformRun, image: &str, options: &JobOptions) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {
@@ -201,10 +213,15 @@ fn environment(run: &TerraformRun, options: &JobOptions) -> Vec<EnvVar> {
     ]
     .into_iter()
     .chain(
-        [("JOB_NAME", run.name_any().as_str()), ("HOME", HOME)]
-            .into_iter()
-            .chain(passed)
-            .map(value),
+        [
+            ("JOB_NAME", run.name_any().as_str()),
+            // For errors about what the image does not have.
+            ("RUNNER_POD_IMAGE", image),
+            ("HOME", HOME),
+        ]
+        .into_iter()
+        .chain(passed)
+        .map(value),
     )
     .collect()
 }
@@ -242,6 +259,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::memory::{MeasuredMemory, MemoryRequest};
 
     fn run() -> TerraformRun {
         serde_json::from_value(json!({
@@ -254,6 +272,10 @@ mod tests {
     }
 
     fn job_of(fields: &Value) -> Job {
+        job_with(fields, MeasuredMemory::default(), MemoryRequest::Measured)
+    }
+
+    fn job_with(fields: &Value, memory: MeasuredMemory, memory_request: MemoryRequest) -> Job {
         let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "code" } });
         spec.as_object_mut()
             .unwrap()
@@ -263,8 +285,36 @@ mod tests {
             arguments: vec!["--http-retry=9".into()],
             environment: [("HTTPS_PROXY".to_owned(), "http://proxy:3128".to_owned())].into(),
             ttl: Duration::from_secs(3600),
+            memory_request,
         };
-        job(&run(), &serde_json::from_value(spec).unwrap(), &options)
+        let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
+        let launch = Launch {
+            run: &run(),
+            account: &spec.service_account_name,
+            spec: &spec,
+            memory,
+            bundle: None,
+        };
+        job(&launch, &options)
+    }
+
+    #[test]
+    fn a_measured_stack_requests_its_memory() {
+        let memory = MeasuredMemory {
+            peak: Some(400 << 20),
+            limit: Some(8 << 30),
+            default_request: Some(0),
+        };
+        let job = serde_json::to_value(job_with(&json!({}), memory, MemoryRequest::Measured)).unwrap();
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["resources"]["requests"]["memory"], "532Mi");
+    }
+
+    #[test]
+    fn a_stack_that_was_not_measured_has_the_requests_of_its_template() {
+        let job = serde_json::to_value(job_of(&json!({}))).unwrap();
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container.get("resources"), None);
     }
 
     #[test]
@@ -285,7 +335,7 @@ mod tests {
         let parts = parts.map(|(name, value)| format!("{name} {value}"));
         insta::assert_snapshot!(parts.join("\n"), @r#"
         security {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}}
-        container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
+        container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"RUNNER_POD_IMAGE","value":"runner:1"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"},{"name":"POD_MEMORY_LIMIT","valueFrom":{"resourceFieldRef":{"resource":"limits.memory"}}},{"name":"POD_DEFAULT_MEMORY_REQUEST","valueFrom":{"resourceFieldRef":{"resource":"requests.memory"}}}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
         pod {"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":90,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
         template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
         job {"activeDeadlineSeconds":3690,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
@@ -322,6 +372,7 @@ mod tests {
             ("/metadata/labels/app.kubernetes.io~1name", json!("tf-runner")),
             ("/spec/containers/0/env/0/name", json!("IP")),
             ("/spec/containers/0/env/1/name", json!("POD_NAME")),
+            ("/spec/containers/0/env/5/value", json!("own:2")),
             (
                 "/metadata/annotations/karpenter.sh~1do-not-disrupt",
                 json!("false"),

@@ -4,6 +4,7 @@
 //! failed run. The pod reads the bundle of the run from its Secrets, and its end is a fact that the API knows.
 
 mod manifest;
+mod resources;
 mod runner_pod;
 mod watch;
 
@@ -24,11 +25,12 @@ use sluice_runtime::shutdown::Token;
 use tokio::sync::mpsc;
 use watch::RunnerPods;
 
-pub(crate) use runner_pod::waits_for_capacity;
+pub(crate) use runner_pod::{is_without_account, waits_for_capacity};
 
 use super::{
     Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef, is_of_deleted_namesake,
 };
+use crate::memory::MemoryRequest;
 
 /// How long a Job or a pod may make no progress before its events are read.
 const EVENT_DELAY: Duration = Duration::from_secs(2);
@@ -46,6 +48,8 @@ pub struct JobOptions {
     pub environment: BTreeMap<String, String>,
     /// How long a finished Job stays with the log of its pod.
     pub ttl: Duration,
+    /// The memory request of pods whose template sets no memory.
+    pub memory_request: MemoryRequest,
 }
 
 /// Runs as Jobs.
@@ -92,7 +96,7 @@ impl JobExecutor {
             run: run.name_any(),
             text,
         };
-        let desired = job(run, launch.spec, &self.options);
+        let desired = job(&launch, &self.options);
         match jobs.create(&PostParams::default(), &desired).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {

@@ -120,6 +120,24 @@ pub(crate) fn waits_for_capacity(reason: &str, message: &str) -> bool {
     }
 }
 
+/// Returns whether a pod is rejected for its memory request: by a `LimitRange` of the namespace, or because its limit is lower.
+fn is_about_memory_request(message: &str) -> bool {
+    [
+        "memory usage per ",
+        "memory max limit to request ratio",
+        "memory limit of ",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
+}
+
+/// Returns whether a Job cannot create its pod because the ServiceAccount does not exist, in the words of the API server: another account
+/// may replace it, so those of an admission webhook do not count.
+pub(crate) fn is_without_account(reason: &str, message: &str) -> bool {
+    let is_missing = message.contains("error looking up service account ") && message.contains("not found");
+    reason == "FailedCreate" && is_missing && !message.contains("admission webhook")
+}
+
 /// What to do about a reason of the cluster.
 fn advice(reason: &str, message: &str) -> &'static str {
     match reason {
@@ -136,8 +154,11 @@ fn advice(reason: &str, message: &str) -> &'static str {
         "FailedCreate" if message.contains("exceeded quota") => {
             "raise the quota of the namespace, or wait until other pods end"
         }
-        "FailedCreate" if message.contains("serviceaccount") && message.contains("not found") => {
+        _ if is_without_account(reason, message) => {
             "create the ServiceAccount, or change spec.serviceAccountName"
+        }
+        "FailedCreate" if is_about_memory_request(message) => {
+            "set runnerPodTemplate.spec.resources.requests.memory, or start the controller with --runner-memory-request=none"
         }
         "FailedCreate" if message.contains("violates PodSecurity") => {
             "change runnerPodTemplate.spec.securityContext, or the Pod Security level of the namespace"
@@ -306,6 +327,45 @@ mod tests {
                 expected,
                 "{reason}: {message}"
             );
+        }
+    }
+
+    #[test]
+    fn a_rejected_memory_request_is_named() {
+        for message in [
+            "pods \"a\" is forbidden: minimum memory usage per Container is 256Mi, but request is 128Mi",
+            "Pod \"a\" is invalid: spec.containers[0].resources.requests: Invalid value: \"600Mi\": must be less than or equal to \
+             memory limit of 512Mi",
+            "pods \"a\" is forbidden: memory max limit to request ratio per Container is 2, but provided ratio is 4.000000",
+        ] {
+            let found = pending_reason("FailedCreate", Some(message));
+            assert!(
+                found.message.contains("--runner-memory-request=none"),
+                "{found:?}"
+            );
+        }
+        let quota = pending_reason(
+            "FailedCreate",
+            Some("exceeded quota: all, requested: requests.memory=1Gi"),
+        );
+        assert!(quota.message.contains("raise the quota"), "{quota:?}");
+    }
+
+    #[test]
+    fn a_missing_account_is_told_from_other_refusals() {
+        let account = "Error creating: pods \"a-\" is forbidden: error looking up service account team/own: \
+            serviceaccount \"own\" not found";
+        assert!(is_without_account("FailedCreate", account));
+        for (reason, message) in [
+            ("FailedCreate", "pods \"a\" is forbidden: exceeded quota: pods"),
+            ("FailedCreate", "secret \"own\" not found"),
+            (
+                "FailedCreate",
+                "admission webhook \"x\" denied the request: serviceaccount \"own\" not found",
+            ),
+            ("FailedMount", account),
+        ] {
+            assert!(!is_without_account(reason, message), "{reason}: {message}");
         }
     }
 

@@ -197,11 +197,9 @@ fn encode_plans(
 }
 
 fn encode_queue(encoder: &mut DescriptorEncoder<'_>, queue: &QueueSummary) -> fmt::Result {
-    let every = [Priority::Manual, Priority::Change, Priority::Timer]
+    let every = Priority::ALL
         .into_iter()
-        .flat_map(|priority| {
-            [WaitReason::Slots, WaitReason::NamespaceSlots].map(|reason| (priority, reason))
-        });
+        .flat_map(|priority| WaitReason::ALL.map(|reason| (priority, reason)));
     let series = every.map(|(priority, reason)| {
         let labels = [
             ("priority", priority_label(priority)),
@@ -212,7 +210,7 @@ fn encode_queue(encoder: &mut DescriptorEncoder<'_>, queue: &QueueSummary) -> fm
             queue.waiting.get(&(priority, reason)).copied().unwrap_or(0),
         )
     });
-    let help = "Runs that wait for a slot, by priority and reason";
+    let help = "Runs that wait in the queue, by priority and reason";
     encode_gauge(encoder, "sluice_terraform_runs_queued", help, series)?;
     let help = "How long the first run in the queue has waited; 0 if none waits";
     let longest = queue.longest_wait.as_secs_f64();
@@ -242,6 +240,8 @@ const fn reason_label(reason: WaitReason) -> &'static str {
     match reason {
         WaitReason::Slots => "Slots",
         WaitReason::NamespaceSlots => "NamespaceSlots",
+        WaitReason::LabelSlots => "LabelSlots",
+        WaitReason::Memory => "Memory",
     }
 }
 

@@ -137,7 +137,7 @@ impl BlockReason {
     const fn of(step: &Step) -> Option<Self> {
         let idle = match step {
             Step::CreateFailed(_) => return Some(Self::Rejected),
-            Step::Start(_) | Step::WaitForSlot | Step::Follow | Step::Release => return None,
+            Step::Start(_) | Step::WaitForSlot(_) | Step::Follow | Step::Release => return None,
             Step::Idle(idle) => idle,
         };
         match idle {
@@ -268,6 +268,7 @@ mod tests {
             attempt: 1,
             outcome,
             stale: false,
+            lacks_tool: false,
             finished: at("2026-01-01T00:00:00Z"),
         }
     }

@@ -6,7 +6,7 @@ use sluice_api::terraform::Terraform;
 
 use super::*;
 use crate::decide::{Idle, Pending, facts_of_a_new_stack};
-use crate::schedule::{Limits, Priority};
+use crate::schedule::{Priority, RunLimits, SlotState};
 
 /// The time of the tests.
 struct TestClock;
@@ -28,9 +28,10 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let metrics = Metrics::new();
-        let limits = Limits {
-            runs: 2,
+        let limits = RunLimits {
             per_namespace: 1,
+            per_label: [("account".to_owned(), 1)].into(),
+            ..RunLimits::of_runs(2)
         };
         let run_slots = Arc::new(RunSlots::new(limits).0);
         let stacks = StackMetrics::new(&metrics, Arc::new(TestClock), &run_slots);
@@ -275,11 +276,23 @@ fn a_controller_that_has_stopped_shows_no_gauges() {
 fn the_queue_is_shown_by_priority_and_reason() {
     let fixture = Fixture::new();
     let key = |name: &str| ObjectKey::of(&stack(name, &Value::Null));
-    assert!(fixture.run_slots.request(&key("a"), Priority::Change));
-    assert!(!fixture.run_slots.request(&key("b"), Priority::Timer));
+    let request = |stack: &ObjectKey, priority| {
+        let labels = [("account".to_owned(), "prod".to_owned())].into();
+        let usage = fixture.run_slots.usage(&labels, 0);
+        fixture.run_slots.request(stack, priority, usage) == SlotState::Occupied
+    };
+    assert!(request(&key("a"), Priority::Change));
+    assert!(!request(&key("b"), Priority::Timer));
+    let other = ObjectKey {
+        namespace: "other".into(),
+        name: "c".into(),
+    };
+    assert!(!request(&other, Priority::Manual));
     fixture.assert_lines(&[
         "run_slots_occupied 1",
         "runs_queued{priority=\"Timer\",reason=\"NamespaceSlots\"} 1",
+        "runs_queued{priority=\"Manual\",reason=\"LabelSlots\"} 1",
         "runs_queued{priority=\"Timer\",reason=\"Slots\"} 0",
+        "runs_queued{priority=\"Timer\",reason=\"Memory\"} 0",
     ]);
 }

@@ -94,7 +94,7 @@ fn decide_now(state: &SystemState, stack: &Stack) -> Decision {
                 decision.intent = Intent::Handle { token: stack.request };
             }
         }
-        Step::WaitForSlot | Step::CreateFailed(_) => {}
+        Step::WaitForSlot(_) | Step::CreateFailed(_) => {}
     }
     decision
 }
@@ -301,7 +301,9 @@ fn inspect(
             run: observed.number,
             last_apply,
         },
-        Supervision::EndOutdated | Supervision::EndWithoutInputs => end(Stage::Superseded),
+        Supervision::EndOutdated | Supervision::EndWithoutInputs | Supervision::EndWithoutAccount => {
+            end(Stage::Superseded)
+        }
     }
 }
 

@@ -109,6 +109,7 @@ pub(super) fn terraform_run(run: &Run) -> TerraformRun {
             id: id(*effect),
             run: run_name(NAME, UID, (*from).into()),
         }),
+        service_account_name: String::new(),
         source: RunSource::default(),
         terraform: TerraformIdentity {
             generation: run.generation.into(),

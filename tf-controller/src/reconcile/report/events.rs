@@ -35,7 +35,7 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
         events.extend(break_glass(report));
     }
     // Also while the run waits for a slot: the status does not name the plan any more.
-    if let (Step::Start(_) | Step::WaitForSlot, Some(id)) =
+    if let (Step::Start(_) | Step::WaitForSlot(_), Some(id)) =
         (report.step, foreign_plan(report.stack, report.runs))
     {
         let text = format!(

@@ -9,6 +9,7 @@ use sluice_api::terraform::{Reason, approval};
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
 use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
 use crate::executor::waits_for_capacity;
+use crate::reconcile::blocked_destroy;
 use crate::reconcile::history::candidate_plan;
 
 /// The three conditions of kstatus.
@@ -102,8 +103,15 @@ pub(super) fn ready_conditions(report: &Report<'_>) -> ReadyConditions {
             };
             progressing(in_progress(text))
         }
-        Step::WaitForSlot => progressing(in_progress("Waiting for a free run slot")),
-        Step::CreateFailed(why) => retrying(not_ready(Reason::TfExecNewFailed, why.as_str())),
+        Step::WaitForSlot(wait) => progressing(in_progress(format!("Waiting for a free run slot: {wait}"))),
+        Step::CreateFailed(why) => retrying(not_ready(
+            Reason::TfExecNewFailed,
+            if report.facts.deleting {
+                blocked_destroy::without_run(why)
+            } else {
+                why.clone()
+            },
+        )),
         Step::Release => progressing(in_progress("Deletion in progress")),
         Step::Follow => progressing(active_run(report)),
         Step::Idle(rest) => idle(report, rest),
@@ -119,7 +127,7 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
             let active = report.facts.history.active.as_ref();
             active.is_some_and(|run| is_check(run.action, run.trigger))
         }
-        Step::WaitForSlot | Step::CreateFailed(_) | Step::Release | Step::Idle(_) => false,
+        Step::WaitForSlot(_) | Step::CreateFailed(_) | Step::Release | Step::Idle(_) => false,
     };
     ConditionUpdate::retained(Kind::Ready, report.conditions())
         .filter(|ready| checks && !report.facts.deleting && ready.status == ConditionStatus::True)
@@ -152,7 +160,12 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
         run.spec.action != Action::Plan && run.status.as_ref().is_some_and(|s| !s.plan_id.is_empty())
     });
     if let Some(text) = run.and_then(pending_run) {
-        return in_progress(text);
+        let is_blocked_destroy = report.facts.deleting && run.is_some_and(needs_change);
+        return in_progress(if is_blocked_destroy {
+            blocked_destroy::without_runner(&text)
+        } else {
+            text
+        });
     }
     let text = match run.map(phase) {
         Some(Phase::Planning) if has_plan => {

@@ -1,25 +1,25 @@
 //! The queue of runs: pure, with the time as an argument.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod ranking;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
+use ranking::{Ranked, Ranking};
 use sluice_runtime::schedule::ObjectKey;
 
+use super::limits::{ReachedLimit, RunLimits, RunUsage, UsageTotals, WaitReason};
+use super::wait::{Wait, WaitReport};
 use crate::decide::Trigger;
 
-/// Waiting time that raises a stack's priority by one, so that a steady stream of others never starves it.
+/// Waiting time that raises a stack's priority by one, so that a steady stream of others never starves it. After it, memory is kept
+/// free for a stack that waits for memory.
 const AGING_INTERVAL: Duration = Duration::from_secs(600);
 /// How long a grant is valid.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Limits of runs at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Runs at once; at least one.
-    pub(crate) runs: u16,
-    /// Runs of one namespace at once; 0: no limit.
-    pub(crate) per_namespace: u16,
-}
+/// How many reports are replaced at once.
+const MAX_REPORTS: usize = 20;
 
 /// Priority of a run. The order of the variants is the order of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,9 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 3] = [Self::Manual, Self::Change, Self::Timer];
+
     /// The priority of a run with this trigger.
     #[must_use]
     pub(crate) const fn from_trigger(trigger: Trigger) -> Self {
@@ -42,15 +45,6 @@ impl Priority {
             Trigger::Interval | Trigger::Drift | Trigger::Retry => Self::Timer,
         }
     }
-}
-
-/// Why a stack waits in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WaitReason {
-    /// As many runs as allowed are in progress.
-    Slots,
-    /// As many runs of its namespace as allowed are in progress.
-    NamespaceSlots,
 }
 
 /// The queue at one time, in numbers.
@@ -66,41 +60,69 @@ pub(crate) struct QueueSummary {
     pub(crate) longest_wait: Duration,
 }
 
+/// The result of a request for a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// The stack occupies one.
+    Occupied,
+    /// The stack waits in the queue; what to report about that.
+    Waiting(Wait),
+}
+
 /// Occupied slots, and the stacks that wait for one.
 #[derive(Debug)]
 pub(super) struct RunQueue {
-    limits: Limits,
-    occupied: BTreeSet<ObjectKey>,
-    of_namespace: HashMap<String, usize>,
+    limits: RunLimits,
+    occupied: BTreeMap<ObjectKey, RunUsage>,
+    totals: UsageTotals,
     waiting: BTreeMap<ObjectKey, Waiter>,
     tickets: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// A stack in the queue.
+#[derive(Clone, Debug)]
 struct Waiter {
     priority: Priority,
+    usage: RunUsage,
     ticket: u64,
     since: Instant,
     granted: Option<Instant>,
+    report: Option<WaitReport>,
 }
 
 impl Waiter {
     /// The priority, raised by one for each aging interval.
     fn urgency(&self, now: Instant) -> u64 {
-        let intervals = now.saturating_duration_since(self.since).as_secs() / AGING_INTERVAL.as_secs();
+        let intervals = self.age(now).as_secs() / AGING_INTERVAL.as_secs();
         (self.priority as u64).saturating_sub(intervals)
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
     }
 }
 
+/// The stacks that can start now.
+struct Admissible {
+    /// They, in order.
+    stacks: Vec<ObjectKey>,
+    /// What is used once they run.
+    totals: UsageTotals,
+}
+
 impl RunQueue {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) const fn new(limits: RunLimits) -> Self {
         Self {
             limits,
-            occupied: BTreeSet::new(),
-            of_namespace: HashMap::new(),
+            occupied: BTreeMap::new(),
+            totals: UsageTotals::new(),
             waiting: BTreeMap::new(),
             tickets: 0,
         }
+    }
+
+    pub(super) const fn limits(&self) -> &RunLimits {
+        &self.limits
     }
 
     /// Returns whether the stack occupies a slot now, and the stacks that are granted one because a priority changed.
@@ -108,57 +130,75 @@ impl RunQueue {
         &mut self,
         stack: &ObjectKey,
         priority: Priority,
+        usage: RunUsage,
         now: Instant,
-    ) -> (bool, Vec<ObjectKey>) {
-        if self.occupied.contains(stack) {
-            return (true, Vec::new());
+    ) -> (SlotState, Vec<ObjectKey>) {
+        if self.keep_slot(stack, &usage) {
+            return (SlotState::Occupied, self.grant(now));
         }
         self.tickets += 1;
-        let ticket = self.tickets;
-        let waiter = self.waiting.entry(stack.clone()).or_insert(Waiter {
+        let new = Waiter {
             priority,
-            ticket,
+            usage: RunUsage::default(),
+            ticket: self.tickets,
             since: now,
             granted: None,
-        });
+            report: None,
+        };
+        let waiter = self.waiting.entry(stack.clone()).or_insert(new);
         waiter.priority = priority;
+        waiter.usage.clone_from(&usage);
         // Clear the grant so it can be granted again.
         waiter.granted = None;
-        let is_next = self.next(now).contains(stack);
-        if is_next {
-            self.occupy(stack);
-        }
-        (is_next, self.grant(now))
+        let admissible = self.admissible(now);
+        let state = if admissible.stacks.contains(stack) {
+            self.occupy(stack, usage);
+            SlotState::Occupied
+        } else {
+            SlotState::Waiting(self.report(stack, &admissible.totals, now))
+        };
+        (state, self.grant(now))
     }
 
-    pub(super) fn occupy(&mut self, stack: &ObjectKey) {
+    pub(super) fn occupy(&mut self, stack: &ObjectKey, usage: RunUsage) {
         self.waiting.remove(stack);
-        if self.occupied.insert(stack.clone()) {
-            *self.of_namespace.entry(stack.namespace.clone()).or_default() += 1;
+        if let Entry::Vacant(slot) = self.occupied.entry(stack.clone()) {
+            self.totals.add(&stack.namespace, &usage);
+            slot.insert(usage);
         }
+    }
+
+    /// Returns whether the stack occupies a slot and keeps it for another run. That run may use more than the one before: if it
+    /// exceeds a limit, the slot is free.
+    fn keep_slot(&mut self, stack: &ObjectKey, usage: &RunUsage) -> bool {
+        let Some(before) = self.free_slot(stack) else {
+            return false;
+        };
+        let reached = self.totals.reached(&stack.namespace, usage, &self.limits);
+        let is_kept = before == *usage || reached.is_none();
+        if is_kept {
+            self.occupy(stack, usage.clone());
+        }
+        is_kept
     }
 
     /// Releases the stack's slot or its position in the queue; returns the stacks that are granted a slot.
     pub(super) fn release(&mut self, stack: &ObjectKey, now: Instant) -> Vec<ObjectKey> {
-        let was_waiting = self.waiting.remove(stack).is_some();
-        let granted = self.release_held(stack, now);
-        if was_waiting && granted.is_empty() {
-            self.grant(now)
-        } else {
-            granted
-        }
+        self.waiting.remove(stack);
+        self.release_held(stack, now)
     }
 
     /// Releases the stack's slot; returns the stacks that are granted one.
     pub(super) fn release_held(&mut self, stack: &ObjectKey, now: Instant) -> Vec<ObjectKey> {
-        let was_occupied = self.occupied.remove(stack);
-        if was_occupied && let Some(count) = self.of_namespace.get_mut(&stack.namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_namespace.remove(&stack.namespace);
-            }
-        }
-        if was_occupied { self.grant(now) } else { Vec::new() }
+        self.free_slot(stack);
+        self.grant(now)
+    }
+
+    /// Releases the stack's slot; returns what its run used of the limits.
+    fn free_slot(&mut self, stack: &ObjectKey) -> Option<RunUsage> {
+        let usage = self.occupied.remove(stack)?;
+        self.totals.remove(&stack.namespace, &usage);
+        Some(usage)
     }
 
     pub(super) fn expire_grants(&mut self, now: Instant) -> Vec<ObjectKey> {
@@ -174,54 +214,89 @@ impl RunQueue {
         self.waiting.retain(|stack, _| exists(stack));
         let deleted: Vec<_> = self
             .occupied
-            .iter()
+            .keys()
             .filter(|stack| !exists(stack))
             .cloned()
             .collect();
-        let mut granted: Vec<_> = deleted
-            .iter()
-            .flat_map(|stack| self.release_held(stack, now))
-            .collect();
-        // A stack that was removed may have had a grant.
-        granted.extend(self.grant(now));
-        granted
+        for stack in &deleted {
+            self.free_slot(stack);
+        }
+        self.grant(now)
+    }
+
+    /// Returns the stacks whose report is outdated, the first of the queue first, and at most [`MAX_REPORTS`]: each of them is
+    /// reconciled and its status written.
+    pub(super) fn outdated_reports(&self, now: Instant) -> Vec<ObjectKey> {
+        let totals = self.admissible(now).totals;
+        let outdated = self.positions(now).filter(|(position, ranked)| {
+            let report = ranked.waiter.report.as_ref();
+            let report = report.filter(|_| ranked.waiter.granted.is_none());
+            report.is_some_and(|report| report.is_outdated(&self.wait(*position, *ranked, &totals), now))
+        });
+        outdated
+            .map(|(_, ranked)| ranked.stack.clone())
+            .take(MAX_REPORTS)
+            .collect()
     }
 
     /// Returns the numbers of this queue.
     pub(super) fn summary(&self, now: Instant) -> QueueSummary {
-        let mut waiting = BTreeMap::new();
-        let mut longest_wait = Duration::ZERO;
+        let totals = self.admissible(now).totals;
+        let (mut waiting, mut longest_wait) = (BTreeMap::new(), Duration::ZERO);
         for (stack, waiter) in &self.waiting {
-            let running = self.of_namespace.get(&stack.namespace).copied().unwrap_or(0);
-            let reason = if running < self.most_of_namespace() {
-                WaitReason::Slots
-            } else {
-                WaitReason::NamespaceSlots
-            };
+            let reason = self.reached(stack, waiter, &totals).reason();
             *waiting.entry((waiter.priority, reason)).or_default() += 1;
-            longest_wait = longest_wait.max(now.saturating_duration_since(waiter.since));
+            longest_wait = longest_wait.max(waiter.age(now));
         }
         QueueSummary {
-            slots: self.slots(),
+            slots: self.limits.slots(),
             occupied: self.occupied.len(),
             waiting,
             longest_wait,
         }
     }
 
-    fn slots(&self) -> usize {
-        usize::from(self.limits.runs.max(1))
+    /// Returns what to report about a waiting stack. `totals` is what is used once the stacks before it run.
+    fn report(&mut self, stack: &ObjectKey, totals: &UsageTotals, now: Instant) -> Wait {
+        let found = self.positions(now).find(|(_, ranked)| ranked.stack == stack);
+        let current = found.map(|(position, ranked)| self.wait(position, ranked, totals));
+        let waiter = self.waiting.get_mut(stack);
+        let (Some(current), Some(waiter)) = (current, waiter) else {
+            return Wait::new(1, ReachedLimit::Runs(self.limits.runs));
+        };
+        let report = WaitReport::after(waiter.report.take(), current, now);
+        let wait = report.wait();
+        waiter.report = Some(report);
+        wait
     }
 
-    fn most_of_namespace(&self) -> usize {
-        match self.limits.per_namespace {
-            0 => usize::MAX,
-            most => usize::from(most),
-        }
+    fn wait(&self, position: usize, ranked: Ranked<'_>, totals: &UsageTotals) -> Wait {
+        Wait::new(position, self.reached(ranked.stack, ranked.waiter, totals))
     }
 
+    /// Returns what a stack waits for. One that would fit is granted a slot, or waits until there is memory for a stack before it.
+    fn reached(&self, stack: &ObjectKey, waiter: &Waiter, totals: &UsageTotals) -> ReachedLimit {
+        let reached = totals.reached(&stack.namespace, &waiter.usage, &self.limits);
+        reached.unwrap_or_else(|| match waiter.granted {
+            None if self.limits.memory.bytes() > 0 => ReachedLimit::Memory(self.limits.memory),
+            _ => ReachedLimit::Runs(self.limits.runs),
+        })
+    }
+
+    /// Returns all waiting stacks in order, each with its position from 1.
+    fn positions(&self, now: Instant) -> impl Iterator<Item = (usize, Ranked<'_>)> {
+        let mut ranking = self.ranking(now);
+        let ordered = std::iter::from_fn(move || {
+            let ranked = ranking.next()?;
+            ranking.count_run(&ranked.stack.namespace);
+            Some(ranked)
+        });
+        (1..).zip(ordered)
+    }
+
+    /// Grants the free slots; returns the stacks that had no grant. Every step ends with it: the order changes with time alone.
     fn grant(&mut self, now: Instant) -> Vec<ObjectKey> {
-        let mut granted = self.next(now);
+        let mut granted = self.admissible(now).stacks;
         granted.retain(|stack| {
             let waiter = self
                 .waiting
@@ -232,29 +307,37 @@ impl RunQueue {
         granted
     }
 
-    /// The next stacks, one for each free slot: by priority, then by the number of runs in their namespace, then in order of arrival.
-    fn next(&self, now: Instant) -> Vec<ObjectKey> {
-        let free = self.slots().saturating_sub(self.occupied.len());
-        let mut of_namespace: HashMap<&str, usize> = HashMap::new();
-        let mut next: Vec<ObjectKey> = Vec::new();
-        let most = self.most_of_namespace();
-        while next.len() < free {
-            let running = |namespace: &str| {
-                let occupied = self.of_namespace.get(namespace).copied().unwrap_or(0);
-                occupied + of_namespace.get(namespace).copied().unwrap_or(0)
-            };
-            let admissible = self
-                .waiting
-                .iter()
-                .filter(|(stack, _)| running(&stack.namespace) < most && !next.contains(stack));
-            let best = admissible.min_by_key(|(stack, waiter)| {
-                (waiter.urgency(now), running(&stack.namespace), waiter.ticket)
-            });
-            let Some((stack, _)) = best else { break };
-            *of_namespace.entry(&stack.namespace).or_default() += 1;
-            next.push(stack.clone());
+    /// Returns the next stacks, at most one for each free slot, as far as the other limits allow. A stack that waits for memory may
+    /// be overtaken by smaller ones until it has waited for [`AGING_INTERVAL`].
+    fn admissible(&self, now: Instant) -> Admissible {
+        let (mut stacks, mut totals) = (Vec::new(), self.totals.clone());
+        if totals.runs() >= self.limits.slots() {
+            return Admissible { stacks, totals };
         }
-        next
+        let mut ranking = self.ranking(now);
+        while totals.runs() < self.limits.slots() {
+            let Some(Ranked { stack, waiter, .. }) = ranking.next() else {
+                break;
+            };
+            match totals.reached(&stack.namespace, &waiter.usage, &self.limits) {
+                None => {
+                    totals.add(&stack.namespace, &waiter.usage);
+                    ranking.count_run(&stack.namespace);
+                    stacks.push(stack.clone());
+                }
+                Some(ReachedLimit::Memory(_)) if waiter.age(now) >= AGING_INTERVAL => break,
+                Some(_) => {}
+            }
+        }
+        Admissible { stacks, totals }
+    }
+
+    fn ranking(&self, now: Instant) -> Ranking<'_> {
+        Ranking::new(
+            self.waiting.iter(),
+            |namespace| self.totals.runs_of(namespace),
+            now,
+        )
     }
 }
 

@@ -110,6 +110,34 @@ fn blocked_stacks() {
 }
 
 #[test]
+fn a_destroy_that_cannot_begin_says_who_must_do_what() {
+    let blocked = |deleting: bool| {
+        let waiting = json!({ "reason": "FailedCreate",
+            "message": "serviceaccount \"own\" not found; create the ServiceAccount, or change spec.serviceAccountName" });
+        let spec = json!({ "destroyResourcesOnDeletion": true });
+        let mut case = case(
+            "blocked",
+            spec,
+            vec![going(1, "PlanAndApply", "Pending", waiting)],
+        );
+        if deleting {
+            case = case.with(
+                json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"] } }),
+            );
+        }
+        describe(&case)
+    };
+    let wait = "Ready Unknown Progressing: Waiting for the pod of run net-u1-1: FailedCreate: serviceaccount \"own\" not found; \
+        create the ServiceAccount, or change spec.serviceAccountName";
+    let abandon =
+        "; or abandon the resources with deletionPolicy: Retain or destroyResourcesOnDeletion: false\n";
+    let text = blocked(true);
+    assert!(text.contains(&format!("{wait}{abandon}")), "{text}");
+    let text = blocked(false);
+    assert!(text.contains(&format!("{wait}\n")), "{text}");
+}
+
+#[test]
 fn deletion() {
     let deleting =
         json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"] } });

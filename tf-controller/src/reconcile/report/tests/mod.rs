@@ -172,7 +172,8 @@ fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
     let facts = build_facts(outline, &case.inputs.clone().into(), None, Dependencies::Ready);
     let mut step = decide(&facts, &[]);
     if !case.has_slot && matches!(step, Step::Start(_)) {
-        step = Step::WaitForSlot;
+        step =
+            Step::WaitForSlot("position 1 in the queue; all run slots are occupied (--concurrent=4)".into());
     }
     let token = stack.annotations().get(REQUESTED_AT).map(String::as_str);
     let report = Report {

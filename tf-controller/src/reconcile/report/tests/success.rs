@@ -19,7 +19,7 @@ fn a_first_plan_and_its_approval() {
       Ready Unknown Progressing: Initializing
     no place:
       Reconciling True Progressing: Fulfilling prerequisites
-      Ready Unknown Progressing: Waiting for a free run slot
+      Ready Unknown Progressing: Waiting for a free run slot: position 1 in the queue; all run slots are occupied (--concurrent=4)
     planning:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: Terraform Planning

@@ -1,0 +1,404 @@
+//! The limits of concurrent runs, and what the runs in progress use of them. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use sluice_api::terraform::is_label_value;
+
+use crate::memory::MemoryQuantity;
+
+/// Length of a DNS name, which the prefix of a label key is.
+const MAX_PREFIX: usize = 253;
+
+/// Limits of runs at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunLimits {
+    /// Runs at once; at least one.
+    pub runs: u16,
+    /// Runs of one namespace at once; 0: no limit.
+    pub per_namespace: u16,
+    /// Runs at once of stacks with the same value of a label, by the key of the label; 0: no limit.
+    pub per_label: BTreeMap<String, u16>,
+    /// Estimated memory of all runs at once; 0: no limit.
+    pub memory: MemoryQuantity,
+}
+
+impl RunLimits {
+    /// Returns the limit of the number of runs alone.
+    #[must_use]
+    pub const fn of_runs(runs: u16) -> Self {
+        Self {
+            runs,
+            per_namespace: 0,
+            per_label: BTreeMap::new(),
+            memory: MemoryQuantity::from_bytes(0),
+        }
+    }
+
+    /// Returns what a run of a stack with these labels uses of the limits. `memory` is its estimate in bytes.
+    pub(super) fn usage(&self, labels: &BTreeMap<String, String>, memory: u64) -> RunUsage {
+        let limited = self.per_label.iter().filter(|(_, limit)| **limit > 0);
+        let own = limited.filter_map(|(key, _)| Some((key.clone(), labels.get(key)?.clone())));
+        RunUsage {
+            labels: own.collect(),
+            memory,
+        }
+    }
+
+    /// Returns whether runs are limited by a label of their stack.
+    pub(super) fn has_labels(&self) -> bool {
+        self.per_label.values().any(|limit| *limit > 0)
+    }
+
+    /// The number of slots.
+    pub(super) fn slots(&self) -> usize {
+        usize::from(self.runs.max(1))
+    }
+}
+
+/// A limit of runs at once of stacks with the same value of a label, in the form `KEY=N`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelLimit {
+    /// The key of the label.
+    pub key: String,
+    /// Runs at once; 0: no limit.
+    pub runs: u16,
+}
+
+/// A text is not a limit of a label.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelLimitError {
+    /// It has another form.
+    #[error("{0:?} is not KEY=N, the key of a label and a number of runs, such as account=3")]
+    Form(String),
+    /// The key is not that of a label.
+    #[error("{0:?} is not a key of a label, such as account or example.org/account")]
+    Key(String),
+}
+
+impl FromStr for LabelLimit {
+    type Err = LabelLimitError;
+
+    fn from_str(text: &str) -> Result<Self, LabelLimitError> {
+        let form = || LabelLimitError::Form(text.to_owned());
+        let (key, runs) = text.split_once('=').ok_or_else(form)?;
+        let runs = runs.parse().map_err(|_| form())?;
+        if !is_label_key(key) {
+            return Err(LabelLimitError::Key(key.to_owned()));
+        }
+        let key = key.to_owned();
+        Ok(Self { key, runs })
+    }
+}
+
+/// Returns whether a text is the key of a label: a name, after an optional prefix and a slash.
+fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    let is_part = |part: &str| !part.is_empty() && is_label_value(part);
+    let is_dns_part = |part: &str| {
+        let is_dns = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+        is_part(part) && part.chars().all(is_dns)
+    };
+    is_part(name)
+        && prefix.is_none_or(|prefix| prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_dns_part))
+}
+
+/// What one run uses of the limits, besides a slot and one run of its namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunUsage {
+    /// The limited labels of its stack.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Its estimated memory in bytes.
+    pub(super) memory: u64,
+}
+
+/// What several runs use of the limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UsageTotals {
+    runs: usize,
+    namespaces: BTreeMap<String, usize>,
+    labels: BTreeMap<(String, String), usize>,
+    memory: u64,
+}
+
+impl UsageTotals {
+    /// Returns the totals of no runs.
+    pub(super) const fn new() -> Self {
+        Self {
+            runs: 0,
+            namespaces: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            memory: 0,
+        }
+    }
+
+    /// Returns the number of runs.
+    pub(super) const fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// Returns the number of runs in a namespace.
+    pub(super) fn runs_of(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// Adds a run.
+    pub(super) fn add(&mut self, namespace: &str, usage: &RunUsage) {
+        self.runs += 1;
+        *self.namespaces.entry(namespace.to_owned()).or_default() += 1;
+        for (key, value) in &usage.labels {
+            *self.labels.entry((key.clone(), value.clone())).or_default() += 1;
+        }
+        self.memory = self.memory.saturating_add(usage.memory);
+    }
+
+    /// Removes a run that was added with the same usage.
+    pub(super) fn remove(&mut self, namespace: &str, usage: &RunUsage) {
+        self.runs = self.runs.saturating_sub(1);
+        decrement(&mut self.namespaces, &namespace.to_owned());
+        for (key, value) in &usage.labels {
+            decrement(&mut self.labels, &(key.clone(), value.clone()));
+        }
+        self.memory = self.memory.saturating_sub(usage.memory);
+    }
+
+    /// Returns the limit that one more run would exceed, if there is one. A limit that concerns few runs is named before one that
+    /// concerns all. Memory never stops the only run: its estimate may be wrong, and it would never start.
+    pub(super) fn reached(
+        &self,
+        namespace: &str,
+        usage: &RunUsage,
+        limits: &RunLimits,
+    ) -> Option<ReachedLimit> {
+        let per_namespace = limits.per_namespace;
+        if per_namespace > 0 && self.runs_of(namespace) >= usize::from(per_namespace) {
+            return Some(ReachedLimit::Namespace(per_namespace));
+        }
+        for (key, value) in &usage.labels {
+            let limit = limits.per_label.get(key).copied().unwrap_or(0);
+            let running = self.labels.get(&(key.clone(), value.clone())).copied();
+            if limit > 0 && running.unwrap_or(0) >= usize::from(limit) {
+                return Some(ReachedLimit::Label {
+                    key: key.clone(),
+                    value: value.clone(),
+                    limit,
+                });
+            }
+        }
+        if self.runs >= limits.slots() {
+            return Some(ReachedLimit::Runs(limits.runs));
+        }
+        let is_limited = limits.memory.bytes() > 0 && self.runs > 0;
+        let exceeds = self.memory.saturating_add(usage.memory) > limits.memory.bytes();
+        (is_limited && exceeds).then_some(ReachedLimit::Memory(limits.memory))
+    }
+}
+
+fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// The kinds of limits that a stack waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WaitReason {
+    /// As many runs as allowed are in progress.
+    Slots,
+    /// As many runs of its namespace as allowed are in progress.
+    NamespaceSlots,
+    /// As many runs of stacks with a label of the same value as allowed are in progress.
+    LabelSlots,
+    /// The estimated memory of the runs in progress leaves too little.
+    Memory,
+}
+
+impl WaitReason {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Slots, Self::NamespaceSlots, Self::LabelSlots, Self::Memory];
+}
+
+/// The limit that a stack waits for, with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReachedLimit {
+    /// That of all runs.
+    Runs(u16),
+    /// That of its namespace.
+    Namespace(u16),
+    /// That of a label.
+    Label {
+        /// The key of the label.
+        key: String,
+        /// Its value.
+        value: String,
+        /// The limit.
+        limit: u16,
+    },
+    /// That of memory.
+    Memory(MemoryQuantity),
+}
+
+impl ReachedLimit {
+    /// Returns the kind of the limit.
+    pub(super) const fn reason(&self) -> WaitReason {
+        match self {
+            Self::Runs(_) => WaitReason::Slots,
+            Self::Namespace(_) => WaitReason::NamespaceSlots,
+            Self::Label { .. } => WaitReason::LabelSlots,
+            Self::Memory(_) => WaitReason::Memory,
+        }
+    }
+}
+
+impl fmt::Display for ReachedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runs(limit) => write!(f, "all run slots are occupied (--concurrent={limit})"),
+            Self::Namespace(limit) => write!(
+                f,
+                "the limit of its namespace is reached (--concurrent-per-namespace={limit})"
+            ),
+            Self::Label { key, value, limit } => write!(
+                f,
+                "the limit of stacks with the label {key}={value} is reached (--concurrent-per-label={key}={limit})"
+            ),
+            Self::Memory(limit) => write!(
+                f,
+                "its estimated memory and that of the runs before it exceed --run-memory-limit={limit}"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn a_label_limit_is_a_key_and_a_number() {
+        let limit = |key: &str, runs| {
+            let key = key.to_owned();
+            Ok(LabelLimit { key, runs })
+        };
+        assert_eq!("account=3".parse(), limit("account", 3));
+        assert_eq!("example.org/account=0".parse(), limit("example.org/account", 0));
+        for text in [
+            "account",
+            "account=",
+            "account=x",
+            "account=-1",
+            "account=prod=1",
+            "=1",
+            "account=70000",
+        ] {
+            assert!(text.parse::<LabelLimit>().is_err(), "{text}");
+        }
+        for key in [
+            "",
+            "-a",
+            "a b",
+            "/a",
+            "a/",
+            "a/b/c",
+            "Example.org/a",
+            "a..b/c",
+            &"a".repeat(64),
+        ] {
+            let parsed = format!("{key}=1").parse::<LabelLimit>();
+            assert_eq!(parsed, Err(LabelLimitError::Key(key.to_owned())), "{key}");
+        }
+    }
+
+    #[test]
+    fn only_labels_with_a_limit_count() {
+        let limits = RunLimits {
+            per_label: [("account".to_owned(), 3), ("team".to_owned(), 0)].into(),
+            ..RunLimits::of_runs(4)
+        };
+        let usage = limits.usage(&labels(&[("account", "prod"), ("team", "net"), ("app", "x")]), 7);
+        assert_eq!(usage.labels, labels(&[("account", "prod")]));
+        assert_eq!(usage.memory, 7);
+        assert!(limits.has_labels() && !RunLimits::of_runs(4).has_labels());
+        assert!(limits.usage(&labels(&[]), 0).labels.is_empty());
+    }
+
+    #[test]
+    fn the_narrowest_limit_is_named() {
+        let limits = RunLimits {
+            runs: 4,
+            per_namespace: 1,
+            per_label: [("account".to_owned(), 2)].into(),
+            memory: MemoryQuantity::from_bytes(100),
+        };
+        let prod = limits.usage(&labels(&[("account", "prod")]), 40);
+        let other = limits.usage(&labels(&[]), 40);
+        let (mut totals, namespaces) = (UsageTotals::new(), ["a", "b", "c", "d"]);
+        let reason = |totals: &UsageTotals, namespace, usage: &RunUsage| {
+            totals
+                .reached(namespace, usage, &limits)
+                .map(|limit| limit.reason())
+        };
+        totals.add("a", &prod);
+        assert_eq!(reason(&totals, "a", &other), Some(WaitReason::NamespaceSlots));
+        assert_eq!(reason(&totals, "b", &prod), None);
+        totals.add("b", &prod);
+        assert_eq!(reason(&totals, "c", &prod), Some(WaitReason::LabelSlots));
+        assert_eq!(reason(&totals, "c", &other), Some(WaitReason::Memory));
+        totals.add("c", &other);
+        totals.add("d", &other);
+        assert_eq!(reason(&totals, "e", &other), Some(WaitReason::Slots));
+        for (namespace, usage) in namespaces.iter().zip([&prod, &prod, &other, &other]) {
+            totals.remove(namespace, usage);
+        }
+        assert_eq!(totals, UsageTotals::new());
+    }
+
+    #[test]
+    fn the_only_run_starts_whatever_its_estimate() {
+        let limits = RunLimits {
+            memory: MemoryQuantity::from_bytes(100),
+            ..RunLimits::of_runs(4)
+        };
+        let mut totals = UsageTotals::new();
+        let large = limits.usage(&labels(&[]), 500);
+        assert_eq!(totals.reached("a", &large, &limits), None);
+        totals.add("a", &large);
+        let small = limits.usage(&labels(&[]), 1);
+        let memory = ReachedLimit::Memory(limits.memory);
+        assert_eq!(totals.reached("a", &small, &limits), Some(memory));
+    }
+
+    #[test]
+    fn a_reached_limit_names_its_flag() {
+        let account = ReachedLimit::Label {
+            key: "account".into(),
+            value: "prod".into(),
+            limit: 3,
+        };
+        let texts = [
+            ReachedLimit::Runs(4),
+            ReachedLimit::Namespace(2),
+            account,
+            ReachedLimit::Memory(MemoryQuantity::from_bytes(4 << 30)),
+        ]
+        .map(|limit| limit.to_string());
+        insta::assert_snapshot!(texts.join("\n"), @r"
+        all run slots are occupied (--concurrent=4)
+        the limit of its namespace is reached (--concurrent-per-namespace=2)
+        the limit of stacks with the label account=prod is reached (--concurrent-per-label=account=3)
+        its estimated memory and that of the runs before it exceed --run-memory-limit=4Gi
+        ");
+    }
+}
