@@ -24,7 +24,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// Returns the definitions of the kinds that only an optional controller serves.
 #[must_use]
 pub fn optional_crds() -> Vec<CustomResourceDefinition> {
-    vec![finalize(Repo::crd(), None)]
+    let mut repo = finalize(Repo::crd(), None);
+    // The definition of 2019 is stored with `true`, which forbids the defaults of ours. A server-side apply changes only fields that
+    // it names.
+    repo.spec.preserve_unknown_fields = Some(false);
+    vec![repo]
 }
 
 /// Post-processes a derived definition.

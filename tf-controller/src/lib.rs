@@ -9,6 +9,7 @@ pub mod executor;
 pub mod inputs;
 
 mod decide;
+mod memory;
 mod program;
 mod reconcile;
 mod run;
@@ -16,5 +17,7 @@ mod runs;
 mod schedule;
 mod sources;
 
+pub use memory::{MeasuredMemory, MemoryQuantity, MemoryRequest, QuantityError};
 pub use program::run_program;
 pub use run::{Options, RunError, run};
+pub use schedule::{LabelLimit, LabelLimitError, RunLimits};

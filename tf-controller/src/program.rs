@@ -1,6 +1,6 @@
 //! The program `tf-controller`: its options from flags, the executor, leadership and shutdown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::executor::{
     provider_cache, runner_environment,
 };
 use crate::inputs::{CliLocation, DefaultBackend, key_secret};
+use crate::schedule::RunLimits;
 use crate::{Options, definitions, run};
 
 /// Maximum number of concurrent reconciliations; they do not wait for runs.
@@ -32,6 +33,8 @@ const MIN_JOB_TTL: Duration = Duration::from_secs(60);
 const MIN_RUN_SILENCE: Duration = Duration::from_secs(30);
 /// Time for queued events at shutdown.
 const EVENT_GRACE: Duration = Duration::from_secs(5);
+/// Default of `--tools-dir` for Jobs: where the images of runs have the versions of the CLI.
+const IMAGE_TOOLS: &str = "/opt/tools";
 /// The Lease of an instance that watches all objects: tofu-controller's.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
 
@@ -115,6 +118,12 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
             "--runner-job-ttl must be at least {least}s: the Job of a run that failed says why, until it is deleted"
         )
         .into());
+    }
+    if uses_jobs(args) && args.run_memory_limit.bytes() > 0 {
+        return Err(
+            "--run-memory-limit is for --executor=process: with Jobs, limit the memory of runs with a ResourceQuota or by the nodes"
+                .into(),
+        );
     }
     if args.run_silence < MIN_RUN_SILENCE {
         let least = MIN_RUN_SILENCE.as_secs();
@@ -228,12 +237,20 @@ fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
 fn job_options(args: &Args) -> JobOptions {
     let host = args.source_controller_localhost.iter();
     let host = host.map(|host| format!("--source-controller-localhost={host}"));
-    let retries = format!("--http-retry={}", args.http_retry);
+    let tools = args
+        .tools_dir
+        .as_deref()
+        .unwrap_or_else(|| Path::new(IMAGE_TOOLS));
+    let all = [
+        format!("--http-retry={}", args.http_retry),
+        format!("--tools-dir={}", tools.display()),
+    ];
     JobOptions {
         image: args.runner_image.clone(),
-        arguments: std::iter::once(retries).chain(host).collect(),
+        arguments: all.into_iter().chain(host).collect(),
         environment: pod_environment(std::env::vars()),
         ttl: args.runner_job_ttl,
+        memory_request: args.runner_memory_request,
     }
 }
 
@@ -256,6 +273,11 @@ fn tools_dir(args: &Args) -> std::io::Result<Option<PathBuf>> {
     args.tools_dir.as_ref().map(std::path::absolute).transpose()
 }
 
+/// Returns the value of a flag that names a ServiceAccount.
+fn account(name: &str) -> Option<String> {
+    Some(name.to_owned()).filter(|name| !name.is_empty())
+}
+
 fn interval(duration: Duration) -> Interval {
     Interval::from_secs(u32::try_from(duration.as_secs()).unwrap_or(u32::MAX))
 }
@@ -274,6 +296,17 @@ fn plan_encryption(args: &Args) -> Result<Option<ObjectName>, ProgramError> {
     }
 }
 
+/// Returns the limits of concurrent runs. The last limit of a label counts.
+fn limits(args: &Args) -> RunLimits {
+    let labels = args.concurrent_per_label.iter();
+    RunLimits {
+        runs: args.common.concurrency.concurrent,
+        per_namespace: args.concurrent_per_namespace,
+        per_label: labels.map(|limit| (limit.key.clone(), limit.runs)).collect(),
+        memory: args.run_memory_limit,
+    }
+}
+
 fn options(
     args: &Args,
     instance: &Instance<'_, CONCURRENT>,
@@ -284,13 +317,14 @@ fn options(
         settings: instance.watch_settings("terraform", CONCURRENT_RECONCILES, recorder),
         scratch: args.work_root.join("scratch"),
         tools: tools_dir(args)?,
-        runs: args.common.concurrency.concurrent,
-        runs_per_namespace: args.concurrent_per_namespace,
+        limits: limits(args),
         cross_namespace: CrossNamespace::from_flags(
             args.allow_cross_namespace_refs,
             args.no_cross_namespace_refs,
         ),
         ignore_account: args.ignore_service_account_name || uses_jobs(args) || !is_in_pod(args),
+        default_account: account(&args.default_service_account),
+        destroy_account: account(&args.destroy_service_account),
         run_deadline: interval(args.run_deadline),
         destroy_files_limit: args.destroy_files_limit,
         state_copies: StateCopies {
@@ -336,5 +370,42 @@ mod tests {
         assert!(error.contains("--runner-image"), "{error}");
         let error = check(&["--runner-image=runner:1", "--runner-job-ttl=59s"]).unwrap_err();
         assert!(error.contains("at least 60s"), "{error}");
+        let error = check(&["--runner-image=runner:1", "--run-memory-limit=8Gi"]).unwrap_err();
+        assert!(error.contains("--executor=process"), "{error}");
+    }
+
+    #[test]
+    fn the_last_limit_of_a_label_counts() {
+        let flags = [
+            "tf-controller",
+            "--concurrent-per-label=account=3,team=1",
+            "--concurrent-per-label=account=5",
+        ];
+        let args = args::parse::<Args>(flags.map(Into::into), |_| None).unwrap();
+        let labels = [("account".to_owned(), 5), ("team".to_owned(), 1)];
+        assert_eq!(limits(&args).per_label, labels.into());
+        assert_eq!(limits(&args).runs, CONCURRENT);
+    }
+
+    #[test]
+    fn a_runner_in_a_pod_gets_the_directory_of_its_image() {
+        let arguments = |flags: &[&str]| {
+            let all = ["tf-controller", "--executor=job"].iter().chain(flags);
+            let args = args::parse::<Args>(all.map(Into::into), |_| None).unwrap();
+            job_options(&args).arguments
+        };
+        assert_eq!(arguments(&[]), ["--http-retry=9", "--tools-dir=/opt/tools"]);
+        assert_eq!(
+            arguments(&[
+                "--tools-dir=/clis",
+                "--http-retry=1",
+                "--source-controller-localhost=h:1"
+            ]),
+            [
+                "--http-retry=1",
+                "--tools-dir=/clis",
+                "--source-controller-localhost=h:1"
+            ]
+        );
     }
 }

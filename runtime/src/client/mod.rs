@@ -8,12 +8,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use calls::{RequestTimedOut, RetryPolicy, RetryService, TimeoutBody};
-use kube::client::ClientBuilder;
+use http::{HeaderValue, Request};
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 
 use crate::metrics::Metrics;
+
+/// The header that names the user of a request in place of its sender.
+const IMPERSONATE_USER: &str = "impersonate-user";
 
 /// Settings of the client.
 #[derive(Clone, Debug)]
@@ -93,6 +97,42 @@ pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
         .with_layer(&BufferLayer::new(1024))
         .with_layer(&settings.policy)
         .build())
+}
+
+/// Not a name that a ServiceAccount can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a valid name of a ServiceAccount")]
+pub struct InvalidAccountName(pub String);
+
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// Returns whether a ServiceAccount can have this name.
+#[must_use]
+pub fn is_account_name(name: &str) -> bool {
+    let is_valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_valid)
+}
+
+/// Returns a client that sends its requests in the name of a ServiceAccount, over the connections and with the policy of `client`. The
+/// API server adds the groups of the account. It needs no such account, but the sender must have the verb `impersonate` on it.
+///
+/// # Errors
+/// The name is not one of a ServiceAccount. With other characters it could be that of a user.
+pub fn impersonate(client: &Client, namespace: &str, account: &str) -> Result<Client, InvalidAccountName> {
+    let invalid = || InvalidAccountName(account.to_owned());
+    if !is_account_name(account) {
+        return Err(invalid());
+    }
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    let user = HeaderValue::try_from(user).map_err(|_| invalid())?;
+    let sender = client.clone();
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(IMPERSONATE_USER, user.clone());
+        let sender = sender.clone();
+        async move { sender.send(request).await }
+    });
+    Ok(Client::new(service, namespace))
 }
 
 fn is_loopback(url: &http::Uri) -> bool {
@@ -179,6 +219,38 @@ mod tests {
             build(&absent).await,
             Err(ClientError::Kubeconfig { .. })
         ));
+    }
+
+    #[tokio::test]
+    async fn requests_act_as_a_service_account_and_never_as_another_user() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let user = request.headers().get(IMPERSONATE_USER).cloned();
+            let user = user.map(|user| user.to_str().unwrap().to_owned());
+            let body = serde_json::json!({ "apiVersion": "v1", "kind": "Namespace",
+                "metadata": { "name": "a", "uid": user.unwrap_or_default() } });
+            let response = http::Response::new(Body::from(body.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(response)
+        });
+        let client = Client::new(service, "default");
+        let uid = async |client: Client| {
+            let api: Api<Namespace> = Api::all(client);
+            api.get("a").await.unwrap().metadata.uid.unwrap_or_default()
+        };
+        let account = impersonate(&client, "team", "tf-runner").unwrap();
+        assert_eq!(uid(account).await, "system:serviceaccount:team:tf-runner");
+        assert_eq!(uid(client.clone()).await, "", "the sender is unchanged");
+        let long = "a".repeat(MAX_NAME + 1);
+        for name in [
+            "",
+            "a:b",
+            "A",
+            "a\r\nImpersonate-Group: system:masters",
+            "a b",
+            &long,
+        ] {
+            let refused = impersonate(&client, "team", name).map(drop);
+            assert_eq!(refused, Err(InvalidAccountName(name.to_owned())), "{name:?}");
+        }
     }
 
     #[test]

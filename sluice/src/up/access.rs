@@ -117,6 +117,16 @@ fn lock_names(stack: &Terraform) -> Vec<String> {
     state_names(stack, "lock-tfstate")
 }
 
+/// Returns the names of the states whose labels the runner reads before `init`: those that the generated backend selects by labels.
+fn labelled_states(stack: &Terraform) -> Vec<String> {
+    let config = stack.spec.backend_config.as_ref();
+    let Some(config) = config.filter(|config| !config.labels.is_empty()) else {
+        return Vec::new();
+    };
+    let name = |workspace| format!("tfstate-{workspace}-{}", config.secret_suffix);
+    workspaces(stack).into_iter().map(name).collect()
+}
+
 /// Returns the label of states and locks.
 fn state_label(stack: &Terraform) -> String {
     suffix(stack).map_or_else(
@@ -188,6 +198,10 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         last_applied::shared::FILES_LABEL.to_owned(),
     ];
     rules.extend(selectors.map(|selector| list_rule("", "secrets", selector)));
+    let labelled = labelled_states(stack);
+    if !labelled.is_empty() {
+        rules.push(rule("", "secrets", &["get"], labelled));
+    }
     rules.extend(outputs.map(|target| {
         let names = vec![target.name.clone()];
         rule("", "secrets", &["get", "create", "update"], names)
@@ -351,6 +365,11 @@ mod tests {
             let found = run.request::<Value>(request).await.unwrap();
             assert_eq!(found["items"].as_array().unwrap().len(), 6, "{selector}");
         }
+        let copies = state_copy::selector("net", "default")
+            .replace('=', "%3D")
+            .replace(',', "%2C");
+        let copies = format!("{secrets}?labelSelector={copies}");
+        assert_eq!(code(&run, "GET", &copies, &Value::Null).await, 200);
         assert_eq!(
             code(&run, "DELETE", &format!("{secrets}/tffiles-0a-0"), &Value::Null).await,
             200
@@ -367,6 +386,28 @@ mod tests {
             200
         );
         assert_denied(&run, &backend, &secrets).await;
+        serving.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_run_may_read_but_not_write_a_state_that_labels_select() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = json!({ "secretSuffix": "net", "labels": { "team": "network" } });
+        let more = json!({ "workspace": "blue", "backendConfig": config });
+        let (run, _, serving) = access(dir.path(), &more).await;
+        for (method, name, expected) in [
+            ("GET", "tfstate-default-net", 404),
+            ("GET", "tfstate-blue-net", 404),
+            ("DELETE", "tfstate-blue-net", 403),
+            ("GET", "tfstate-blue-other", 403),
+        ] {
+            let path = format!("{TEAM}/secrets/{name}");
+            assert_eq!(
+                code(&run, method, &path, &Value::Null).await,
+                expected,
+                "{method} {name}"
+            );
+        }
         serving.stop().await;
     }
 

@@ -1,4 +1,4 @@
-//! `sluice up`: the API, both controllers and the process executor in one program.
+//! `sluice up`: the API, all controllers and the process executor in one program.
 
 mod access;
 mod logs;
@@ -16,7 +16,6 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
-use sluice_api::repo;
 use sluice_api::run::TerraformRun;
 use sluice_embedded::{ApiServer, BuildError, ServeError, StorageHealth, Store, StoreError, TlsServer};
 use sluice_runtime::args;
@@ -68,9 +67,6 @@ pub struct UpArgs {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
-    /// Also serve Repo objects, as the optional repo-controller does on a cluster. Implied by a Repo among the manifests.
-    #[arg(long)]
-    pub repo_controller: bool,
     /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,
     /// error lines on the screen; otherwise it is written to standard error.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -155,8 +151,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     logs::start(args.log_format, &state_dir, args.state.is_some(), &screen)?;
     raise_descriptor_limit();
     let signals = shutdown::on_signals().map_err(UpError::Signals)?;
-    let has_repos = args.repo_controller || loaded.manifests.iter().any(is_repo);
-    let (embedded, serving) = serve_api(&args, &state_dir, has_repos).await?;
+    let (embedded, serving) = serve_api(&args, &state_dir).await?;
     let client = embedded.client();
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
     announce(&screen, serving.addr, &kubeconfig, args.state.is_some());
@@ -174,7 +169,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
         screen.print(&format!("Bad manifest: {problem}"));
     }
     let sources = start_sources(&state_dir, &client, &stop).await?;
-    let repos = has_repos.then(|| start_repos(&client, &stop));
+    let repos = start_repos(&client, &stop);
     let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
     let tools = tools.map_err(UpError::Tools)?;
     let access = RunAccess::new(client.clone(), serving.credential_issuer());
@@ -185,9 +180,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
     wait_for_runs(&client, &executor, &signals, &screen).await;
     sources.wait().await;
-    if let Some(repos) = repos {
-        drop(repos.await); // a panic of the controller must not fail the shutdown
-    }
+    drop(repos.await); // a panic of the controller must not fail the shutdown
     view_stop.cancel();
     if let Some(view) = view {
         drop(view.await); // an error of the view must not fail the shutdown
@@ -230,25 +223,15 @@ fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
     })
 }
 
-fn is_repo(manifest: &manifests::Manifest) -> bool {
-    let types = manifest.object.types.as_ref();
-    types.is_some_and(|types| types.kind == "Repo" && types.api_version.starts_with(repo::GROUP))
-}
-
-async fn serve_api(
-    args: &UpArgs,
-    state_dir: &StateDir,
-    has_repos: bool,
-) -> Result<(ApiServer, TlsServer), UpError> {
+async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, TlsServer), UpError> {
     let store = if args.state.is_some() {
         Store::file(state_dir.store_path()).map_err(|error| UpError::Store { error })?
     } else {
         Store::memory()
     };
     let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
-    if has_repos {
-        crds.extend(sluice_api::optional_crds());
-    }
+    // Always, so that objects in the state directory are served after a restart without their manifests.
+    crds.extend(sluice_api::optional_crds());
     let embedded = ApiServer::builder().crds(crds).store(store).build()?;
     let mut listen = args.listen;
     if listen.port() == 0 {
@@ -337,11 +320,12 @@ fn terraform_options(
         settings: watch_settings(client, "tf-controller", "terraform"),
         scratch: state_dir.scratch(),
         tools,
-        runs: args.concurrent,
-        runs_per_namespace: 0,
+        limits: sluice_tf_controller::RunLimits::of_runs(args.concurrent),
         cross_namespace: CrossNamespace::Denied,
         // There are no ServiceAccounts whose permissions a run could have.
         ignore_account: true,
+        default_account: None,
+        destroy_account: None,
         run_deadline: Interval::from_secs(2 * 60 * 60),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         state_copies: sluice_tf_controller::args::STATE_COPIES,

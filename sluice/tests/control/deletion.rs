@@ -139,38 +139,6 @@ async fn the_last_successful_apply_and_a_later_failed_one_are_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_destroy_reports_missing_inputs_and_remedies() {
-    let env = TestEnvironment::new().await;
-    env.commit("a", &[("main.tf", SIMPLE)]).await;
-    env.stack("net", json!({ "destroyResourcesOnDeletion": true }))
-        .await;
-    env.wait_ready("net", "True TerraformAppliedSucceed").await;
-    let secrets: Api<Secret> = env.api();
-    for name in env.secrets("tfapplied-").await {
-        secrets.delete(&name, &DeleteParams::default()).await.unwrap();
-    }
-    env.remove_source().await;
-    env.delete("net").await;
-    let stuck = env
-        .wait_for("net", "stuck", |stack| {
-            condition(stack, "Ready").starts_with("False ArtifactFailed cannot destroy: ")
-        })
-        .await;
-    let text = condition(&stuck, "Ready");
-    assert!(
-        text.contains(
-            "GitRepository.source.toolkit.fluxcd.io \"code\" not found; no last applied record exists"
-        ) && text.contains("deletionPolicy: Retain"),
-        "{text}"
-    );
-    env.wait_event("net", "Warning ArtifactFailed").await;
-    env.edit("net", json!({ "destroyResourcesOnDeletion": false }))
-        .await;
-    env.wait_gone("net").await;
-    assert!(env.state("net").await.contains("terraform_data"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_stack_that_was_never_applied_is_deleted_without_its_source() {
     let env = TestEnvironment::new().await;
     env.stack("net", json!({ "destroyResourcesOnDeletion": true }))

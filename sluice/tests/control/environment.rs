@@ -27,7 +27,7 @@ use sluice_runtime::watch::{Scope, Settings};
 use sluice_runtime::{client, http};
 use sluice_tf_controller::executor::{Executor, ProcessExecutor, ProcessOptions, RunRef};
 use sluice_tf_controller::inputs::{CliLocation, DefaultBackend};
-use sluice_tf_controller::{Options, run};
+use sluice_tf_controller::{Options, RunLimits, run};
 use sluice_tf_core::run_input::PodRef;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
@@ -59,6 +59,10 @@ pub(crate) struct TestEnvironment {
     pub(crate) break_glass: bool,
     /// Whether stacks with their own ServiceAccount are run.
     pub(crate) ignore_account: bool,
+    /// ServiceAccount of stacks without one; if it is set, inputs are read under the accounts of their stacks.
+    pub(crate) default_account: Option<String>,
+    /// ServiceAccount of a destroy whose stack has lost its own.
+    pub(crate) destroy_account: Option<String>,
     /// The command of the runner; this test binary by default.
     pub(crate) runner: Option<Vec<String>>,
     /// Directory of the installed CLI versions, if any.
@@ -76,6 +80,8 @@ pub(crate) struct TestEnvironment {
     pub(crate) cross_namespace: CrossNamespace,
     /// Metrics of the controllers.
     pub(crate) metrics: Metrics,
+    /// Limits of runs of the next controller besides their number.
+    pub(crate) limits: RunLimits,
     /// Label selector of the stacks of the next controller; empty: all.
     labels: Option<String>,
     controllers: Vec<(Token, JoinHandle<()>)>,
@@ -142,6 +148,8 @@ impl TestEnvironment {
             artifacts: Artifacts::start(),
             break_glass: true,
             ignore_account: true,
+            default_account: None,
+            destroy_account: None,
             runner: None,
             tools: None,
             plan_encryption: None,
@@ -153,6 +161,7 @@ impl TestEnvironment {
             }),
             environment: BTreeMap::new(),
             metrics: Metrics::new(),
+            limits: RunLimits::of_runs(1),
             labels: None,
             controllers: Vec::new(),
             cross_namespace: CrossNamespace::Denied,
@@ -227,6 +236,10 @@ impl TestEnvironment {
         // Controllers on one machine have separate directories.
         let scratch = format!("scratch-{}", self.controllers.len());
         let mut options = options(&client, runs, self.dir.path().join(scratch));
+        options.limits = RunLimits {
+            runs,
+            ..self.limits.clone()
+        };
         options.settings.metrics = self.metrics.clone();
         options.settings.scope.labels.clone_from(&self.labels);
         options.plan_encryption.clone_from(&self.plan_encryption);
@@ -234,6 +247,8 @@ impl TestEnvironment {
         options.break_glass_limit = self.break_glass.then(|| Interval::from_secs(600));
         options.cross_namespace = self.cross_namespace;
         options.ignore_account = self.ignore_account;
+        options.default_account.clone_from(&self.default_account);
+        options.destroy_account.clone_from(&self.destroy_account);
         options.run_silence = self.executor_settings.run_silence;
         options.artifact_host.clone_from(&self.artifact_host);
         let stop = Token::new();
@@ -432,10 +447,11 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         },
         scratch,
         tools: None,
-        runs,
-        runs_per_namespace: 0,
+        limits: RunLimits::of_runs(runs),
         cross_namespace: CrossNamespace::Denied,
         ignore_account: true,
+        default_account: None,
+        destroy_account: None,
         run_deadline: Interval::from_secs(600),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         state_copies: sluice_tf_controller::args::STATE_COPIES,

@@ -13,18 +13,18 @@ use crate::environment::{TIMEOUT, TestEnvironment};
 use crate::observe::{condition, wait_for_file};
 
 /// Its apply reports that it has started, and waits for a file.
-const SLOW: &str = r#"
+pub(crate) const SLOW: &str = r#"
 variable "marker" {}
 resource "terraform_data" "slow" {
   provisioner "local-exec" { command = "echo x >> ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
 }
 "#;
 
-fn spec(env: &TestEnvironment, name: &str) -> serde_json::Value {
+pub(crate) fn spec(env: &TestEnvironment, name: &str) -> serde_json::Value {
     json!({ "vars": [{ "name": "marker", "value": env.path(name) }] })
 }
 
-fn is_applying(run: &TerraformRun) -> bool {
+pub(crate) fn is_applying(run: &TerraformRun) -> bool {
     run.status
         .as_ref()
         .is_some_and(|s| s.phase.as_str() == "Applying")
@@ -90,7 +90,8 @@ async fn a_restarted_controller_adopts_the_active_run_and_its_slot() {
     env.stack("other", spec(&env, "other")).await;
     env.start(1).await;
     env.wait_for("other", "waiting for a slot", |s| {
-        condition(s, "Ready").contains("free run slot")
+        condition(s, "Ready")
+            .ends_with("free run slot: position 1 in the queue; all run slots are occupied (--concurrent=1)")
     })
     .await;
     assert!(env.runs("other").await.is_empty(), "the only slot is taken");

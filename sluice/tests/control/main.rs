@@ -6,8 +6,10 @@
     reason = "tests fail by panicking and are documented by their names"
 )]
 
+mod accounts;
 mod approval;
 mod artifacts;
+mod blocked_deletions;
 mod break_glass;
 mod cloud;
 mod deletion;
@@ -42,6 +44,7 @@ mod request_counts;
 mod requests;
 mod rescued_states;
 mod run_files;
+mod run_limits;
 mod secrecy;
 mod shared_providers;
 mod state_copies;

@@ -93,7 +93,7 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
     };
     let cached_version = context.run_owners.version(&ObjectKey::of(known));
     if cached_version.is_some() && cached_version == known.resource_version() {
-        return Ok(if needs_supervision(known, context).await? {
+        return Ok(if needs_supervision(known, stack, context).await? {
             Lookup::Unknown
         } else {
             Lookup::Unchanged(poll_interval(known, context.clock.now()))
@@ -103,7 +103,7 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
     let Some(run) = api.get_opt(&known.name_any()).await? else {
         return Ok(Lookup::Unknown);
     };
-    if phase(&run).is_final() || needs_supervision(&run, context).await? {
+    if phase(&run).is_final() || needs_supervision(&run, stack, context).await? {
         return Ok(Lookup::Unknown);
     }
     let is_new = fingerprint(&run) != fingerprint(known);

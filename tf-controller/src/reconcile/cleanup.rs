@@ -16,7 +16,9 @@ use sluice_tf_core::{bundle, errored_state};
 use super::Context;
 use super::history::{by_sequence, summarize};
 use super::report::phase;
+use crate::decide::History;
 use crate::executor::{ExecutorError, RunRef};
+use crate::memory::MeasuredMemory;
 
 /// Runs that are retained besides the last plan and the last apply.
 const RETAINED_RUNS: usize = 20;
@@ -153,6 +155,11 @@ fn prunable(stack: &Terraform, runs: &[TerraformRun]) -> Vec<String> {
         return Vec::new();
     }
     let retained = retained(stack, &ended);
+    // An old peak of memory does not keep its run: the estimate follows the newest runs.
+    let summarize = |runs: &[&TerraformRun]| History {
+        memory: MeasuredMemory::default(),
+        ..summarize(runs)
+    };
     let summary = summarize(&ordered);
     let (mut rest, mut names) = (ordered, Vec::new());
     for name in ended.iter().take(old).map(|run| run.name_any()) {
@@ -267,6 +274,18 @@ mod tests {
         let remaining = pruned(&stack(&json!({})), runs);
         assert_eq!(remaining.len(), RETAINED_RUNS + 1);
         assert_eq!(remaining[0].name_any(), "net-u1-1");
+    }
+
+    #[test]
+    fn an_old_peak_of_memory_does_not_keep_its_run() {
+        let peak = |bytes: u64| json!({ "peakMemoryBytes": bytes });
+        let mut runs = vec![apply()];
+        runs.extend(checks(2..3, &peak(900)));
+        runs.extend(checks(3..30, &peak(100)));
+        assert_eq!(history(&runs).memory.peak, Some(900));
+        let remaining = pruned(&stack(&json!({})), runs);
+        assert_eq!(remaining.len(), RETAINED_RUNS + 1);
+        assert_eq!(history(&remaining).memory.peak, Some(100));
     }
 
     #[test]

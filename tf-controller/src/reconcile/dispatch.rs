@@ -14,8 +14,9 @@ use sluice_api::terraform::{Reason, Terraform, label_value, run_name};
 use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
 
 use super::Context;
+use super::account::{account_of_run, destroy_account};
 use super::history::{find_run, is_drift_check, run_fact, sequence};
-use super::resolve::{self, Resolved};
+use super::resolve::{InputReader, ReadError, Resolved};
 use crate::decide::{Health, History, NewRun, RunAction};
 use crate::executor::{ExecutorError, Launch, is_of_deleted_namesake};
 
@@ -25,6 +26,9 @@ pub(super) enum DispatchError {
     /// The API rejected the request or did not answer.
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
+    /// A Secret with sensitive values cannot be read again.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// The liveness of a run is unknown.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
@@ -35,12 +39,14 @@ pub(super) enum DispatchError {
 
 impl DispatchError {
     /// Returns the message for the user if the API rejects the run permanently: a quota, a terminating namespace, an
-    /// admission rule. Other errors are temporary and not reported.
+    /// admission rule; or if the account of the stack may not read a Secret that the spec names and no input uses. Other errors are
+    /// temporary and not reported.
     pub(super) fn refusal(&self) -> Option<String> {
         match self {
             Self::Api(kube::Error::Api(status)) if is_refused(status) => {
                 Some(format!("cannot create a run: {}", status.message))
             }
+            Self::Read(error) if error.is_refused() => Some(format!("cannot create a run: {error}")),
             _ => None,
         }
     }
@@ -70,7 +76,13 @@ pub(super) async fn start(
     context: &Context,
 ) -> Result<TerraformRun, DispatchError> {
     let mut desired = run_object(request, context);
-    let bundle = bundle_of(&desired, request.resolved, request.history, context).await?;
+    let bundle = bundle_of(
+        (&desired, request.stack),
+        request.resolved,
+        request.history,
+        context,
+    )
+    .await?;
     let packed = bundle.pack();
     // A bundle that is too large has no digest: the run is created anyway and ends with that error.
     if let Ok(packed) = &packed {
@@ -86,7 +98,12 @@ pub(super) async fn start(
         return Err(DispatchError::NameTaken(run.name_any()));
     }
     if run.spec.bundle_digest == desired.spec.bundle_digest {
-        deliver(&run, request.stack, packed, context).await?;
+        deliver(
+            launch(&run, request.stack, request.history, context),
+            packed,
+            context,
+        )
+        .await?;
     }
     Ok(run)
 }
@@ -152,13 +169,10 @@ fn run_object(request: &RunRequest<'_>, context: &Context) -> TerraformRun {
         },
         approved_by: new.approved_by.clone().unwrap_or_default(),
         attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
-        deadline: match new.action {
-            RunAction::BreakTheGlass => context
-                .break_glass_limit
-                .clone()
-                .unwrap_or_else(|| deadline(stack, context)),
-            _ => deadline(stack, context),
-        },
+        deadline: deadline(stack, new.action, context),
+        service_account_name: destroy_account(new, stack, request.runs, context.destroy_account.as_deref())
+            .unwrap_or_default()
+            .to_owned(),
     };
     let mut run = TerraformRun::new(&name, spec);
     run.metadata = ObjectMeta {
@@ -197,17 +211,18 @@ fn annotations(request: &RunRequest<'_>) -> Option<BTreeMap<String, String>> {
     (!all.is_empty()).then_some(all)
 }
 
-fn deadline(stack: &Terraform, context: &Context) -> Interval {
-    stack
-        .spec
-        .run_deadline
+fn deadline(stack: &Terraform, action: RunAction, context: &Context) -> Interval {
+    let of_session = context.break_glass_limit.as_ref();
+    of_session
+        .filter(|_| action == RunAction::BreakTheGlass)
+        .or(stack.spec.run_deadline.as_ref())
+        .unwrap_or(&context.run_deadline)
         .clone()
-        .unwrap_or_else(|| context.run_deadline.clone())
 }
 
 /// Returns the complete bundle of a run.
 async fn bundle_of(
-    run: &TerraformRun,
+    (run, stack): (&TerraformRun, &Terraform),
     resolved: &Resolved,
     history: &History,
     context: &Context,
@@ -218,7 +233,8 @@ async fn bundle_of(
         secrets: if resolved.secrets.is_empty() {
             resolved.bundle.secrets.clone()
         } else {
-            resolve::sensitive_values(&resolved.secrets, &context.client).await?
+            let reader = InputReader::new(stack, context)?;
+            reader.sensitive_values(&resolved.secrets).await?
         },
         ..resolved.bundle.clone()
     };
@@ -242,16 +258,17 @@ pub(super) async fn restart(
     history: &History,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let bundle = bundle_of(run, resolved, history, context).await?;
+    let bundle = bundle_of((run, stack), resolved, history, context).await?;
     let packed = bundle.pack();
     let is_same = |packed: &BundlePayload| packed.digest() == run.spec.bundle_digest;
+    let launch = launch(run, stack, history, context);
     if packed.as_ref().is_ok_and(is_same) {
-        return deliver(run, stack, packed, context).await;
+        return deliver(launch, packed, context).await;
     }
     if run.spec.bundle_secrets > 0
         && let Some(found) = stored_bundle(run, context).await?
     {
-        return start_with_stored(run, stack, &found, context).await;
+        return start_with_stored(launch, &found, context).await;
     }
     let (reason, text) = (
         Reason::InputsChanged.as_str(),
@@ -275,11 +292,11 @@ async fn stored_bundle(run: &TerraformRun, context: &Context) -> Result<Option<V
 /// Starts the runner with the bundle, which is stored first if the run requires it. Both are idempotent. A run that
 /// cannot be started is ended, so that it is reported, counted and retried like any failure.
 async fn deliver(
-    run: &TerraformRun,
-    stack: &Terraform,
+    launch: Launch<'_>,
     packed: Result<BundlePayload, BundleError>,
     context: &Context,
 ) -> Result<(), DispatchError> {
+    let run = launch.run;
     let packed = match packed {
         Ok(packed) => packed,
         Err(error) => {
@@ -287,7 +304,8 @@ async fn deliver(
         }
     };
     if run.spec.bundle_secrets == 0 {
-        return start_runner(run, stack, Some(packed), context).await;
+        let bundle = Some(packed);
+        return start_runner(Launch { bundle, ..launch }, context).await;
     }
     let (secrets, mut already_exists): (Api<Secret>, _) = (context.api_of(run), false);
     for secret in packed.secrets(&run.name_any(), &run.uid().unwrap_or_default()) {
@@ -302,24 +320,24 @@ async fn deliver(
         }
     }
     if !already_exists {
-        return start_runner(run, stack, None, context).await;
+        return start_runner(launch, context).await;
     }
     // Stored by an earlier reconciliation, or by another client that knew the name.
     match stored_bundle(run, context).await? {
-        Some(found) => start_with_stored(run, stack, &found, context).await,
+        Some(found) => start_with_stored(launch, &found, context).await,
         None => Ok(()), // deleted in between: the next reconciliation creates it
     }
 }
 
 /// Starts the runner with the stored bundle if it is the run's own.
 async fn start_with_stored(
-    run: &TerraformRun,
-    stack: &Terraform,
+    launch: Launch<'_>,
     found: &[Secret],
     context: &Context,
 ) -> Result<(), DispatchError> {
+    let run = launch.run;
     match bundle::verify(found, run) {
-        Ok(()) => start_runner(run, stack, None, context).await,
+        Ok(()) => start_runner(launch, context).await,
         // The next reconciliation stores its own.
         Err(_)
             if found
@@ -335,17 +353,24 @@ async fn start_with_stored(
     }
 }
 
-async fn start_runner(
-    run: &TerraformRun,
-    stack: &Terraform,
-    bundle: Option<BundlePayload>,
-    context: &Context,
-) -> Result<(), DispatchError> {
-    let launch = Launch {
+/// Returns the launch of a run whose bundle is stored.
+fn launch<'a>(
+    run: &'a TerraformRun,
+    stack: &'a Terraform,
+    history: &History,
+    context: &'a Context,
+) -> Launch<'a> {
+    Launch {
         run,
         spec: &stack.spec,
-        bundle,
-    };
+        account: account_of_run(run, stack, context),
+        memory: history.memory,
+        bundle: None,
+    }
+}
+
+async fn start_runner(launch: Launch<'_>, context: &Context) -> Result<(), DispatchError> {
+    let run = launch.run;
     match context.executor.start(launch).await {
         Ok(()) => Ok(()),
         Err(error @ ExecutorError::Api(_)) => Err(error.into()),
@@ -394,5 +419,31 @@ pub(super) async fn end(
         }
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_api::terraform::KeySource;
+    use sluice_runtime::client::InvalidAccountName;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_account_is_reported_and_an_api_that_fails_is_not() {
+        let refused = ReadError::Account(InvalidAccountName("a:b".to_owned()));
+        let text = DispatchError::from(refused).refusal().unwrap();
+        assert!(
+            text.starts_with("cannot create a run: spec.serviceAccountName: "),
+            "{text}"
+        );
+        let failed = ReadError::Api {
+            kind: KeySource::Secret,
+            name: "login".to_owned(),
+            field: "the spec",
+            code: 503,
+            text: "no".to_owned(),
+        };
+        assert_eq!(DispatchError::from(failed).refusal(), None);
     }
 }

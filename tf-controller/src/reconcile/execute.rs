@@ -17,8 +17,8 @@ use super::report::needs_change;
 use super::resolve::Resolved;
 use super::supervision::supervise;
 use super::{Context, ReconcileError};
-use crate::decide::{Dependencies, Facts, Idle, RunAction, RunFact, Step};
-use crate::schedule::Priority;
+use crate::decide::{Dependencies, Facts, Idle, NewRun, RunAction, Step};
+use crate::schedule::{Priority, RunUsage, SlotState};
 
 /// How often a blocked deletion or destroy is checked at least.
 const BLOCKED_POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,14 +51,9 @@ pub(super) async fn execute(
     let (key, mut started) = (ObjectKey::of(stack), None);
     let next = match (&step, resolved) {
         (Step::Start(new), Some(resolved)) => {
-            // A break-glass session uses few resources for a long time: it takes no slot.
-            let has_slot = new.action == RunAction::BreakTheGlass
-                || context
-                    .run_slots
-                    .request(&key, Priority::from_trigger(new.trigger));
-            if !has_slot {
+            if let SlotState::Waiting(wait) = request_slot(stack, new, facts, context) {
                 return Ok(Executed {
-                    step: Step::WaitForSlot,
+                    step: Step::WaitForSlot(wait.to_string()),
                     next: Requeue::After(SLOT_POLL_INTERVAL),
                     started,
                 });
@@ -86,7 +81,7 @@ pub(super) async fn execute(
             }
             poll(started.as_ref(), facts)
         }
-        (Step::Start(_), None) | (Step::Release | Step::WaitForSlot | Step::CreateFailed(_), _) => {
+        (Step::Start(_), None) | (Step::Release | Step::WaitForSlot(_) | Step::CreateFailed(_), _) => {
             Requeue::OnChange
         }
         (Step::Follow, resolved) => {
@@ -103,6 +98,30 @@ pub(super) async fn execute(
     Ok(Executed { step, next, started })
 }
 
+/// Requests a slot for a new run. A break-glass session uses few resources for a long time: it occupies none.
+fn request_slot(stack: &Terraform, new: &NewRun, facts: &Facts, context: &Context) -> SlotState {
+    if new.action == RunAction::BreakTheGlass {
+        return SlotState::Occupied;
+    }
+    let (key, priority) = (ObjectKey::of(stack), Priority::from_trigger(new.trigger));
+    context
+        .run_slots
+        .request(&key, priority, usage(stack, facts, context))
+}
+
+/// Returns what a run of the stack uses of the limits.
+fn usage(stack: &Terraform, facts: &Facts, context: &Context) -> RunUsage {
+    let memory = facts.history.memory.estimate();
+    context.run_slots.usage(stack.labels(), memory)
+}
+
+/// Returns whether a run counts among the concurrent runs from its creation to its end. A break-glass session does not, nor does a
+/// run that cannot begin until a person changes something.
+pub(crate) fn occupies_slot(run: &TerraformRun) -> bool {
+    let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
+    !has_ended && run.spec.action != RunAction::BreakTheGlass && !needs_change(run)
+}
+
 /// Counts the active run among the occupied slots, and supervises it.
 async fn follow(
     stack: &Terraform,
@@ -112,13 +131,10 @@ async fn follow(
     context: &Context,
 ) -> Result<(), DispatchError> {
     let key = &ObjectKey::of(stack);
-    let is_session = |run: &RunFact| run.action == RunAction::BreakTheGlass;
-    // Nor does a run that cannot begin until a person changes something.
-    let is_blocked = active(observed, facts).is_some_and(needs_change);
-    if is_blocked || facts.history.active.as_ref().is_some_and(is_session) {
-        context.run_slots.release(key);
+    if active(observed, facts).is_none_or(occupies_slot) {
+        context.run_slots.occupy(key, usage(stack, facts, context));
     } else {
-        context.run_slots.occupy(key);
+        context.run_slots.release(key);
     }
     match active(observed, facts) {
         Some(run) => supervise(run, stack, resolved, facts, context).await,
@@ -177,4 +193,39 @@ fn retry_interval(facts: &Facts) -> Duration {
     Duration::try_from(facts.retry.interval)
         .unwrap_or_default()
         .max(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_run_occupies_a_slot_until_its_end_unless_it_waits_for_a_person() {
+        let occupies = |action: &str, status: Value| {
+            let run = json!({ "metadata": { "name": "net-1" }, "status": status,
+                "spec": { "action": action, "attempt": 1, "deadline": "1h", "trigger": "Request",
+                    "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                    "terraform": { "name": "net", "uid": "u", "generation": 1 } } });
+            occupies_slot(&serde_json::from_value(run).unwrap())
+        };
+        let claim = json!({ "holder": "pod-1" });
+        for status in [
+            Value::Null,
+            json!({ "phase": "Pending" }),
+            json!({ "phase": "Pending", "reason": "Unschedulable", "message": "0/1 nodes: 1 Insufficient memory." }),
+            json!({ "phase": "Planning", "claim": claim }),
+        ] {
+            assert!(occupies("Plan", status.clone()), "{status}");
+            assert!(!occupies("BreakTheGlass", status.clone()), "{status}");
+        }
+        for status in [
+            json!({ "phase": "Pending", "reason": "ImagePullBackOff", "message": "image none" }),
+            json!({ "phase": "Succeeded", "claim": claim }),
+            json!({ "phase": "Lost" }),
+        ] {
+            assert!(!occupies("Plan", status.clone()), "{status}");
+        }
+    }
 }

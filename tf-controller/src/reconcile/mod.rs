@@ -15,11 +15,14 @@
 //!     `metrics::set_state` and `cleanup::prune`.
 //! 13. `ActiveRuns`: stores the active run for the next reconciliation.
 
+mod account;
 mod active_run;
 mod adopt;
+mod blocked_destroy;
 mod cleanup;
 mod dependencies;
 mod dispatch;
+mod end_reason;
 mod execute;
 mod facts;
 mod heartbeat;
@@ -44,6 +47,7 @@ use adopt::adopted_run;
 pub(crate) use cleanup::{DeletedBundles, forget_stack};
 pub(crate) use dependencies::{dependency_order, related_stacks, relevant_version};
 use execute::execute;
+pub(crate) use execute::occupies_slot;
 use facts::{Outline, Settings, build_facts};
 pub(crate) use heartbeat::HeartbeatTracker;
 use jiff::Timestamp;
@@ -113,6 +117,10 @@ pub(crate) struct Context {
     pub(crate) state_copies: StateCopies,
     /// Whether stacks with `spec.serviceAccountName` run without that ServiceAccount.
     pub(crate) ignore_account: bool,
+    /// ServiceAccount of stacks that name none. If it is set, the inputs of each stack are read under its account.
+    pub(crate) default_account: Option<String>,
+    /// ServiceAccount under which the deletion of a stack destroys whose own account does not exist.
+    pub(crate) destroy_account: Option<String>,
     /// Deadline of runs whose stack sets none.
     pub(crate) run_deadline: Interval,
     /// The Secret with the keys that seal stored plans.

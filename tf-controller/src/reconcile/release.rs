@@ -90,11 +90,12 @@ where
     Ok(())
 }
 
-/// Deletes the copies of the state, in all workspaces: its resources are destroyed, or given up. They have no owner, because they
-/// outlive an object that is deleted with its resources retained.
+/// Deletes the copies of the state: its resources are destroyed, or given up. They have no owner, because they outlive an object that is
+/// deleted with its resources retained. The copies of other workspaces stay: their states do too.
 async fn delete_state_copies(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
     let api: Api<Secret> = context.api_of(stack);
-    let params = ListParams::default().labels(&state_copy::selector_of_all_workspaces(&stack.name_any()));
+    let selector = state_copy::selector(&stack.name_any(), stack.spec.workspace_name());
+    let params = ListParams::default().labels(&selector);
     for copy in api.list_metadata(&params).await? {
         remove(&api, &copy.name_any()).await?;
     }

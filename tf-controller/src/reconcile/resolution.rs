@@ -9,11 +9,8 @@ use sluice_api::terraform::{Reason, Terraform};
 use super::facts::Outline;
 use super::release::{state_selector, uses_default_backend};
 use super::resolve::{self, Resolved};
-use super::{Context, history};
+use super::{Context, blocked_destroy, history};
 use crate::decide::{Inputs, Outcome, SourceFact, Trigger};
-
-/// What to do if the resources cannot be destroyed.
-const ADVICE: &str = "restore the missing objects, or abandon the resources with deletionPolicy: Retain or destroyResourcesOnDeletion: false";
 
 /// The result of resolving the inputs.
 pub(super) struct Resolution {
@@ -105,7 +102,8 @@ async fn destroy_from_last_applied(outline: &Outline<'_>, inputs: Inputs, contex
         Inputs::Failed { reason, .. } => reason,
         Inputs::Known(_) | Inputs::Unresolved => Reason::ArtifactFailed.as_str(),
     };
-    failed(reason, format!("cannot destroy: {missing}; {why}: {ADVICE}")).into()
+    let is_denied = reason == Reason::AccessDenied.as_str();
+    failed(reason, blocked_destroy::without_inputs(&missing, is_denied, &why)).into()
 }
 
 /// Describes what the destroy lacks.

@@ -8,15 +8,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::run::{Phase, TerraformRun, Trigger};
 use sluice_api::terraform::{Reason, Terraform};
 use tokio::time::Instant;
 
 use super::Context;
+use super::account::is_of_deletion;
 use super::dispatch::{DispatchError, end, restart};
+use super::end_reason::{EndReason, failed_start_reason, lost_reason, no_account_reason, not_started_reason};
 use super::resolve::Resolved;
-use crate::decide::{Facts, Inputs, MutationPoint, holds};
-use crate::executor::{Liveness, RunRef, RunnerEnd};
+use crate::decide::{Facts, MutationPoint, RunAction, holds};
+use crate::executor::{Liveness, PendingReason, RunRef, is_without_account};
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
@@ -28,6 +30,8 @@ pub(super) enum RunnerState {
     Alive,
     /// It is accepted and has not begun.
     Pending,
+    /// It cannot begin, because its ServiceAccount does not exist, and another account may replace it.
+    WithoutAccount,
     /// It has ended.
     Ended,
     /// There is no trace of it.
@@ -64,7 +68,12 @@ pub(super) enum SpecState {
 
 impl SpecState {
     fn of(run: &TerraformRun, facts: &Facts) -> Self {
-        if facts.suspended || facts.deleting || facts.unsupported_field.is_some() {
+        // A destroy is part of the deletion, and so is the release of the lock before it: an edit replaces them, unless it makes the
+        // destroy unnecessary.
+        let destroys = run.spec.trigger == Trigger::Deletion || run.spec.action == RunAction::Unlock;
+        let is_destroy = destroys && facts.policy.destroy_on_deletion;
+        let is_stopped = facts.suspended || facts.unsupported_field.is_some();
+        if is_stopped || facts.deleting && !is_destroy {
             Self::Stopped
         } else if run.spec.terraform.generation == facts.generation {
             Self::Unchanged
@@ -91,13 +100,15 @@ pub(super) enum Supervision {
     EndOutdated,
     /// End it: no runner has claimed it, and its inputs are not available.
     EndWithoutInputs,
+    /// End it: it cannot begin under its ServiceAccount, and the next run has another one.
+    EndWithoutAccount,
 }
 
 /// Decides what to do with an active run. Pure.
 pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
     let is_alive = match run.runner {
         RunnerState::Alive => true,
-        RunnerState::Pending => run.claimed,
+        RunnerState::Pending | RunnerState::WithoutAccount => run.claimed,
         RunnerState::Ended | RunnerState::Gone => false,
     };
     if holds(MutationPoint::ProcessAlive, is_alive) || run.ended {
@@ -110,6 +121,7 @@ pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
     match (run.current, run.runner) {
         (Some(current), _) if is_outdated(current) => Supervision::EndOutdated,
         (_, RunnerState::Ended) => Supervision::MarkFailed,
+        (_, RunnerState::WithoutAccount) => Supervision::EndWithoutAccount,
         // What it waits for may be in the pod template, which is no input of the plan.
         (Some(_), RunnerState::Pending) if run.spec == SpecState::Edited => Supervision::EndOutdated,
         (None, RunnerState::Pending) if run.spec == SpecState::Stopped => Supervision::EndWithoutInputs,
@@ -141,7 +153,7 @@ pub(super) async fn supervise(
     let status = live.status.clone().unwrap_or_default();
     let liveness = self::liveness(&live, context).await?;
     let step = decide_supervision(RunState {
-        runner: runner_state(&liveness, &live, context),
+        runner: runner_state(&liveness, &live, stack, context),
         ended: status.phase.is_final(),
         claimed: status.claim.is_some(),
         created_for: &live.spec.inputs_digest,
@@ -168,6 +180,13 @@ pub(super) async fn supervise(
             ),
         ),
         (Supervision::EndWithoutInputs, _) => (Phase::Superseded, not_started_reason(facts)),
+        (Supervision::EndWithoutAccount, _) => {
+            let (own, other) = (context.account_of(stack), context.destroy_account.as_deref());
+            (
+                Phase::Superseded,
+                no_account_reason(own, other.unwrap_or_default()),
+            )
+        }
     };
     let has_ended = end(&live, phase, why.reason, &why.message, context).await?;
     if has_ended && matches!(liveness, Liveness::Pending(_)) {
@@ -217,75 +236,6 @@ fn is_reported(run: &TerraformRun, liveness: &Liveness) -> bool {
     reported.unwrap_or_default() == expected
 }
 
-/// Why the controller ends a run.
-#[derive(Debug, PartialEq, Eq)]
-struct EndReason {
-    reason: &'static str,
-    message: String,
-}
-
-impl EndReason {
-    fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-        }
-    }
-}
-
-/// Why a claimed run is lost.
-fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
-    match end {
-        Some(end) => EndReason::new(
-            end.reason.as_str(),
-            format!(
-                "{}. What it has changed is not known: a new plan shows it",
-                end.message
-            ),
-        ),
-        None => EndReason::new(
-            Reason::RunLost.as_str(),
-            "the runner process ended without a report, or sent no heartbeat for too long",
-        ),
-    }
-}
-
-/// Why a run failed whose runner ended before it claimed the run.
-fn failed_start_reason(end: Option<RunnerEnd>) -> EndReason {
-    let Some(end) = end else {
-        return EndReason::new(Reason::RunLost.as_str(), "the runner ended before it began");
-    };
-    EndReason::new(
-        end.reason.as_str(),
-        format!("the run did not begin: {}", end.message),
-    )
-}
-
-/// Why a run ends before it was started, without its inputs.
-fn not_started_reason(facts: &Facts) -> EndReason {
-    let because = |reason, message: &str| EndReason::new(reason, message);
-    if facts.suspended {
-        return because("Suspended", "the object was suspended before the run started");
-    }
-    if let Some(field) = &facts.unsupported_field {
-        let text = format!(
-            "the spec changed to an unsupported value before the run started: {}",
-            field.text
-        );
-        return because(field.reason, &text);
-    }
-    match &facts.inputs {
-        Inputs::Failed { message, .. } => {
-            let text = format!("its inputs became unavailable before the run started: {message}");
-            because("InputsUnknown", &text)
-        }
-        _ if facts.deleting => because("Deleted", "the object was deleted before the run started"),
-        Inputs::Unresolved | Inputs::Known(_) => {
-            because("InputsUnknown", "its source was deleted before the run started")
-        }
-    }
-}
-
 /// Returns the lock domain of the runner; empty before it claims the run.
 fn lock_domain(run: &TerraformRun) -> String {
     let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
@@ -300,26 +250,50 @@ async fn liveness(run: &TerraformRun, context: &Context) -> Result<Liveness, Dis
 }
 
 /// Returns whether the run has to be started, ended, or reported as pending.
-pub(super) async fn needs_supervision(run: &TerraformRun, context: &Context) -> Result<bool, DispatchError> {
+pub(super) async fn needs_supervision(
+    run: &TerraformRun,
+    stack: &Terraform,
+    context: &Context,
+) -> Result<bool, DispatchError> {
     let liveness = liveness(run, context).await?;
-    Ok(match runner_state(&liveness, run, context) {
+    Ok(match runner_state(&liveness, run, stack, context) {
         RunnerState::Alive => false,
         RunnerState::Pending => !is_reported(run, &liveness),
-        RunnerState::Ended | RunnerState::Gone => true,
+        RunnerState::WithoutAccount | RunnerState::Ended | RunnerState::Gone => true,
     })
 }
 
 /// Returns the state of the runner, as far as visible from here.
-fn runner_state(liveness: &Liveness, run: &TerraformRun, context: &Context) -> RunnerState {
+fn runner_state(
+    liveness: &Liveness,
+    run: &TerraformRun,
+    stack: &Terraform,
+    context: &Context,
+) -> RunnerState {
+    let replacement = context.destroy_account.as_deref();
     match liveness {
         // The status of a pod lags: a runner that has claimed its run has begun.
         Liveness::Pending(_) if is_claimed(run) => RunnerState::Alive,
+        Liveness::Pending(Some(why)) if lacks_account(why, run, stack, replacement) => {
+            RunnerState::WithoutAccount
+        }
         Liveness::Pending(_) => RunnerState::Pending,
         Liveness::Ended(_) => RunnerState::Ended,
         Liveness::OtherLockDomain if has_recent_heartbeat(run, context) => RunnerState::Alive,
         _ if is_known_alive(liveness, run, context) => RunnerState::Alive,
         _ => RunnerState::Gone,
     }
+}
+
+/// Returns whether a run of a deletion waits for a ServiceAccount that does not exist, and this one may replace it.
+fn lacks_account(
+    why: &PendingReason,
+    run: &TerraformRun,
+    stack: &Terraform,
+    replacement: Option<&str>,
+) -> bool {
+    let is_replaceable = is_of_deletion(&run.spec, stack) && run.spec.service_account_name.is_empty();
+    replacement.is_some() && is_replaceable && is_without_account(&why.reason, &why.message)
 }
 
 fn is_claimed(run: &TerraformRun) -> bool {
@@ -365,7 +339,98 @@ fn is_overdue(run: &TerraformRun, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{UnsupportedField, facts_of_a_new_stack};
+    use crate::decide::facts_of_a_new_stack;
+
+    fn run_with(spec: &serde_json::Value) -> TerraformRun {
+        let mut full_spec = serde_json::json!({ "action": "PlanAndApply", "attempt": 1, "deadline": "1h", "trigger": "Deletion",
+            "destroy": true, "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+            "terraform": { "name": "net", "uid": "u", "generation": 1 } });
+        let fields = spec.as_object().unwrap().clone();
+        full_spec.as_object_mut().unwrap().extend(fields);
+        serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": full_spec })).unwrap()
+    }
+
+    #[test]
+    fn only_a_destroy_may_change_its_account_and_only_once() {
+        let why = |message: &str| PendingReason {
+            reason: "FailedCreate".into(),
+            message: message.into(),
+        };
+        let mut stack: Terraform = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "net", "generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } }))
+        .unwrap();
+        let missing = why("error looking up service account team/own: serviceaccount \"own\" not found");
+        let destroy = run_with(&serde_json::json!({}));
+        assert!(lacks_account(&missing, &destroy, &stack, Some("destroyer")));
+        assert!(
+            !lacks_account(&missing, &destroy, &stack, None),
+            "the policy permits it"
+        );
+        let quota = why("pods \"a\" is forbidden: exceeded quota: pods");
+        assert!(!lacks_account(&quota, &destroy, &stack, Some("destroyer")));
+        for fields in [
+            serde_json::json!({ "trigger": "Revision", "destroy": false }),
+            // `spec.destroy` of a stack that is not deleted.
+            serde_json::json!({ "trigger": "Spec" }),
+            serde_json::json!({ "serviceAccountName": "destroyer" }),
+        ] {
+            let run = run_with(&fields);
+            assert!(
+                !lacks_account(&missing, &run, &stack, Some("destroyer")),
+                "{fields}"
+            );
+        }
+        let release =
+            run_with(&serde_json::json!({ "action": "Unlock", "trigger": "Retry", "destroy": false }));
+        assert!(lacks_account(&missing, &release, &stack, Some("destroyer")));
+        stack.metadata.deletion_timestamp = None;
+        assert!(
+            !lacks_account(&missing, &release, &stack, Some("destroyer")),
+            "no deletion"
+        );
+    }
+
+    #[test]
+    fn an_edit_replaces_the_destroy_of_a_deletion_or_makes_it_unnecessary() {
+        let state = |trigger: &str, edit: &dyn Fn(&mut Facts)| {
+            let mut facts = facts_of_a_new_stack();
+            (facts.deleting, facts.generation) = (true, 1);
+            facts.policy.destroy_on_deletion = true;
+            edit(&mut facts);
+            let action = if trigger == "Retry" {
+                "Unlock"
+            } else {
+                "PlanAndApply"
+            };
+            let run = run_with(&serde_json::json!({ "trigger": trigger, "action": action }));
+            SpecState::of(&run, &facts)
+        };
+        assert_eq!(state("Deletion", &|_| ()), SpecState::Unchanged);
+        assert_eq!(
+            state("Deletion", &|facts| facts.generation = 2),
+            SpecState::Edited
+        );
+        assert_eq!(
+            state("Deletion", &|facts| facts.policy.destroy_on_deletion = false),
+            SpecState::Stopped
+        );
+        // The release of a lock before the destroy.
+        assert_eq!(state("Retry", &|facts| facts.generation = 2), SpecState::Edited);
+        assert_eq!(
+            state("Retry", &|facts| facts.policy.destroy_on_deletion = false),
+            SpecState::Stopped
+        );
+        assert_eq!(
+            state("Deletion", &|facts| facts.suspended = true),
+            SpecState::Stopped
+        );
+        assert_eq!(
+            state("Approval", &|_| ()),
+            SpecState::Stopped,
+            "a run before the deletion"
+        );
+    }
 
     #[test]
     fn a_run_is_overdue_after_its_deadline_and_the_grace() {
@@ -391,6 +456,7 @@ mod tests {
         let runners = [
             RunnerState::Alive,
             RunnerState::Pending,
+            RunnerState::WithoutAccount,
             RunnerState::Ended,
             RunnerState::Gone,
         ];
@@ -435,7 +501,8 @@ mod tests {
                 Some(_) => false,
                 None => spec != SpecState::Stopped,
             };
-            let has_begun = runner == RunnerState::Alive || runner == RunnerState::Pending && claimed;
+            let can_wait = matches!(runner, RunnerState::Pending | RunnerState::WithoutAccount);
+            let has_begun = runner == RunnerState::Alive || can_wait && claimed;
             let is_gone = matches!(runner, RunnerState::Ended | RunnerState::Gone);
             let rules = [
                 (
@@ -451,6 +518,10 @@ mod tests {
                     Supervision::MarkFailed,
                     is_unclaimed(RunnerState::Ended) && current != Some("b"),
                 ),
+                (
+                    Supervision::EndWithoutAccount,
+                    is_unclaimed(RunnerState::WithoutAccount) && current != Some("b"),
+                ),
                 (Supervision::Wait, !is_open || has_begun),
             ];
             for (rule, expected) in rules {
@@ -458,38 +529,6 @@ mod tests {
             }
             steps.insert(format!("{step:?}"));
         }
-        assert_eq!(steps.len(), 7, "each step is possible: {steps:?}");
-    }
-
-    #[test]
-    fn a_run_that_never_started_reports_why() {
-        let why = |edit: &dyn Fn(&mut Facts)| {
-            let mut facts = facts_of_a_new_stack();
-            facts.inputs = Inputs::Unresolved;
-            edit(&mut facts);
-            let why = not_started_reason(&facts);
-            format!("{}: {}", why.reason, why.message)
-        };
-        let failed = |f: &mut Facts| {
-            f.inputs = Inputs::Failed {
-                reason: "VarsGenerationFailed",
-                message: "cannot read Secret login".into(),
-            };
-        };
-        insta::assert_snapshot!([
-            why(&|f| f.suspended = true),
-            why(&|f| f.unsupported_field = Some(UnsupportedField { reason: "InvalidToolVersion", text: "spec.tool.version: no version".into() })),
-            why(&failed),
-            why(&|f| f.deleting = true),
-            why(&|f| { f.deleting = true; failed(f); }),
-            why(&|_| ()),
-        ].join("\n"), @"
-        Suspended: the object was suspended before the run started
-        InvalidToolVersion: the spec changed to an unsupported value before the run started: spec.tool.version: no version
-        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
-        Deleted: the object was deleted before the run started
-        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
-        InputsUnknown: its source was deleted before the run started
-        ");
+        assert_eq!(steps.len(), 8, "each step is possible: {steps:?}");
     }
 }

@@ -102,7 +102,8 @@ async fn blocking_reason(
         return Ok(None);
     };
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &name.namespace);
-    let text = match secrets.get_opt(&target.name).await {
+    // Only whether it exists: a stack reads its inputs under its own account.
+    let text = match secrets.get_metadata_opt(&target.name).await {
         Ok(Some(_)) => return Ok(None),
         Ok(None) => format!(
             "dependency output secret: '{}/{}' of '{name}' is not ready yet",

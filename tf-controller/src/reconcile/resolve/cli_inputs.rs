@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
-use sluice_api::reference::{self, AccessDenied};
+use sluice_api::reference::{self, AccessDenied, CrossNamespace};
 use sluice_api::terraform::{FileLocation, FileMapping, KeySource, NamespacedReference, Reason, Terraform};
 use sluice_tf_core::bundle::{CliConfig, Content, Location, MappedFile};
 
-use super::{Context, ReadError, api_message, is_absent, read_pairs, read_secret};
+use super::{InputReader, ReadError};
 use crate::inputs::Pairs;
 
 /// The ending of the only key of the Secret with the CLI configuration.
@@ -49,19 +49,18 @@ impl CliInputError {
 }
 
 /// Returns the pairs of all `backendConfigsFrom`; the last of a name wins. `optional` covers an object that is
-/// missing or forbidden. A selected key that a Secret lacks is empty; one that a ConfigMap lacks is omitted.
+/// absent. A selected key that a Secret lacks is empty; one that a ConfigMap lacks is omitted.
 pub(super) async fn backend_arguments(
     stack: &Terraform,
-    context: &Context,
+    reader: &InputReader,
 ) -> Result<BTreeMap<String, String>, CliInputError> {
     const FIELD: &str = "backendConfigsFrom";
-    let namespace = stack.namespace().unwrap_or_default();
     let mut all = BTreeMap::new();
     for from in &stack.spec.backend_configs_from {
-        let pairs = match read_pairs(from.kind, &from.name, &namespace, &context.client).await {
+        let pairs = match reader.read(from.kind, &from.name, FIELD).await {
             Ok(pairs) => pairs,
-            Err(error) if from.optional && is_absent(&error) => continue,
-            Err(error) => return Err(ReadError::new(from.kind, &from.name, FIELD, &error).into()),
+            Err(error) if from.optional && error.is_absent() => continue,
+            Err(error) => return Err(error.into()),
         };
         for (key, value) in select_keys(pairs, &from.keys, from.kind == KeySource::Secret) {
             let value = String::from_utf8(value).map_err(|_| CliInputError::NotText {
@@ -90,16 +89,22 @@ fn select_keys(mut pairs: Pairs, keys: &[String], missing_is_empty: bool) -> Vec
 /// Reads the CLI configuration.
 pub(super) async fn cli_config(
     stack: &Terraform,
-    context: &Context,
+    policy: CrossNamespace,
+    reader: &InputReader,
 ) -> Result<Option<CliConfig>, CliInputError> {
     let Some(NamespacedReference { name, namespace }) = &stack.spec.cli_config_secret_ref else {
         return Ok(None);
     };
     let own = stack.namespace().unwrap_or_default();
-    let target = reference::resolve(&own, namespace, name, context.cross_namespace)?;
-    let read = read_secret(&target.name, &target.namespace, &context.client).await;
-    let pairs = read.map_err(|error| {
-        CliInputError::CliConfig(format!("cannot read Secret {target}: {}", api_message(&error)))
+    let target = reference::resolve(&own, namespace, name, policy)?;
+    let read = reader
+        .read_object(KeySource::Secret, &target, "cliConfigSecretRef")
+        .await;
+    let pairs = read.map_err(|error| match error {
+        ReadError::Api { text, .. } => {
+            CliInputError::CliConfig(format!("cannot read Secret {target}: {text}"))
+        }
+        refused => refused.into(),
     })?;
     let mut pairs = pairs.into_iter();
     match (pairs.next(), pairs.next()) {
@@ -117,16 +122,13 @@ pub(super) async fn cli_config(
 }
 
 /// Reads the mapped files, in order. A key that its Secret lacks is an empty file.
-pub(super) async fn files(stack: &Terraform, context: &Context) -> Result<Vec<MappedFile>, CliInputError> {
-    let namespace = stack.namespace().unwrap_or_default();
+pub(super) async fn files(stack: &Terraform, reader: &InputReader) -> Result<Vec<MappedFile>, CliInputError> {
     let mut read: BTreeMap<&str, Pairs> = BTreeMap::new();
     let mut files = Vec::new();
     for mapping in &stack.spec.file_mappings {
         let name = mapping.secret_ref.name.as_str();
         if !read.contains_key(name) {
-            let pairs = read_secret(name, &namespace, &context.client).await;
-            let pairs =
-                pairs.map_err(|error| ReadError::new(KeySource::Secret, name, "fileMappings", &error))?;
+            let pairs = reader.read(KeySource::Secret, name, "fileMappings").await?;
             read.insert(name, pairs);
         }
         let bytes = read

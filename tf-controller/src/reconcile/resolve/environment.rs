@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_tf_core::bundle::Bundle;
 
-use super::{Context, ReadError, read_pairs};
+use super::{InputReader, ReadError};
 use crate::inputs::Pairs;
 
 const ENV: &str = "runnerPodTemplate.spec.env";
@@ -40,11 +40,11 @@ pub(in crate::reconcile) enum EnvironmentError {
     Value(String),
 }
 
-/// Sets the environment of the CLI in the bundle.
+/// Sets the environment of the CLI in the bundle. `has_pods`: each run has a pod, with fields that a variable may name.
 pub(super) async fn add_environment(
     bundle: &mut Bundle,
     stack: &Terraform,
-    context: &Context,
+    (reader, has_pods): (&InputReader, bool),
 ) -> Result<(), EnvironmentError> {
     let template = stack.spec.runner_pod_template.as_ref();
     let Some(pod) = template.and_then(|template| template.spec.as_ref()) else {
@@ -52,17 +52,17 @@ pub(super) async fn add_environment(
     };
     let (mut all, mut of_pod) = (BTreeMap::new(), BTreeMap::new());
     for from in &pod.env_from {
-        all.extend(many(from, stack, context).await?);
+        all.extend(many(from, reader).await?);
     }
     for variable in &pod.env {
         if !is_name(&variable.name) {
             return Err(EnvironmentError::Name(variable.name.clone()));
         }
         let name = variable.name.clone();
-        if let Some(source) = pod_source(variable).filter(|_| context.executor.has_pods()) {
+        if let Some(source) = pod_source(variable).filter(|_| has_pods) {
             all.remove(&name);
             of_pod.insert(name, source);
-        } else if let Some(value) = one(variable, stack, context).await? {
+        } else if let Some(value) = one(variable, stack, reader).await? {
             of_pod.remove(&name);
             all.insert(name, value);
         }
@@ -87,11 +87,7 @@ fn pod_source(variable: &EnvVar) -> Option<String> {
 }
 
 /// Returns the variables of a whole object; invalid names are omitted, as by the kubelet.
-async fn many(
-    from: &EnvFromSource,
-    stack: &Terraform,
-    context: &Context,
-) -> Result<Vec<(String, String)>, EnvironmentError> {
+async fn many(from: &EnvFromSource, reader: &InputReader) -> Result<Vec<(String, String)>, EnvironmentError> {
     let secret = from
         .secret_ref
         .as_ref()
@@ -102,7 +98,7 @@ async fn many(
         .map(|r| (KeySource::ConfigMap, &r.name, r.optional));
     let mut all = Vec::new();
     for (kind, object, optional) in [map, secret].into_iter().flatten() {
-        let Some(pairs) = read((kind, object, optional), ENV_FROM, stack, context).await? else {
+        let Some(pairs) = read((kind, object, optional), ENV_FROM, reader).await? else {
             continue;
         };
         for (key, value) in pairs {
@@ -120,7 +116,7 @@ async fn many(
 async fn one(
     variable: &EnvVar,
     stack: &Terraform,
-    context: &Context,
+    reader: &InputReader,
 ) -> Result<Option<String>, EnvironmentError> {
     let Some(from) = &variable.value_from else {
         return Ok(Some(variable.value.clone().unwrap_or_default()));
@@ -136,7 +132,7 @@ async fn one(
     let Some((object, key)) = secret.or(map) else {
         return known_field(variable, from, stack).map(Some);
     };
-    let Some(pairs) = read(object, ENV, stack, context).await? else {
+    let Some(pairs) = read(object, ENV, reader).await? else {
         return Ok(None);
     };
     let value = pairs.get(key).cloned().unwrap_or_default();
@@ -165,14 +161,12 @@ fn known_field(
 async fn read(
     (kind, object, optional): (KeySource, &String, Option<bool>),
     field: &'static str,
-    stack: &Terraform,
-    context: &Context,
+    reader: &InputReader,
 ) -> Result<Option<Pairs>, EnvironmentError> {
-    let namespace = stack.namespace().unwrap_or_default();
-    match read_pairs(kind, object, &namespace, &context.client).await {
+    match reader.read(kind, object, field).await {
         Ok(pairs) => Ok(Some(pairs)),
-        Err(kube::Error::Api(status)) if status.is_not_found() && optional == Some(true) => Ok(None),
-        Err(error) => Err(ReadError::new(kind, object, field, &error).into()),
+        Err(error) if optional == Some(true) && error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -11,7 +11,8 @@ use sluice_api::terraform::{Terraform, label_value};
 use sluice_tf_core::bundle::{Bundle, PlanKey};
 
 use super::bundle::identity;
-use super::{Context, ResolveError, api_message, read_secret};
+use super::reader::read_secret;
+use super::{Context, ResolveError, api_message};
 use crate::inputs::{file_keys, plan_keys, state_copy_keys};
 
 const KEY: &str = "key";
@@ -109,7 +110,7 @@ pub(super) async fn seal_keys(stack: &Terraform, context: &Context) -> Result<Se
         name: secret.to_string(),
         text,
     };
-    let read = read_secret(&secret.name, &secret.namespace, &context.client).await;
+    let read = read_secret(secret, &context.client).await;
     let entries = read.map_err(|error| failed(api_message(&error)))?;
     let stack = identity(stack);
     let keys = plan_keys(&entries, &stack).and_then(|plans| {

@@ -1,6 +1,6 @@
 //! Resolves the inputs of a run: the closure of the artifact, the variables and the backend, as one bundle with one digest.
 //!
-//! Its steps read Secrets and ConfigMaps with `read_pairs` and `read_secret`, live.
+//! Its steps read the Secrets and ConfigMaps of the stack with an [`InputReader`].
 
 mod artifacts;
 mod bundle;
@@ -8,26 +8,25 @@ mod cli_inputs;
 mod environment;
 mod keys;
 mod last_applied;
+mod reader;
 mod tool;
 mod variables;
 
 use std::collections::BTreeSet;
 
 pub(crate) use artifacts::Artifacts;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client};
 pub(super) use last_applied::resolve as resolve_last_applied;
+pub(super) use reader::{InputReader, ReadError};
 use sluice_api::reference::ObjectName;
 use sluice_api::source::Artifact;
 use sluice_api::terraform::{KeySource, Reason, Terraform};
 use sluice_runtime::artifact::{FetchError, UnpackError};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::bundle::{Bundle, RunEnvironment};
-use sluice_tf_core::redaction::Redactor;
 
 use super::Context;
 use crate::inputs::closure::ClosureError;
-use crate::inputs::{self, Pairs, PairsError};
+use crate::inputs::{self, PairsError};
 
 /// The resolved inputs of a stack.
 #[derive(Clone)]
@@ -57,7 +56,7 @@ pub(super) enum ResolveError {
     /// The scratch directory failed.
     #[error("cannot use the scratch directory: {0}")]
     Scratch(#[from] std::io::Error),
-    /// A Secret or ConfigMap of `varsFrom` cannot be read.
+    /// A Secret or ConfigMap cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A `varsFrom` entry cannot be used.
@@ -106,7 +105,10 @@ pub(super) enum ResolveError {
 
 impl ResolveError {
     /// Returns the reason in `Ready`.
-    pub(super) const fn public_reason(&self) -> &'static str {
+    pub(super) fn public_reason(&self) -> &'static str {
+        if self.read_error().is_some_and(ReadError::is_refused) {
+            return Reason::AccessDenied.as_str();
+        }
         match self {
             Self::Fetch(_)
             | Self::Unpack(_)
@@ -119,60 +121,19 @@ impl ResolveError {
                 Reason::VarsGenerationFailed.as_str()
             }
             Self::PlanKeys { .. } => Reason::PlanEncryptionFailed.as_str(),
-            Self::Tool(_) => "ToolNotInstalled",
+            Self::Tool(_) => Reason::ToolNotInstalled.as_str(),
         }
     }
-}
 
-/// A Secret or ConfigMap that a field of the spec names cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {kind:?} {name} of {field}: {text}")]
-pub(super) struct ReadError {
-    kind: KeySource,
-    name: String,
-    field: &'static str,
-    text: String,
-}
-
-impl ReadError {
-    fn new(kind: KeySource, name: &str, field: &'static str, error: &kube::Error) -> Self {
-        Self {
-            kind,
-            name: name.to_owned(),
-            field,
-            text: api_message(error),
+    /// Returns the error of the Secret or ConfigMap that cannot be read.
+    const fn read_error(&self) -> Option<&ReadError> {
+        match self {
+            Self::Read(error)
+            | Self::CliInputs(cli_inputs::CliInputError::Read(error))
+            | Self::Environment(environment::EnvironmentError::Read(error))
+            | Self::Variable(variables::VariableError::Read(error)) => Some(error),
+            _ => None,
         }
-    }
-}
-
-/// Returns the values of these Secrets, which a run must not show. A Secret that is missing or forbidden was not part of
-/// the inputs.
-pub(super) async fn sensitive_values(
-    secrets: &BTreeSet<ObjectKey>,
-    client: &Client,
-) -> Result<Vec<String>, kube::Error> {
-    let mut known = Redactor::default();
-    for ObjectKey { namespace, name } in secrets {
-        match read_secret(name, namespace, client).await {
-            Ok(pairs) => pairs
-                .iter()
-                .for_each(|(key, value)| add_values(&mut known, key, value)),
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(known.values())
-}
-
-/// Adds the value of one key as text and, if it is JSON, each value in it, since `values` and modules take it apart.
-/// The type of another key is not sensitive.
-fn add_values(known: &mut Redactor, key: &str, value: &[u8]) {
-    let text = String::from_utf8_lossy(value);
-    known.add_text(&text);
-    let json = serde_json::from_str(&text).ok();
-    let parts = json.filter(|json: &serde_json::Value| json.is_array() || json.is_object());
-    if let Some(parts) = parts.filter(|_| !key.ends_with("__type")) {
-        known.add_json(&parts);
     }
 }
 
@@ -188,20 +149,22 @@ pub(super) async fn resolve(
         .await?;
     inputs::widen(&mut closure, &stack.spec, &artifact.digest);
     let key = keys::object_key(stack, context).await?;
-    let variables = inputs::variables_file(variables::variables(stack, context).await?);
+    let reader = InputReader::new(stack, context)?;
+    let variables = inputs::variables_file(variables::variables(stack, &reader).await?);
     let mut bundle = bundle::bundle_of(stack, artifact, variables);
     bundle.key = hex::encode(&key);
     bundle.selected_tool = tool::selected(stack, context).await?;
-    environment::add_environment(&mut bundle, stack, context).await?;
+    environment::add_environment(&mut bundle, stack, (&reader, context.executor.has_pods())).await?;
     let name = ObjectName {
         namespace: bundle.stack.namespace.clone(),
         name: bundle.stack.name.clone(),
     };
     let backend = inputs::backend(&stack.spec, &name, context.cli_location, context.default_backend);
-    bundle.run_environment = execution_environment(stack, &name, &key, &backend, context).await?;
+    bundle.run_environment =
+        execution_environment(stack, (&name, &key), &backend, (&reader, context)).await?;
     let arguments = &bundle.run_environment.backend_arguments;
     bundle.state_check.location = inputs::state_fields(&key, &stack.spec, &backend, arguments);
-    bundle.state_check.secret = inputs::state_secret(&stack.spec, arguments);
+    bundle.state_check.secrets = inputs::state_secrets(&stack.spec, arguments);
     bundle.backend = backend.file;
     bundle.state_copies = context.state_copies.clone();
     keys::seal_keys(stack, context).await?.add_to(&mut bundle);
@@ -227,58 +190,20 @@ pub(super) async fn resolve(
 /// Reads the backend arguments, the CLI configuration and the mapped files.
 async fn execution_environment(
     stack: &Terraform,
-    name: &ObjectName,
-    key: &[u8],
+    (name, key): (&ObjectName, &[u8]),
     backend: &inputs::Backend,
-    context: &Context,
+    (reader, context): (&InputReader, &Context),
 ) -> Result<RunEnvironment, ResolveError> {
-    let arguments = cli_inputs::backend_arguments(stack, context).await?;
+    let arguments = cli_inputs::backend_arguments(stack, reader).await?;
     let spec = &stack.spec;
     Ok(RunEnvironment {
         backend_off: backend.off,
         state_location: inputs::state_location(spec, backend, &arguments, name),
         former_state_location: inputs::former_state_location(key, spec, backend, &arguments, name),
         backend_arguments: arguments,
-        cli_config: cli_inputs::cli_config(stack, context).await?,
-        files: cli_inputs::files(stack, context).await?,
+        cli_config: cli_inputs::cli_config(stack, context.cross_namespace, reader).await?,
+        files: cli_inputs::files(stack, reader).await?,
     })
-}
-
-/// Reads the keys and values of one object.
-async fn read_pairs(
-    kind: KeySource,
-    name: &str,
-    namespace: &str,
-    client: &Client,
-) -> Result<Pairs, kube::Error> {
-    match kind {
-        KeySource::Secret => read_secret(name, namespace, client).await,
-        KeySource::ConfigMap => read_config_map(name, namespace, client).await,
-    }
-}
-
-/// Reads the keys and values of a Secret.
-async fn read_secret(name: &str, namespace: &str, client: &Client) -> Result<Pairs, kube::Error> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let data = api.get(name).await?.data.unwrap_or_default();
-    Ok(data.into_iter().map(|(key, value)| (key, value.0)).collect())
-}
-
-async fn read_config_map(name: &str, namespace: &str, client: &Client) -> Result<Pairs, kube::Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let map = api.get(name).await?;
-    let text = map.data.unwrap_or_default().into_iter();
-    let binary = map.binary_data.unwrap_or_default().into_iter();
-    Ok(text
-        .map(|(key, value)| (key, value.into_bytes()))
-        .chain(binary.map(|(key, value)| (key, value.0)))
-        .collect())
-}
-
-/// Returns whether `optional` covers this error: the object is missing or forbidden. Other errors are not covered:
-/// the stack would run without these inputs now, and with them a moment later.
-fn is_absent(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
 /// Returns the message of the API without that of the client.
@@ -286,55 +211,5 @@ pub(super) fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::client::Body;
-    use kube::core::Status;
-
-    use super::*;
-
-    #[test]
-    fn optional_covers_absent_objects_but_not_other_errors() {
-        let api = |code| kube::Error::Api(Status::failure("no", "No").with_code(code).boxed());
-        assert!(is_absent(&api(404)) && is_absent(&api(403)));
-        for code in [401, 429, 500, 503, 504] {
-            assert!(!is_absent(&api(code)), "{code}");
-        }
-        assert!(!is_absent(&kube::Error::LinesCodecMaxLineLengthExceeded));
-    }
-
-    /// Returns an API with one Secret, which answers all other requests with this code.
-    fn api(code: u16) -> Client {
-        let service = tower::service_fn(move |request: http::Request<Body>| async move {
-            let is_open = request.uri().path().ends_with("/open");
-            let body = if is_open {
-                serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "open" },
-                    "data": { "password": "aHVudGVyMi1odW50ZXI=" } })
-            } else {
-                serde_json::json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
-                    "reason": "", "message": "no" })
-            };
-            let answer = http::Response::builder().status(if is_open { 200 } else { code });
-            let response = answer.body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, tower::BoxError>(response.unwrap())
-        });
-        Client::new(service, "team")
-    }
-
-    #[tokio::test]
-    async fn a_missing_or_forbidden_secret_has_no_sensitive_values() {
-        let key = |name: &str| ObjectKey {
-            namespace: "team".into(),
-            name: name.into(),
-        };
-        let both = BTreeSet::from([key("closed"), key("open")]);
-        for code in [403, 404] {
-            let values = sensitive_values(&both, &api(code)).await.unwrap();
-            assert_eq!(values, ["hunter2-hunter"], "{code}");
-        }
-        assert!(sensitive_values(&both, &api(500)).await.is_err());
     }
 }

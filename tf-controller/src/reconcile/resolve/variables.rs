@@ -1,10 +1,9 @@
 //! The variables of a stack: `values`, then `vars` in order, then `varsFrom` in order; the last of a name wins.
 
-use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
 use sluice_api::terraform::{KeySource, Terraform, Variable, VariablesSource};
 
-use super::{Context, ReadError, ResolveError, is_absent, read_pairs};
+use super::{InputReader, ReadError, ResolveError};
 use crate::inputs::{InputsError, ValuesError, Variables, decode_inputs, render_values, select_variables};
 
 /// Why a variable has no value. Never contains a value.
@@ -54,11 +53,10 @@ pub(in crate::reconcile) enum VariableError {
 }
 
 /// Returns all variables, in the order in which they override each other.
-pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Variables, ResolveError> {
-    let namespace = stack.namespace().unwrap_or_default();
+pub(super) async fn variables(stack: &Terraform, reader: &InputReader) -> Result<Variables, ResolveError> {
     let mut all = Variables::new();
     if let Some(values) = &stack.spec.values {
-        let inputs = inputs(stack, &namespace, context).await?;
+        let inputs = inputs(stack, reader).await?;
         let values = values.clone();
         // A template may take a while; other reconciliations continue meanwhile.
         let rendered = tokio::task::spawn_blocking(move || render_values(&values, inputs));
@@ -69,26 +67,22 @@ pub(super) async fn variables(stack: &Terraform, context: &Context) -> Result<Va
         let value = match (&variable.value, &variable.value_from) {
             (Some(value), _) => Some(value.clone()),
             (None, None) => Some(Value::Null),
-            (None, Some(_)) => from(variable, &namespace, context).await?,
+            (None, Some(_)) => from(variable, reader).await?,
         };
         all.extend(value.map(|value| (variable.name.clone(), value)));
     }
     for from in &stack.spec.vars_from {
-        all.extend(variables_from(from, &namespace, &context.client).await?);
+        all.extend(variables_from(from, reader).await?);
     }
     Ok(all)
 }
 
-/// Returns the variables of one entry. `optional` covers an object that is missing or forbidden.
-async fn variables_from(
-    from: &VariablesSource,
-    namespace: &str,
-    client: &Client,
-) -> Result<Variables, ResolveError> {
-    let pairs = match read_pairs(from.kind, &from.name, namespace, client).await {
+/// Returns the variables of one entry. `optional` covers an object that is absent.
+async fn variables_from(from: &VariablesSource, reader: &InputReader) -> Result<Variables, ResolveError> {
+    let pairs = match reader.read(from.kind, &from.name, "varsFrom").await {
         Ok(pairs) => pairs,
-        Err(error) if from.optional && is_absent(&error) => return Ok(Variables::new()),
-        Err(error) => return Err(ReadError::new(from.kind, &from.name, "varsFrom", &error).into()),
+        Err(error) if from.optional && error.is_absent() => return Ok(Variables::new()),
+        Err(error) => return Err(error.into()),
     };
     select_variables(&pairs, &from.vars_keys, from.kind == KeySource::Secret).map_err(|source| {
         ResolveError::Pairs {
@@ -99,17 +93,12 @@ async fn variables_from(
 }
 
 /// Reads `readInputsFromSecrets` under the names that templates use.
-async fn inputs(
-    stack: &Terraform,
-    namespace: &str,
-    context: &Context,
-) -> Result<Map<String, Value>, VariableError> {
+async fn inputs(stack: &Terraform, reader: &InputReader) -> Result<Map<String, Value>, VariableError> {
     let mut all = Map::new();
     for input in &stack.spec.read_inputs_from_secrets {
-        let read = read_pairs(KeySource::Secret, &input.name, namespace, &context.client).await;
-        let pairs = read.map_err(|error| {
-            ReadError::new(KeySource::Secret, &input.name, "readInputsFromSecrets", &error)
-        })?;
+        let pairs = reader
+            .read(KeySource::Secret, &input.name, "readInputsFromSecrets")
+            .await?;
         let inputs = decode_inputs(&pairs).map_err(|source| VariableError::Inputs {
             name: input.name.clone(),
             source,
@@ -120,11 +109,7 @@ async fn inputs(
 }
 
 /// Returns the value of `valueFrom`; `None` if it is optional and missing, so that the module's default applies.
-async fn from(
-    variable: &Variable,
-    namespace: &str,
-    context: &Context,
-) -> Result<Option<Value>, VariableError> {
+async fn from(variable: &Variable, reader: &InputReader) -> Result<Option<Value>, VariableError> {
     let from = variable.value_from.as_ref();
     let secret = from.and_then(|from| from.secret_key_ref.as_ref());
     let config = from.and_then(|from| from.config_map_key_ref.as_ref());
@@ -135,7 +120,7 @@ async fn from(
     };
     let optional = optional.unwrap_or(false);
     let (name, key) = (name.clone(), key.clone());
-    match read_pairs(kind, &name, namespace, &context.client).await {
+    match reader.read(kind, &name, "vars[].valueFrom").await {
         Ok(mut pairs) => match pairs.remove(&key) {
             Some(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => Ok(Some(Value::String(text))),
@@ -149,7 +134,7 @@ async fn from(
                 key,
             }),
         },
-        Err(kube::Error::Api(status)) if status.is_not_found() && optional => Ok(None),
-        Err(error) => Err(ReadError::new(kind, &name, "vars[].valueFrom", &error).into()),
+        Err(error) if optional && error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

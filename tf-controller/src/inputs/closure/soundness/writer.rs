@@ -204,8 +204,13 @@ fn print_command(
         ),
         PathForm::Replaced => {
             let local = format!("here{index}");
-            main.local(&local, "\"${path.cwd}/x\"");
-            let path = format!("replace(local.{local}, \"/{}/x\", \"/{path}\")", MODULES[0]);
+            // In the far module, `path.module` is the copy that `init` makes.
+            let (start, directory) = match number {
+                FAR => ("path.cwd", MODULES[0]),
+                _ => ("abspath(path.module)", name),
+            };
+            main.local(&local, &format!("\"${{{start}}}/x\""));
+            let path = format!("replace(local.{local}, \"/{directory}/x\", \"/{path}\")");
             (print("$FILE"), path)
         }
         PathForm::Parent => {

@@ -1,0 +1,131 @@
+//! Why the controller ends a run in place of its runner. Pure.
+
+use sluice_api::terraform::Reason;
+
+use crate::decide::{Facts, Inputs};
+use crate::executor::RunnerEnd;
+
+/// Why the controller ends a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EndReason {
+    /// The reason.
+    pub(super) reason: &'static str,
+    /// Public message.
+    pub(super) message: String,
+}
+
+impl EndReason {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Why a claimed run is lost.
+pub(super) fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
+    match end {
+        Some(end) => EndReason::new(
+            end.reason.as_str(),
+            format!(
+                "{}. What it has changed is not known: a new plan shows it",
+                end.message
+            ),
+        ),
+        None => EndReason::new(
+            Reason::RunLost.as_str(),
+            "the runner process ended without a report, or sent no heartbeat for too long",
+        ),
+    }
+}
+
+/// Why a run failed whose runner ended before it claimed the run.
+pub(super) fn failed_start_reason(end: Option<RunnerEnd>) -> EndReason {
+    let Some(end) = end else {
+        return EndReason::new(Reason::RunLost.as_str(), "the runner ended before it began");
+    };
+    EndReason::new(
+        end.reason.as_str(),
+        format!("the run did not begin: {}", end.message),
+    )
+}
+
+/// Why a run ends before it was started, without its inputs.
+pub(super) fn not_started_reason(facts: &Facts) -> EndReason {
+    let because = |reason, message: &str| EndReason::new(reason, message);
+    if facts.suspended {
+        return because("Suspended", "the object was suspended before the run started");
+    }
+    if let Some(field) = &facts.unsupported_field {
+        let text = format!(
+            "the spec changed to an unsupported value before the run started: {}",
+            field.text
+        );
+        return because(field.reason, &text);
+    }
+    match &facts.inputs {
+        Inputs::Failed { message, .. } => {
+            let text = format!("its inputs became unavailable before the run started: {message}");
+            because("InputsUnknown", &text)
+        }
+        _ if facts.deleting => because("Deleted", "the object was deleted before the run started"),
+        Inputs::Unresolved | Inputs::Known(_) => {
+            because("InputsUnknown", "its source was deleted before the run started")
+        }
+    }
+}
+
+/// Why a run of a deletion ends before it was started, for want of its ServiceAccount.
+pub(super) fn no_account_reason(own: &str, other: &str) -> EndReason {
+    EndReason::new(
+        Reason::ServiceAccountNotFound.as_str(),
+        format!(
+            "ServiceAccount {own} does not exist: the deletion continues under {other} of --destroy-service-account"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{UnsupportedField, facts_of_a_new_stack};
+
+    #[test]
+    fn a_destroy_without_its_account_names_both_accounts() {
+        let why = no_account_reason("deployer", "destroyer");
+        insta::assert_snapshot!(format!("{}: {}", why.reason, why.message), @"ServiceAccountNotFound: ServiceAccount deployer does not exist: the deletion continues under destroyer of --destroy-service-account");
+    }
+
+    #[test]
+    fn a_run_that_never_started_reports_why() {
+        let why = |edit: &dyn Fn(&mut Facts)| {
+            let mut facts = facts_of_a_new_stack();
+            facts.inputs = Inputs::Unresolved;
+            edit(&mut facts);
+            let why = not_started_reason(&facts);
+            format!("{}: {}", why.reason, why.message)
+        };
+        let failed = |f: &mut Facts| {
+            f.inputs = Inputs::Failed {
+                reason: "VarsGenerationFailed",
+                message: "cannot read Secret login".into(),
+            };
+        };
+        insta::assert_snapshot!([
+            why(&|f| f.suspended = true),
+            why(&|f| f.unsupported_field = Some(UnsupportedField { reason: "InvalidToolVersion", text: "spec.tool.version: no version".into() })),
+            why(&failed),
+            why(&|f| f.deleting = true),
+            why(&|f| { f.deleting = true; failed(f); }),
+            why(&|_| ()),
+        ].join("\n"), @"
+        Suspended: the object was suspended before the run started
+        InvalidToolVersion: the spec changed to an unsupported value before the run started: spec.tool.version: no version
+        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
+        Deleted: the object was deleted before the run started
+        InputsUnknown: its inputs became unavailable before the run started: cannot read Secret login
+        InputsUnknown: its source was deleted before the run started
+        ");
+    }
+}
