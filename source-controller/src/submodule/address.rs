@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use sluice_api::source::expand_ssh_short_form;
 use url::Url;
 
 use crate::git::{Address, Credentials, Owner, Remote};
@@ -47,16 +48,6 @@ pub fn absolute<'a>(parent: &Address, written: &'a str) -> Result<Cow<'a, str>, 
     }
     parts.push(rest);
     Ok(Cow::Owned(format!("{root}/{}", parts.join("/"))))
-}
-
-/// Expands `user@host:path` to `ssh://user@host/path`; returns everything else unchanged.
-fn expand_ssh_short_form(text: &str) -> Cow<'_, str> {
-    let short = || {
-        let (host, path) = text.split_once(':')?;
-        let is_short = !host.is_empty() && !host.contains('/') && !path.starts_with("//");
-        is_short.then(|| format!("ssh://{host}/{}", path.trim_start_matches('/')))
-    };
-    short().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 /// Whether two addresses have the same scheme, host and port. Only then the credentials for one are sent to the other.
