@@ -19,6 +19,12 @@ bench: ## Measure reconciliations and runs against the same commands by hand, an
 	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --bin bench
 	$(TARGET)/release/bench --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500) $(if $(AGAINST),--against $(AGAINST))
 
+.PHONY: load
+load: ## Measure both controllers with many stacks and sources on a real API server, and after a restart and a change of the leader (STACKS=1500, SOURCES=1000)
+	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --test end_to_end
+	SLUICE_STACKS=$(or $(STACKS),1500) SLUICE_SOURCES=$(or $(SOURCES),1000) SLUICE_CLUSTER=1 \
+	  $(CARGO) test --locked --release -p sluice -p sluice-tests --test end_to_end -- load::a_restart --nocapture
+
 # Prints the skipped tests at the end. With CI set, a test that cannot run fails instead.
 SKIPPED = $(abspath $(TARGET))/skipped
 define print-skipped
@@ -43,6 +49,17 @@ test: fmt typos build check-manifests tools lint lint-fuzz doc msrv audit vector
 	$(every-claim)
 	@$(if $(SLUICE_CLI),echo "== No tests with another CLI: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)
 	$(print-skipped)
+
+# A round runs to its end, so that its log has every failure.
+.PHONY: test-busy
+test-busy: build tools ## Run all tests with OpenTofu several times in a row beside two busy loops, up to the first round with a failure (ROUNDS=3)
+	@loops=(); trap 'kill "$${loops[@]}"' EXIT; for loop in 1 2; do (while :; do :; done) & loops+=($$!); done; \
+	for round in $$(seq $(or $(ROUNDS),3)); do \
+	  echo "== Round $$round beside two busy loops, $$(date +%T)"; \
+	  CI=true SLUICE_CLI=tofu SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --no-fail-fast > $(TARGET)/test-busy-$$round.log 2>&1 \
+	    || { grep -E '^(failures:|    [a-z_]+::|test .* FAILED)' $(TARGET)/test-busy-$$round.log; exit 1; }; \
+	  grep -E '^test result' $(TARGET)/test-busy-$$round.log | awk '{ ok += $$4; failed += $$6; ignored += $$8 } END { print ok " passed, " failed " failed, " ignored " skipped" }'; \
+	done; echo "== The last round ended at $$(date +%T)"
 
 .PHONY: test-fast
 test-fast: fmt build check-manifests lint ## As test, with one CLI (SLUICE_CLI, or the first on PATH) and without the tests that need the built kube-apiserver
@@ -119,9 +136,16 @@ $(MDBOOK):
 docs: $(MDBOOK) ## Build the documentation site into target/book
 	$(MDBOOK) build --dest-dir $(abspath $(TARGET))/book
 
+# Part of `test`, whose run of the workspace has these tests.
+.PHONY: test-node
+test-node: build tools ## Run the tests of a real node: images, installation, runs as Jobs, and a sample of faults
+	@rm -f $(SKIPPED)
+	SLUICE_CLUSTER=1 SLUICE_SKIPPED=$(SKIPPED) $(CARGO) test --locked --workspace --no-fail-fast --test node 2>&1 | tee $(TARGET)/test-node.log
+	$(print-skipped)
+
 .PHONY: chaos
-chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=71, SLUICE_SEED)
-	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),71) SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --test node -- faults --nocapture
+chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300: some again; SLUICE_SEED)
+	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),all) SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --test node -- faults --nocapture
 
 .PHONY: nightly
 nightly: tools audit ## Run the long checks: make audit, and the closure's soundness suite with all 500 trees

@@ -1,8 +1,10 @@
 //! The end-to-end suites, the demo and the benchmark: real git, a real kube-apiserver, the real CLI.
 
+pub mod audit;
 pub mod compatibility;
 #[cfg(test)]
 mod links;
+pub mod page;
 pub mod program;
 pub mod scenario;
 

@@ -1,6 +1,6 @@
 // A Terraform provider for tests. Its resources are files in a configured directory, so that a test can read them, change them
-// (drift) and count the calls. orders.json in that directory injects faults: a step can be slow, fail, crash, hang, or ignore
-// interrupts.
+// (drift) and count the calls. orders.json in that directory injects faults: a step can be slow, fail, crash, hang, take
+// memory, or ignore interrupts.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type order struct {
 	Fail    string `json:"fail"`
 	Crash   bool   `json:"crash"`
 	Hang    bool   `json:"hang"`
+	// MemoryMiB is what the step takes in addition.
+	MemoryMiB int `json:"memoryMiB"`
 	// FailAfter fails after the step: the resource exists, but the state does not contain it.
 	FailAfter string `json:"failAfter"`
 }
@@ -286,6 +289,8 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	if own.Crash {
 		os.Exit(3)
 	}
+	taken := take(own.MemoryMiB)
+	defer runtime.KeepAlive(taken)
 	stop := p.stop
 	if all.IgnoreInterrupts {
 		stop = nil
@@ -307,6 +312,15 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 		return own, errors.New(quote.Replace(own.Fail))
 	}
 	return own, nil
+}
+
+// take returns memory of this size, of which every page is used.
+func take(mebibytes int) []byte {
+	memory := make([]byte, mebibytes<<20)
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	return memory
 }
 
 func (p *provider) orders() (orders, error) {

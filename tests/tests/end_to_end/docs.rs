@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::client;
+use sluice_tests::page::{SAMPLE_ADDRESS, SAMPLE_MODULE, command_blocks};
 use sluice_tests::scenario::{Commit, Scenario, TIMEOUT, wait_for};
 use sluice_tests::{binary, wait_for_definitions};
 use tokio::process::{Child, Command};
@@ -24,6 +25,7 @@ use super::{with_timeout, without_cluster};
 
 const README: &str = include_str!("../../../README.md");
 const LAPTOP: &str = include_str!("../../../docs/get-started/laptop.md");
+const QUICK_START: &str = include_str!("../../../docs/get-started/quick-start.md");
 const CLUSTER: &str = include_str!("../../../docs/get-started/cluster.md");
 const HELM: &str = include_str!("../../../docs/get-started/helm.md");
 const BESIDE_FLUX: &str = include_str!("../../../docs/get-started/beside-flux.md");
@@ -37,9 +39,11 @@ const SIGNATURES: &str = include_str!("../../../docs/guides/signatures.md");
 const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
-/// The pages with commands: those above, one that `migration` runs, and one that `run::state_copies` runs.
-const PAGES_WITH_COMMANDS: [&str; 16] = [
+/// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, and one that
+/// `run::state_copies` runs.
+const PAGES_WITH_COMMANDS: [&str; 17] = [
     LAPTOP,
+    QUICK_START,
     CLUSTER,
     HELM,
     BESIDE_FLUX,
@@ -57,17 +61,11 @@ const PAGES_WITH_COMMANDS: [&str; 16] = [
     README,
 ];
 
-/// The address in the samples, and what its repository contains.
-const SAMPLE_ADDRESS: &str = "https://github.com/flux-iac/helloworld";
-const SAMPLE_MODULE: &str = "variable \"subject\" { type = string }
-variable \"secret_subject\" {
-  type      = string
-  sensitive = true
-}
-output \"hello_world\" {
-  value     = \"Hello, ${var.subject} and ${var.secret_subject}!\"
-  sensitive = true
-}
+/// Fails if a Deployment or its runs have an image that no registry serves.
+const IMAGES_ARE_SET: &str = "```console
+kubectl -n sluice-system get deployment repo-controller
+if kubectl -n sluice-system get deployments -o yaml | grep sluice.invalid; then exit 1; fi
+```
 ";
 
 /// The log of `sluice up`.
@@ -81,17 +79,7 @@ fn section(page: &'static str, heading: &str) -> &'static str {
 
 /// Returns the command blocks below a heading.
 fn blocks(page: &'static str, heading: &str) -> Vec<String> {
-    all_blocks(section(page, heading))
-}
-
-/// Returns the command blocks of a text in order.
-fn all_blocks(text: &str) -> Vec<String> {
-    let blocks = text.split("```console\n").skip(1);
-    blocks
-        .map(|block| block.split("```").next().unwrap())
-        .filter(|block| !block.trim_start().starts_with("$ "))
-        .map(str::to_owned)
-        .collect()
+    command_blocks(section(page, heading))
 }
 
 /// Returns the only command block below a heading.
@@ -318,6 +306,21 @@ fn the_commands_about_repos_run_verbatim() {
         commit("two").unwrap();
         let output = docs_shell.run(approve).await;
         assert!(output.contains("terraform_data.it"), "the plan: {output}");
+
+        for file in [".ssh/id_ed25519", ".ssh/known_hosts", "token"] {
+            let path = docs_shell.folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        let secrets = blocks(REPOS, "Private repositories");
+        assert_eq!(secrets.len(), 2);
+        for (block, secret) in secrets.iter().zip(["deploy-key", "git-token"]) {
+            docs_shell.run(block).await;
+            let is_named = |source: &Value| source["spec"]["secretRef"]["name"] == secret;
+            wait_for(&scenario.sources(), "app", secret, is_named)
+                .await
+                .unwrap();
+        }
         stop(&docs_shell, program).await;
     });
 }
@@ -333,7 +336,7 @@ async fn run_on_a_cluster(before: &str, pages: &[&str]) {
     }
     shell(folder.path(), before).await;
     for page in pages {
-        let blocks = all_blocks(page);
+        let blocks = command_blocks(page);
         assert!(!blocks.is_empty());
         for block in blocks {
             // The API server needs a moment between definitions and their objects, which a user gives it.
@@ -357,7 +360,13 @@ fn the_commands_of_the_cluster_pages_run_verbatim() {
             ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519";
         run_on_a_cluster(keys, &[CLUSTER, STATE_LOCKS, STORED_PLANS, SIGNATURES]).await;
         run_on_a_cluster("true", &[HELM]).await;
-        run_on_a_cluster("true", &[section(REPOS, "On a cluster")]).await;
+        run_on_a_cluster("true", &[section(QUICK_START, "On any cluster")]).await;
+        let repos = [
+            section(CLUSTER, "Install"),
+            section(REPOS, "On a cluster"),
+            IMAGES_ARE_SET,
+        ];
+        run_on_a_cluster("true", &repos).await;
         let flux = "kubectl create namespace flux-system";
         run_on_a_cluster(flux, &[BESIDE_FLUX]).await;
         // Flux's source-controller: a Deployment of that name, and the definition.
@@ -396,7 +405,7 @@ fn every_page_with_commands_is_run_by_a_test() {
     }
     for page in pages {
         let text = std::fs::read_to_string(&page).unwrap();
-        let is_run = all_blocks(&text).is_empty() || PAGES_WITH_COMMANDS.contains(&text.as_str());
+        let is_run = command_blocks(&text).is_empty() || PAGES_WITH_COMMANDS.contains(&text.as_str());
         assert!(is_run, "{}: no test runs its commands", page.display());
     }
 }

@@ -17,6 +17,8 @@ use tokio::process::{Child, Command};
 
 /// The namespace of the controllers.
 pub(crate) const CONTROLLERS: &str = "sluice-system";
+/// Runs are processes of tf-controller.
+const PROCESSES: &str = "--executor=process";
 
 /// A repository with the first commit, served over HTTP.
 pub(crate) struct Origin {
@@ -83,15 +85,26 @@ impl Controller {
         Ok(())
     }
 
-    /// Kills it (SIGKILL) and starts it again on the same data. Fails if it had ended before.
-    pub(crate) async fn kill_and_start(&mut self) -> Result<(), BoxError> {
+    /// Kills it (SIGKILL). Fails if it had ended before.
+    pub(crate) async fn kill(&mut self) -> Result<(), BoxError> {
         if let Some(mut child) = self.child.take() {
             if let Some(status) = child.try_wait()? {
                 return Err(format!("{} ended by itself with {status}\n{}", self.name, self.tail()).into());
             }
             child.kill().await?;
         }
+        Ok(())
+    }
+
+    /// Kills it (SIGKILL) and starts it again on the same data. Fails if it had ended before.
+    pub(crate) async fn kill_and_start(&mut self) -> Result<(), BoxError> {
+        self.kill().await?;
         self.start()
+    }
+
+    /// Returns its process id while it runs.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.as_ref()?.id()
     }
 
     /// Ends it by SIGTERM and waits.
@@ -161,16 +174,34 @@ impl TestEnvironment {
         Self::install(CONTROLLERS, &overlay).await
     }
 
-    /// Installs both controllers, and the optional repo-controller with its definition.
+    /// As [`Self::start`], with an audit log.
+    pub(crate) async fn start_with_audit_log() -> Self {
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
+            "components": ["config/components/process-executor"] });
+        let plane = ControlPlane::start_with_audit_log().await.unwrap();
+        Self::install_on(plane, CONTROLLERS, &overlay).await
+    }
+
+    /// Installs both controllers for tenants, of which `team-a` is one, with an audit log.
+    pub(crate) async fn start_for_tenants() -> Self {
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/multi-tenant"],
+            "components": ["config/components/process-executor"] });
+        let plane = ControlPlane::start_with_audit_log().await.unwrap();
+        let mut env = Self::install_on(plane, CONTROLLERS, &overlay).await;
+        kubectl(env.folder.path(), &["apply", "-k", &config("samples/tenant")]).await;
+        let flags = [
+            "--no-cross-namespace-refs=true",
+            "--default-service-account=tf-runner",
+        ];
+        env.tf_controller.arguments.extend(flags.map(str::to_owned));
+        env
+    }
+
+    /// Installs both controllers, and the optional repo-controller without its definition.
     pub(crate) async fn start_with_repo_controller() -> (Self, Controller) {
         let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
             "components": ["config/components/process-executor", "config/components/repo-controller"] });
         let env = Self::install(CONTROLLERS, &overlay).await;
-        let definition = config("components/repo-controller/crd");
-        kubectl(env.folder.path(), &["apply", "--server-side", "-k", &definition]).await;
-        wait_for_definitions(env.plane.admin().client().await.unwrap())
-            .await
-            .unwrap();
         let arguments =
             ["--metrics-addr=0", "--health-addr=0", "--enable-leader-election"].map(str::to_owned);
         let runtime = format!("--runtime-namespace={CONTROLLERS}");
@@ -178,6 +209,16 @@ impl TestEnvironment {
         let name = (CONTROLLERS, "repo-controller");
         let controller = controller(&env.plane, name, arguments, env.folder.path()).await;
         (env, controller)
+    }
+
+    /// Applies the definition of `Repo`, as the guide does.
+    pub(crate) async fn apply_repo_definition(&self) {
+        let definition = config("components/repo-controller/crd");
+        let apply = ["apply", "--server-side", "--force-conflicts", "-k", &definition];
+        kubectl(self.folder.path(), &apply).await;
+        wait_for_definitions(self.plane.admin().client().await.unwrap())
+            .await
+            .unwrap();
     }
 
     /// Installs both controllers in and for the namespace of the stacks. Without a node, runs are child processes of tf-controller, so
@@ -207,10 +248,28 @@ impl TestEnvironment {
         env
     }
 
+    /// Installs both controllers. Each run is a Job, and the Job controller of Kubernetes creates its pod: the test plays the kubelet. With
+    /// an audit log.
+    pub(crate) async fn start_with_jobs() -> Self {
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"] });
+        let plane = ControlPlane::start_with_audit_log().await.unwrap();
+        let mut env = Self::install_on(plane, CONTROLLERS, &overlay).await;
+        env.plane.start_job_controller().unwrap();
+        let arguments = &mut env.tf_controller.arguments;
+        arguments.retain(|argument| argument != PROCESSES);
+        // No image can have this name (RFC 6761), and nothing pulls it.
+        let jobs = ["--executor=job", "--runner-image=sluice.invalid/tf-runner:0.1.0"];
+        arguments.extend(jobs.map(str::to_owned));
+        env
+    }
+
     /// Installs as a user does: `kubectl apply -k` of the setup of `standalone`, and of this overlay. The Deployments create no pods,
     /// since there is no node; the processes replace them.
     async fn install(namespace: &'static str, overlay: &Value) -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        Self::install_on(ControlPlane::start().await.unwrap(), namespace, overlay).await
+    }
+
+    async fn install_on(plane: ControlPlane, namespace: &'static str, overlay: &Value) -> Self {
         let folder = TestDirectory::create().unwrap();
         std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
         let setup = config("overlays/standalone/setup");
@@ -241,6 +300,19 @@ impl TestEnvironment {
             let flags = ["--enable-leader-election".to_owned(), namespace];
             controller.arguments.extend(flags);
         }
+    }
+
+    /// Returns another tf-controller with the same flags and its own working directory. It is not started.
+    pub(crate) async fn standby_tf_controller(&self) -> Controller {
+        let folder = self.folder.path().join("standby");
+        std::fs::create_dir(&folder).unwrap();
+        let mut standby = tf_controller(&self.plane, self.namespace, &folder).await;
+        let is_own = |argument: &&String| argument.starts_with("--work-root=");
+        let own: Vec<_> = standby.arguments.iter().filter(is_own).cloned().collect();
+        let shared = self.tf_controller.arguments.iter();
+        let shared = shared.filter(|argument| !is_own(argument)).cloned();
+        standby.arguments = shared.chain(own).collect();
+        standby
     }
 
     /// Enables sealing of stored plans with a key in the namespace of the controllers.
@@ -292,7 +364,7 @@ pub(crate) async fn source_controller(plane: &ControlPlane, namespace: &str, fol
 
 async fn tf_controller(plane: &ControlPlane, namespace: &str, folder: &Path) -> Controller {
     let arguments = vec![
-        "--executor=process".to_owned(),
+        PROCESSES.to_owned(),
         format!("--work-root={}", folder.join("work").display()),
         "--metrics-addr=0".to_owned(),
         "--health-addr=0".to_owned(),

@@ -25,13 +25,20 @@ const APP: &str = "variable \"size\" {}\nresource \"terraform_data\" \"it\" { in
 const OLD: &str = "resource \"terraform_data\" \"it\" { input = \"one\" }\n";
 
 /// The API and the scenario.
-struct FeatureTest {
-    client: Client,
-    scenario: Scenario,
+pub(crate) struct FeatureTest {
+    pub(crate) client: Client,
+    pub(crate) scenario: Scenario,
 }
 
 impl FeatureTest {
-    async fn source(&self, origin: &Origin) -> String {
+    pub(crate) async fn new(env: &TestEnvironment) -> Self {
+        Self {
+            client: env.plane.client().await.unwrap(),
+            scenario: env.scenario().await,
+        }
+    }
+
+    pub(crate) async fn source(&self, origin: &Origin) -> String {
         let files = [("net/main.tf", NET), ("app/main.tf", APP), ("old/main.tf", OLD)];
         let hash = origin.repository.commit_files(&files, "Three stacks").unwrap();
         let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
@@ -46,7 +53,7 @@ impl FeatureTest {
         format!("main@sha1:{hash}")
     }
 
-    async fn stack(&self, name: &str, more: &Value) -> DynamicObject {
+    pub(crate) async fn stack(&self, name: &str, more: &Value) -> DynamicObject {
         let mut spec = json!({ "interval": "10m", "retryInterval": "2s", "path": format!("./{name}"), "approvePlan": "auto",
             "sourceRef": { "kind": "GitRepository", "name": "code" } });
         for (field, value) in more.as_object().unwrap() {
@@ -59,13 +66,13 @@ impl FeatureTest {
         stacks.create(&PostParams::default(), &stack).await.unwrap()
     }
 
-    async fn edit(&self, name: &str, spec: Value) {
+    pub(crate) async fn edit(&self, name: &str, spec: Value) {
         let (patch, params) = (Patch::Merge(json!({ "spec": spec })), PatchParams::default());
         self.scenario.stacks().patch(name, &params, &patch).await.unwrap();
     }
 
     /// Waits until `Ready` of the current generation contains this text.
-    async fn wait_for_ready(&self, name: &str, text: &str, env: &TestEnvironment) -> Value {
+    pub(crate) async fn wait_for_ready(&self, name: &str, text: &str, env: &TestEnvironment) -> Value {
         let shows = |object: &Value| {
             let now = &object["metadata"]["generation"]
                 == object
@@ -262,6 +269,15 @@ async fn check_deletion_order(test: &FeatureTest, env: &TestEnvironment) {
     }
 }
 
+/// Runs all stories of this file, from the source to the deletion of the stacks.
+pub(crate) async fn run_stories(test: &FeatureTest, origin: &Origin, env: &TestEnvironment) {
+    let revision = test.source(origin).await;
+    check_dependent_stacks(test, env).await;
+    check_force_unlock(test, env).await;
+    check_takeover(test, &revision, env).await;
+    check_deletion_order(test, env).await;
+}
+
 #[test]
 fn guard_rails_order_locks_and_sealed_plans_on_a_real_api_server() {
     if without_cluster() {
@@ -272,16 +288,8 @@ fn guard_rails_order_locks_and_sealed_plans_on_a_real_api_server() {
         let mut env = TestEnvironment::start().await;
         env.seal_plans().await;
         env.start_controllers();
-        let client = env.plane.client().await.unwrap();
-        let test = FeatureTest {
-            scenario: env.scenario().await,
-            client,
-        };
-        let revision = test.source(&origin).await;
-        check_dependent_stacks(&test, &env).await;
-        check_force_unlock(&test, &env).await;
-        check_takeover(&test, &revision, &env).await;
-        check_deletion_order(&test, &env).await;
+        let test = FeatureTest::new(&env).await;
+        run_stories(&test, &origin, &env).await;
         for controller in [&mut env.source_controller, &mut env.tf_controller] {
             controller.end_without_refusal().await;
         }

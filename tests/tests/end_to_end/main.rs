@@ -9,16 +9,19 @@
     reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
+mod audit;
 mod cluster;
 mod crash;
 mod docs;
 mod environment;
 mod features;
 mod installation;
+mod load;
 mod migration;
 mod repos;
 mod run_admission;
 mod secrecy;
+mod tenant_inputs;
 mod up;
 mod walkthrough;
 
@@ -32,6 +35,11 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs a test with a timeout on its own runtime.
 fn with_timeout<T>(test: impl Future<Output = T>) -> T {
+    with_timeout_of(TEST_TIMEOUT, test)
+}
+
+/// Runs a test with this timeout on its own runtime.
+fn with_timeout_of<T>(timeout: Duration, test: impl Future<Output = T>) -> T {
     sluice_runtime::http::install_crypto();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -39,8 +47,8 @@ fn with_timeout<T>(test: impl Future<Output = T>) -> T {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let ended = tokio::time::timeout(TEST_TIMEOUT, test).await;
-        ended.unwrap_or_else(|_| panic!("timeout after {TEST_TIMEOUT:?}"))
+        let ended = tokio::time::timeout(timeout, test).await;
+        ended.unwrap_or_else(|_| panic!("timeout after {timeout:?}"))
     })
 }
 

@@ -4,8 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
 use sluice_harness::directory::TestDirectory;
 use sluice_tests::program::{Program, Setup};
 use sluice_tests::scenario::{NAME, Scenario, manifests, wait_for};
@@ -126,6 +128,36 @@ fn bad_manifests_are_reported_and_the_others_applied() {
         assert!(scenario.stacks().get_opt("misspelt").await.unwrap().is_none());
         program.end().await.unwrap();
         assert_eq!(remaining_processes(folder.path()), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_repo_is_served_after_a_restart_without_its_manifest() {
+    with_timeout(async {
+        let folder = TestDirectory::create().unwrap();
+        let setup = Setup::new(folder.path());
+        let repo = json!({ "apiVersion": "terraform.gitops.k8s.io/v1alpha1", "kind": "Repo", "metadata": { "name": "app" },
+            "spec": { "url": "http://127.0.0.1:1/nothing.git" } });
+        setup.write(&[("repo.yaml", repo)]).unwrap();
+        let program = Program::start(setup.clone()).await.unwrap();
+        let sources = |program: &Program| Scenario::new(program.client()).sources();
+        wait_for(&sources(&program), "app", "the source", |_| true)
+            .await
+            .unwrap();
+        program.end().await.unwrap();
+
+        std::fs::remove_file(setup.manifests().join("repo.yaml")).unwrap();
+        let program = Program::start(setup.clone()).await.unwrap();
+        let kind = GroupVersionKind::gvk("terraform.gitops.k8s.io", "v1alpha1", "Repo");
+        let repos: Api<DynamicObject> =
+            Api::default_namespaced_with(program.client(), &ApiResource::from_gvk(&kind));
+        let edit: Patch<Value> = Patch::Merge(json!({ "spec": { "branch": "main" } }));
+        repos.patch("app", &PatchParams::default(), &edit).await.unwrap();
+        let is_edited = |source: &Value| source["spec"]["ref"]["branch"] == "main";
+        wait_for(&sources(&program), "app", "the edit", is_edited)
+            .await
+            .unwrap_or_else(|error| panic!("{error}\n{}", program.log_tail()));
+        program.end().await.unwrap();
     });
 }
 

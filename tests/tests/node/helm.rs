@@ -15,10 +15,14 @@ const NAMESPACE: &str = "sluice-system";
 /// Above the timeout that Helm gets.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Runs a program as administrator of the node and returns its output.
-async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
+/// Runs a program in a folder, with the kubeconfig `admin` there and `kubectl` on its PATH. Returns its output.
+pub(crate) async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
+    let kubectl = cli::kubectl().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
     let child = Command::new(program)
         .args(arguments)
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", kubectl.parent().unwrap().display()))
         .env("KUBECONFIG", folder.join("admin"))
         // Helm and kubectl have caches there.
         .env("HOME", folder)

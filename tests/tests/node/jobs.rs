@@ -1,10 +1,19 @@
 //! A push becomes an applied stack, by Jobs.
 
+use std::time::Duration;
+
+use serde_json::json;
+use sluice_harness::cli;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::skip::without_cluster;
 use sluice_tests::scenario::{Commit, Scenario, manifests};
 
+use crate::images;
 use crate::install::Installation;
+use crate::tenant::Tenant;
+
+/// Longer than the retry delay of a failed run.
+const QUIET: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_is_planned_approved_and_applied_by_jobs() {
@@ -50,4 +59,105 @@ async fn a_push_is_planned_approved_and_applied_by_jobs() {
     assert!(tail.contains("Apply complete!"), "{tail}");
     // The runner's own lines may be between those of the CLI.
     assert!(tail.lines().all(|line| log.contains(line)), "{tail}\n{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_has_the_versions_of_its_image_and_one_without_the_selected_version_is_not_repeated() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::new(installation.node, "versions").await;
+    let version = cli::version(&cli::tofu().unwrap()).unwrap();
+    let pinned = json!({ "tool": { "name": "tofu", "version": version } });
+    tenant.add_stack("pinned", &pinned).await;
+    let absent = json!({ "retryInterval": "1s", "tool": { "name": "tofu", "version": "~> 0.1" } });
+    tenant.add_stack("absent", &absent).await;
+    if let Err(error) = tenant.wait_for_plan("pinned").await {
+        panic!("{error}\n{}", installation.describe_pods().await);
+    }
+    let texts = [images::RUNNER, "tofu ~> 0.1 is not installed", &version];
+    if let Err(error) = tenant.wait_for_message("absent", &texts).await {
+        panic!("{error}\n{}", installation.describe_pods().await);
+    }
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(tenant.runs("absent").await, ["Failed ToolNotInstalled"]);
+    tenant
+        .edit("absent", &json!({ "tool": { "version": null } }))
+        .await;
+    tenant.wait_for_plan("absent").await.unwrap();
+}
+
+/// The first run shows what the next one needs, and whether the namespace gives its pods a request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_requests_the_memory_that_the_last_run_needed() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let measured = Tenant::new(installation.node, "measured").await;
+    let limited = Tenant::new(installation.node, "limited").await;
+    // A pod that requests less is rejected; one without a request gets this one.
+    let least = json!({ "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "least", "namespace": "limited" },
+        "spec": { "limits": [{ "type": "Container", "min": { "memory": "256Mi" } }] } });
+    limited.apply(&least).await;
+    for tenant in [&measured, &limited] {
+        tenant.add_stack("net", &json!({})).await;
+    }
+    for tenant in [&measured, &limited] {
+        let second = match tenant.wait_for_plan("net").await {
+            Ok(()) => tenant.request_run("net", "again").await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = second {
+            panic!("{error}\n{}", installation.describe_pods().await);
+        }
+    }
+    let amounts = ["memoryLimitBytes", "peakMemoryBytes", "defaultMemoryRequestBytes"];
+    let runs = columns(
+        installation,
+        "measured",
+        "terraformruns",
+        &amounts.map(|field| format!(".status.{field}")),
+    )
+    .await;
+    let amount = |run: usize, field: usize| runs[run][field].parse::<u64>().unwrap();
+    let (node, peak) = (amount(0, 0), amount(0, 1));
+    assert_eq!((amount(0, 2), amount(1, 2)), (0, 0), "no default: {runs:?}");
+    let request = [".spec.template.spec.containers[0].resources.requests.memory".to_owned()];
+    let requests = columns(installation, "measured", "jobs", &request).await;
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert_eq!(requests[0], [ABSENT], "nothing was measured before the first run");
+    let requested = requests[1][0].trim_end_matches("Mi").parse::<u64>().unwrap() << 20;
+    assert!(
+        requested >= peak && requested <= node,
+        "{requested} for a peak of {peak}"
+    );
+    let requests = columns(installation, "limited", "jobs", &request).await;
+    assert_eq!(requests, [[ABSENT], [ABSENT]], "the namespace has a default");
+    let defaults = [".status.defaultMemoryRequestBytes".to_owned()];
+    let defaults = columns(installation, "limited", "terraformruns", &defaults).await;
+    assert_eq!(defaults, [["268435456"], ["268435456"]]);
+}
+
+/// What kubectl shows in place of an absent field.
+const ABSENT: &str = "<none>";
+
+/// Returns fields of the objects of a kind, in the order of their names.
+async fn columns(
+    installation: &Installation,
+    namespace: &str,
+    kind: &str,
+    paths: &[String],
+) -> Vec<Vec<String>> {
+    let columns: Vec<_> = paths
+        .iter()
+        .enumerate()
+        .map(|(number, path)| format!("C{number}:{path}"))
+        .collect();
+    let output = format!("-ocustom-columns={}", columns.join(","));
+    let query = ["-n", namespace, "get", kind, "--no-headers", &output];
+    let rows = installation.kubectl(&query).await;
+    let words = |row: &str| row.split_whitespace().map(str::to_owned).collect();
+    rows.lines().map(words).collect()
 }

@@ -8,11 +8,13 @@
     reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
+mod audit;
 mod faults;
 mod helm;
 mod images;
 mod install;
 mod jobs;
 mod pending;
+mod quick_start;
 mod repos;
 mod tenant;

@@ -98,6 +98,38 @@ async fn a_pending_run_begins_once_it_can_and_an_edit_replaces_it() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroy_without_its_account_says_so_and_an_edit_replaces_it() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let tenant = Tenant::new(installation.node, "leaving").await;
+    tenant.add_account("own").await;
+    let fields = json!({ "serviceAccountName": "own", "approvePlan": "auto", "deletionPolicy": "Destroy" });
+    tenant.add_stack("net", &fields).await;
+    let kubectl = async |arguments: &[&str]| {
+        let in_namespace = ["-n", "leaving"].iter().chain(arguments).copied();
+        installation.kubectl(&in_namespace.collect::<Vec<_>>()).await
+    };
+    // Only after the run has ended: its pod reports under the account.
+    kubectl(&["wait", "--for=condition=Ready", "terraform/net", "--timeout=90s"]).await;
+    kubectl(&["delete", "serviceaccount", "own"]).await;
+    kubectl(&["delete", "terraform", "net", "--wait=false"]).await;
+    let texts = [
+        "FailedCreate",
+        "create the ServiceAccount",
+        "or abandon the resources with deletionPolicy: Retain",
+    ];
+    if let Err(error) = tenant.wait_for_message("net", &texts).await {
+        panic!("{error}\n{}", installation.describe_pods().await);
+    }
+    tenant
+        .edit("net", &json!({ "serviceAccountName": "tf-runner" }))
+        .await;
+    kubectl(&["wait", "--for=delete", "terraform/net", "--timeout=90s"]).await;
+}
+
 /// The number of the deleted run is used again, while its Job and its bundle are still there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_run_is_made_again() {
@@ -162,5 +194,10 @@ async fn a_pod_without_enough_memory_fails_its_run_with_the_limit() {
     if let Err(error) = message {
         panic!("{error}\n{}", installation.describe_pods().await);
     }
-    assert_eq!(tenant.runs("net").await, ["Failed OOMKilled"]);
+    // The kernel chooses whether the runner survives its CLI.
+    let runs = tenant.runs("net").await;
+    assert!(
+        runs == ["Failed OOMKilled"] || runs == ["Lost OOMKilled"],
+        "{runs:?}"
+    );
 }

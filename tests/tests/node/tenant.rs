@@ -132,6 +132,20 @@ impl Tenant {
             .map(drop)
     }
 
+    /// Requests a run of the stack, and waits until it has ended.
+    pub(crate) async fn request_run(&self, stack: &str, token: &str) -> Result<(), ScenarioError> {
+        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        self.stacks()
+            .patch(stack, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        let is_handled = |object: &Value| object["status"]["lastHandledReconcileAt"] == token;
+        wait_for(&self.stacks(), stack, "the end of the requested run", is_handled)
+            .await
+            .map(drop)
+    }
+
     /// Returns the stack's runs in the order of their names, as `phase reason`.
     pub(crate) async fn runs(&self, stack: &str) -> Vec<String> {
         let selector = ListParams::default().labels(&format!("infra.sluice.dev/terraform={stack}"));

@@ -93,6 +93,7 @@ fn the_values_of_components_have_their_objects() {
     for (component, value) in [
         ("process-executor", "executor=process"),
         ("workload-identity", "sourceController.workloadIdentity=true"),
+        ("repo-controller", "repoController=true"),
     ] {
         let overlay = user_overlay(&json!({ "namespace": "sluice-system",
             "resources": ["../config/overlays/standalone"], "components": [format!("../config/components/{component}")] }));
@@ -170,6 +171,27 @@ fn values_set_images_and_their_digests() {
 }
 
 #[test]
+fn limits_of_labels_become_flags() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let limits = "tfController.concurrentPerLabel={\"account\":3,\"example.org/team\":1}";
+    let rendered = render("sluice-system", &["--set-json", limits]);
+    let is_controller = |object: &&Value| name(object) == "Deployment tf-controller";
+    let deployment = rendered.iter().find(is_controller).unwrap();
+    let arguments = list(deployment, "/spec/template/spec/containers/0/args");
+    let arguments: Vec<_> = arguments.filter_map(Value::as_str).collect();
+    for flag in [
+        "--concurrent-per-label=account=3",
+        "--concurrent-per-label=example.org/team=1",
+    ] {
+        assert!(arguments.contains(&flag), "{arguments:?}");
+    }
+    let text = refusal(&["--set", "tfController.concurrentPerLabel.account=many"]);
+    assert!(text.contains("concurrentPerLabel"), "{text}");
+}
+
+#[test]
 fn values_without_effect_or_sense_are_refused() {
     if without_cluster().unwrap() {
         return;
@@ -185,6 +207,8 @@ fn values_without_effect_or_sense_are_refused() {
     }
     let text = refusal(&["--set", "executor=process,tfController.replicas=2"]);
     assert!(text.contains("needs executor: job"), "{text}");
+    let text = refusal(&["--set", "watchAllNamespaces=false,repoController=true"]);
+    assert!(text.contains("needs watchAllNamespaces: true"), "{text}");
     let other = "watchAllNamespaces=false,runner.serviceAccount.allowedNamespaces={team-a}";
     let text = refusal(&["--set", other]);
     assert!(text.contains("team-a is not watched"), "{text}");

@@ -121,7 +121,11 @@ fn a_single_namespace_has_no_cluster_wide_object_and_its_controllers_watch_no_ot
 fn tenants_refer_to_no_other_namespace_and_their_runs_are_bound_to_pods() {
     let objects = objects("overlays/multi-tenant");
     let arguments = arguments(find(&objects, "Deployment tf-controller"));
-    for flag in ["--no-cross-namespace-refs=true", "--concurrent-per-namespace=2"] {
+    for flag in [
+        "--no-cross-namespace-refs=true",
+        "--concurrent-per-namespace=2",
+        "--default-service-account=tf-runner",
+    ] {
         assert!(arguments.contains(&flag), "{arguments:?}");
     }
     let binding = find(&objects, "ValidatingAdmissionPolicyBinding sluice-run-status");

@@ -42,7 +42,7 @@ const TF_CONTROLLER_STACKS: [Rule; 4] = [
     ("coordination.k8s.io/leases", "delete"),
     ("batch/jobs", "create delete"),
 ];
-const REPO_CONTROLLER: [Rule; 6] = [
+const REPO_CONTROLLER: [Rule; 7] = [
     ("terraform.gitops.k8s.io/repos", "get list watch"),
     ("terraform.gitops.k8s.io/repos/status", "patch"),
     (
@@ -54,6 +54,10 @@ const REPO_CONTROLLER: [Rule; 6] = [
         "get list watch create patch",
     ),
     ("infra.sluice.dev/terraformruns", "get list watch"),
+    (
+        "apiextensions.k8s.io/customresourcedefinitions[repos.terraform.gitops.k8s.io]",
+        "get",
+    ),
     ("/events", "create patch"),
 ];
 const LEADER_ELECTION: [Rule; 1] = [("coordination.k8s.io/leases", "get create update")];
@@ -126,6 +130,15 @@ fn table(role: &str) -> &'static [Rule] {
     }
 }
 
+/// Returns the rule that a role has only where inputs are read under the accounts of their stacks.
+fn impersonation(role: &str) -> Option<Rule> {
+    match role {
+        "sluice-tf-controller-stacks" => Some(("/serviceaccounts", "impersonate")),
+        "sluice-tf-runner" => Some(("/configmaps", "get")),
+        _ => None,
+    }
+}
+
 fn is_role(object: &Value) -> bool {
     matches!(text(object, "/kind"), "Role" | "ClusterRole")
 }
@@ -145,6 +158,9 @@ fn each_role_permits_exactly_what_its_table_lists() {
             let mut expected = table(text(role, "/metadata/name")).to_vec();
             if overlay.name == "single-namespace" {
                 expected.retain(|(resources, _)| !resources.starts_with("apiextensions.k8s.io/"));
+            }
+            if overlay.name == "multi-tenant" {
+                expected.extend(impersonation(text(role, "/metadata/name")));
             }
             assert_rules(role, &expected, overlay.name);
         }

@@ -56,9 +56,14 @@ pub(super) fn apiserver(ports: Ports, folder: &Path) -> Vec<String> {
     flags
 }
 
-/// Enables only the controllers that deletion needs. Nothing asks it: it has no port.
-pub(super) fn controllers(kubeconfig: &Path) -> Vec<String> {
+/// The controllers that deletion needs.
+pub(super) const DELETION_CONTROLLERS: &str = "garbage-collector-controller,namespace-controller";
+/// The controller that creates the pods of Jobs.
+pub(super) const JOB_CONTROLLER: &str = "job-controller";
+
+/// Enables only these controllers. Nothing asks the process: it has no port.
+pub(super) fn controllers(kubeconfig: &Path, names: &str) -> Vec<String> {
     let mut flags = control_plane::api_client(kubeconfig, 0);
-    flags.push("--controllers=garbage-collector-controller,namespace-controller".into());
+    flags.push(format!("--controllers={names}"));
     flags
 }

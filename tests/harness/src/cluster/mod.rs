@@ -30,11 +30,13 @@ const MAX_STARTS: u32 = 5;
 pub struct ControlPlane {
     // In drop order: clients of a component before the component.
     controllers: Mutex<Option<Process>>,
+    job_controller: Mutex<Option<Process>>,
     api: Mutex<Option<Process>>,
     _etcd: Process,
     ports: Ports,
     keys: Keys,
     folder: TempDir,
+    has_audit_log: bool,
 }
 
 impl ControlPlane {
@@ -43,12 +45,25 @@ impl ControlPlane {
     /// # Errors
     /// When a program cannot be built or started, or does not become ready.
     pub async fn start() -> Result<Self, ComponentError> {
+        Self::start_with(false).await
+    }
+
+    /// As [`ControlPlane::start`], with an audit log of the requests of ServiceAccounts: [`ControlPlane::audit_log`].
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub async fn start_with_audit_log() -> Result<Self, ComponentError> {
+        Self::start_with(true).await
+    }
+
+    async fn start_with(has_audit_log: bool) -> Result<Self, ComponentError> {
         let built = tokio::task::spawn_blocking(build_programs).await;
         let (etcd, _) = built.map_err(|error| system("build the programs")(error.into()))??;
         let mut tried = 0;
         loop {
             tried += 1;
-            match Self::start_on_ports(Ports::free().map_err(system("find free ports"))?, &etcd).await {
+            let ports = Ports::free().map_err(system("find free ports"))?;
+            match Self::start_on_ports(ports, &etcd, has_audit_log).await {
                 Err(ComponentError::NotReady { log, .. })
                     if tried < MAX_STARTS && log.contains("address already in use") => {}
                 ended => return ended,
@@ -65,7 +80,7 @@ impl ControlPlane {
         SHARED.get_or_try_init(Self::start).await
     }
 
-    async fn start_on_ports(ports: Ports, etcd: &Path) -> Result<Self, ComponentError> {
+    async fn start_on_ports(ports: Ports, etcd: &Path, has_audit_log: bool) -> Result<Self, ComponentError> {
         let folder = TempDir::with_prefix("control-plane-").map_err(system("make a folder"))?;
         let keys = Keys::create(folder.path(), &components::HOSTS)?;
         let log = folder.path().join("etcd.log");
@@ -74,11 +89,13 @@ impl ControlPlane {
             .map_err(system("start etcd"))?;
         let plane = Self {
             controllers: Mutex::new(None),
+            job_controller: Mutex::new(None),
             api: Mutex::new(None),
             _etcd: etcd,
             ports,
             keys,
             folder,
+            has_audit_log,
         };
         plane.start_api().await?;
         Ok(plane)
@@ -90,7 +107,10 @@ impl ControlPlane {
     /// When it cannot be started or does not become ready.
     pub async fn start_api(&self) -> Result<(), ComponentError> {
         let program = gobuild::binary_path(Tool::KubeApiserver)?;
-        let arguments = components::apiserver(self.ports, self.folder.path());
+        let mut arguments = components::apiserver(self.ports, self.folder.path());
+        if self.has_audit_log {
+            arguments.extend(control_plane::audit(self.folder.path())?);
+        }
         let log = self.folder.path().join("apiserver.log");
         let process =
             Process::start(&program, &arguments, &log, None).map_err(system("start kube-apiserver"))?;
@@ -152,18 +172,36 @@ impl ControlPlane {
     /// # Errors
     /// When kube-controller-manager cannot be built or started.
     pub fn start_controllers(&self) -> Result<(), ComponentError> {
-        let mut controllers = lock(&self.controllers);
-        if controllers.is_some() {
+        self.start_controller_manager(&self.controllers, "controllers", components::DELETION_CONTROLLERS)
+    }
+
+    /// Starts the Job controller of Kubernetes, which creates the pods of Jobs. Without a node, the test plays the kubelet. Idempotent.
+    ///
+    /// # Errors
+    /// When kube-controller-manager cannot be built or started.
+    pub fn start_job_controller(&self) -> Result<(), ComponentError> {
+        self.start_controller_manager(&self.job_controller, "job-controller", components::JOB_CONTROLLER)
+    }
+
+    /// Starts a kube-controller-manager with these controllers, unless `process` runs. `name` is that of its log.
+    fn start_controller_manager(
+        &self,
+        process: &Mutex<Option<Process>>,
+        name: &str,
+        controllers: &str,
+    ) -> Result<(), ComponentError> {
+        let mut process = lock(process);
+        if process.is_some() {
             return Ok(());
         }
         let program = build_tool(Tool::KubeControllerManager)?;
         let kubeconfig = self.folder.path().join("admin.conf");
         let written = std::fs::write(&kubeconfig, self.admin().kubeconfig());
         written.map_err(system("write the kubeconfig of the controllers"))?;
-        let arguments = components::controllers(&kubeconfig);
-        let log = self.folder.path().join("controllers.log");
+        let arguments = components::controllers(&kubeconfig, controllers);
+        let log = self.folder.path().join(format!("{name}.log"));
         let started = Process::start(&program, &arguments, &log, None);
-        *controllers = Some(started.map_err(system("start kube-controller-manager"))?);
+        *process = Some(started.map_err(system("start kube-controller-manager"))?);
         Ok(())
     }
 
@@ -216,6 +254,14 @@ impl ControlPlane {
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports.api)
+    }
+
+    /// Returns the audit log so far: one event of audit.k8s.io/v1 per line. Events are in it before their requests are answered.
+    ///
+    /// # Errors
+    /// When the control plane was started without one, or it cannot be read.
+    pub fn audit_log(&self) -> io::Result<String> {
+        std::fs::read_to_string(control_plane::audit_log(self.folder.path()))
     }
 
     /// Returns the folder with keys and logs; it is removed with the control plane.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ObjectMeta, PostParams};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use serde_json::json;
 
 use super::*;
 
@@ -60,4 +62,37 @@ async fn a_control_plane_enforces_roles_and_outlives_its_api_server() {
         again.get("settings").await.unwrap().metadata.name.as_deref(),
         Some("settings")
     );
+}
+
+#[tokio::test]
+async fn the_job_controller_creates_pods_and_accounts_are_in_the_audit_log() {
+    if crate::skip::without_cluster().unwrap() {
+        return;
+    }
+    let plane = ControlPlane::start_with_audit_log().await.unwrap();
+    let access = plane.service_account("team", "reader", READER).await.unwrap();
+    for _ in 0..2 {
+        plane.start_job_controller().unwrap();
+    }
+    let job = json!({ "metadata": { "name": "one" }, "spec": { "template": { "spec": {
+        "serviceAccountName": "reader", "restartPolicy": "Never",
+        "containers": [{ "name": "main", "image": "sluice.invalid/main:1" }] } } } });
+    let job: Job = serde_json::from_value(job).unwrap();
+    let client = plane.client().await.unwrap();
+    let jobs: Api<Job> = Api::namespaced(client.clone(), "team");
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client, "team");
+    let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=one");
+    let started = Instant::now();
+    while pods.list(&of_job).await.unwrap().items.is_empty() {
+        assert!(started.elapsed() < READY_TIMEOUT, "the Job has no pod");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+
+    let reader: Api<ConfigMap> = Api::namespaced(access.client().await.unwrap(), "team");
+    reader.list(&ListParams::default()).await.unwrap();
+    let log = plane.audit_log().unwrap();
+    let has = |text: &str| log.lines().any(|line| line.contains(text));
+    assert!(has("\"username\":\"system:serviceaccount:team:reader\""), "{log}");
+    assert!(!has("\"username\":\"admin\""), "only accounts are logged: {log}");
 }

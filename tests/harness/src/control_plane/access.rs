@@ -17,6 +17,8 @@ use crate::tls::Identity;
 
 /// How long a new kind may take to be served.
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a token of [`token`] is valid: longer than any test.
+const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 /// Time limit of one request of [`get`].
 const GET_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -120,7 +122,7 @@ pub(crate) async fn get(client: &Client, path: &str) -> Option<String> {
     response.ok()?.ok()
 }
 
-/// Creates namespace, account and roles, and requests a token for one hour.
+/// Creates namespace, account and roles, and requests a token.
 pub(crate) async fn token(
     client: &Client,
     namespace: &str,
@@ -143,7 +145,7 @@ pub(crate) async fn token(
         .map_err(api(&what))?;
     apply(client, rbac).await?;
     let spec = TokenRequestSpec {
-        expiration_seconds: Some(3600),
+        expiration_seconds: Some(TOKEN_SECONDS),
         ..TokenRequestSpec::default()
     };
     let request = TokenRequest {

@@ -1,7 +1,7 @@
 //! Keys of a control plane, and the flags that its components have wherever they run.
 
 use std::net::SocketAddrV4;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rcgen::KeyPair;
 
@@ -73,6 +73,8 @@ pub(crate) fn apiserver(folder: &Path, address: SocketAddrV4, etcd: u16) -> Vec<
         format!("--etcd-servers=http://127.0.0.1:{etcd}"),
         format!("--bind-address={}", address.ip()),
         format!("--secure-port={}", address.port()),
+        // In MB. A load test writes more than the default of 100, and nothing reads a rotated file.
+        "--audit-log-maxsize=4096".into(),
         format!("--tls-cert-file={}", file("api.crt")),
         format!("--tls-private-key-file={}", file("api.key")),
         format!("--client-ca-file={}", file("ca.crt")),
@@ -82,6 +84,36 @@ pub(crate) fn apiserver(folder: &Path, address: SocketAddrV4, etcd: u16) -> Vec<
         "--profiling=false".into(),
         "--v=1".into(),
     ]
+}
+
+/// The requests of ServiceAccounts other than Kubernetes' own, without bodies.
+const AUDIT_POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: None
+    nonResourceURLs: ['*']
+  - level: None
+    userGroups: ['system:serviceaccounts:kube-system']
+  - level: Metadata
+    userGroups: ['system:serviceaccounts']
+  - level: None
+";
+
+pub(crate) fn audit_log(folder: &Path) -> PathBuf {
+    folder.join("audit.log")
+}
+
+/// Writes the audit policy. Returns the flags of a kube-apiserver for a log that has an event before its request is answered.
+pub(crate) fn audit(folder: &Path) -> Result<[String; 3], ComponentError> {
+    let written = std::fs::write(folder.join("audit.yaml"), AUDIT_POLICY);
+    written.map_err(system("write the audit policy"))?;
+    Ok([
+        format!("--audit-policy-file={}", folder.join("audit.yaml").display()),
+        format!("--audit-log-path={}", audit_log(folder).display()),
+        "--audit-log-mode=blocking".into(),
+    ])
 }
 
 /// Returns the flags of a component that is a client of the API, at this port of loopback. Raises the client limits: at the default

@@ -6,6 +6,7 @@
 //! [`Node::expose`]. Images are imported, since there is no registry. Pods cannot leave the machine.
 
 mod components;
+mod faults;
 mod sandbox;
 
 use std::collections::BTreeMap;
@@ -201,11 +202,7 @@ impl Node {
                 self.sandbox
                     .start_in_network("etcd", &program, &components::etcd(at))
             }
-            Component::ApiServer => {
-                let program = gobuild::binary_path(Tool::KubeApiserver)?;
-                let flags = components::apiserver(at);
-                self.sandbox.start_in_network("kube-apiserver", &program, &flags)
-            }
+            Component::ApiServer => return self.start_api_with(&[]),
             Component::Kubelet => {
                 let program = gobuild::binary_path(Tool::Kubelet)?;
                 let flags = components::kubelet(at, &self.cgroups.name)?;
@@ -217,25 +214,13 @@ impl Node {
         Ok(())
     }
 
-    /// Kills a component; the others go on.
-    pub fn kill_component(&self, component: Component) {
-        if let Some(process) = lock(&self.components).remove(&component) {
-            process.kill_descendants();
-        }
-    }
-
-    /// Kills the processes of a container; `id` is its `containerID` in the status of the pod, without the scheme.
+    /// Returns the audit log so far: the requests of ServiceAccounts, one event of audit.k8s.io/v1 per line. Events are in it before their
+    /// requests are answered.
     ///
     /// # Errors
-    /// When the container does not run.
-    pub fn kill_container(&self, id: &str) -> Result<(), ComponentError> {
-        let mut kill = self.start_ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", id])?;
-        let status = kill.wait().map_err(system("wait for ctr"))?;
-        if status.success() {
-            return Ok(());
-        }
-        let why = std::io::Error::other(kill.log_tail(3));
-        Err(system("kill a container")(why))
+    /// When it cannot be read.
+    pub fn audit_log(&self) -> std::io::Result<String> {
+        std::fs::read_to_string(control_plane::audit_log(self.folder.path()))
     }
 
     async fn wait_for<F: Future<Output = bool>>(

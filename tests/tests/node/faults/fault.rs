@@ -1,24 +1,7 @@
 //! What breaks, and when.
 
-use std::time::Duration;
-
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
-use serde_json::json;
-use sluice_harness::node::Component;
-use sluice_tests::scenario::retry;
-
-use super::stack::Stack;
-use super::stage::{NAMESPACE, Stage};
-use crate::install;
-
-/// How long a component is away.
-const ABSENCE: Duration = Duration::from_secs(10);
-/// As long as the node is not ready then.
-const LONG_ABSENCE: Duration = Duration::from_secs(75);
+/// The error of a provider whose step fails.
+pub(super) const QUOTA_EXCEEDED: &str = "quota exceeded";
 
 /// The moment of a stack's first apply at which something breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +43,8 @@ impl Moment {
 pub(super) enum Fault {
     /// SIGKILL to all processes of the runner's container.
     KillRunner,
+    /// SIGKILL to the CLI alone.
+    KillCli,
     /// The pod is deleted without grace.
     DeletePodNow,
     /// The pod is deleted with its grace.
@@ -78,21 +63,38 @@ pub(super) enum Fault {
     StopKubeletLong,
     /// The API server is away.
     StopApiServer,
+    /// The API server answers only a part of the time, and keeps its connections.
+    SlowApiServer,
+    /// The API server answers most requests of everybody but administrators with 429.
+    ThrottleApiServer,
     /// The database of the API server is away.
     StopEtcd,
     /// source-controller is away.
     StopSourceController,
+    /// The artifact of the source disappears, and another revision follows.
+    CollectArtifact,
     /// The account of the run is deleted and created again.
     DeleteAccount,
+    /// The Secret and the ConfigMap that the stack reads are deleted and created again.
+    DeleteInputs,
+    /// The namespace of the stack is deleted.
+    DeleteNamespace,
     /// The provider crashes in its step.
     CrashProvider,
     /// The provider's step fails.
     FailProvider,
+    /// The provider's step hangs until it is interrupted.
+    HangProvider,
+    /// The provider's step hangs and ignores interrupts.
+    IgnoreInterrupt,
+    /// The provider's step takes more memory than the pod may have.
+    ExhaustMemory,
 }
 
 impl Fault {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 24] = [
         Self::KillRunner,
+        Self::KillCli,
         Self::DeletePodNow,
         Self::DeletePod,
         Self::EvictPod,
@@ -102,56 +104,62 @@ impl Fault {
         Self::StopKubelet,
         Self::StopKubeletLong,
         Self::StopApiServer,
+        Self::SlowApiServer,
+        Self::ThrottleApiServer,
         Self::StopEtcd,
         Self::StopSourceController,
+        Self::CollectArtifact,
         Self::DeleteAccount,
+        Self::DeleteInputs,
+        Self::DeleteNamespace,
         Self::CrashProvider,
         Self::FailProvider,
+        Self::HangProvider,
+        Self::IgnoreInterrupt,
+        Self::ExhaustMemory,
     ];
 
     /// Whether the CLI has no time to write its state: a resource that it has just created is then unknown to every tool.
     pub(super) const fn kills_cli(self) -> bool {
-        matches!(self, Self::KillRunner | Self::DeletePodNow)
+        matches!(
+            self,
+            Self::KillRunner
+                | Self::KillCli
+                | Self::DeletePodNow
+                | Self::IgnoreInterrupt
+                | Self::ExhaustMemory
+        )
     }
 
     /// Whether the provider causes the fault in the step of the moment.
     pub(super) const fn is_of_provider(self) -> bool {
-        matches!(self, Self::CrashProvider | Self::FailProvider)
+        matches!(
+            self,
+            Self::CrashProvider
+                | Self::FailProvider
+                | Self::HangProvider
+                | Self::IgnoreInterrupt
+                | Self::ExhaustMemory
+        )
     }
 
-    /// Causes the fault and ends it.
-    pub(super) async fn cause(self, stage: &Stage, stack: &Stack) -> Result<(), String> {
-        let _one_at_a_time = stage.fault.lock().await;
-        let result = match self {
-            Self::KillRunner => kill_runner(stage, stack).await,
-            Self::DeletePodNow => delete(stack.pods(), &stack.pod_selector(), &now()).await,
-            Self::DeletePod => delete(stack.pods(), &stack.pod_selector(), &DeleteParams::default()).await,
-            Self::EvictPod => evict(stack).await,
-            Self::KillController => {
-                let pods = controllers(stage).await?;
-                delete(pods, "app=tf-controller", &now()).await
-            }
-            Self::RestartController => {
-                let arguments = [
-                    "-n",
-                    install::NAMESPACE,
-                    "rollout",
-                    "restart",
-                    "deployment/tf-controller",
-                ];
-                stage.installation.kubectl(&arguments).await;
-                Ok(())
-            }
-            Self::TakeLease => take_lease(stage).await,
-            Self::StopKubelet => stop(stage, Component::Kubelet, ABSENCE).await,
-            Self::StopKubeletLong => stop(stage, Component::Kubelet, LONG_ABSENCE).await,
-            Self::StopApiServer => stop(stage, Component::ApiServer, ABSENCE).await,
-            Self::StopEtcd => stop(stage, Component::Etcd, ABSENCE).await,
-            Self::StopSourceController => stop_source_controller(stage).await,
-            Self::DeleteAccount => replace_account(stage).await,
-            Self::CrashProvider | Self::FailProvider => Ok(()),
-        };
-        result.map_err(|error| format!("{self:?}: {error}"))
+    /// Whether the fault can be caused at this moment: a pod starts CLI and provider only after its own start.
+    const fn can_be_caused_at(self, moment: Moment) -> bool {
+        if self.is_of_provider() {
+            return moment.step().is_some();
+        }
+        !matches!((self, moment), (Self::KillCli, Moment::Start))
+    }
+
+    /// Returns what the reason or the message of a run says because of the fault.
+    pub(super) const fn evidence(self, moment: Moment) -> Option<&'static str> {
+        match self {
+            Self::KillCli if moment.step().is_some() => Some("signal: 9"),
+            Self::FailProvider => Some(QUOTA_EXCEEDED),
+            Self::HangProvider | Self::IgnoreInterrupt => Some("deadline passed"),
+            Self::ExhaustMemory => Some("OOMKilled"),
+            _ => None,
+        }
     }
 }
 
@@ -159,87 +167,6 @@ impl Fault {
 pub(super) fn pairs() -> Vec<(Fault, Moment)> {
     let all = Fault::ALL.into_iter();
     let all = all.flat_map(|fault| Moment::ALL.map(|moment| (fault, moment)));
-    all.filter(|(fault, moment)| !fault.is_of_provider() || moment.step().is_some())
+    all.filter(|(fault, moment)| fault.can_be_caused_at(*moment))
         .collect()
-}
-
-fn now() -> DeleteParams {
-    DeleteParams {
-        grace_period_seconds: Some(0),
-        ..DeleteParams::default()
-    }
-}
-
-async fn controllers(stage: &Stage) -> Result<Api<Pod>, String> {
-    let client = stage.node.client().await.map_err(|error| error.to_string())?;
-    Ok(Api::namespaced(client, install::NAMESPACE))
-}
-
-async fn delete(pods: Api<Pod>, selector: &str, how: &DeleteParams) -> Result<(), String> {
-    let selected = ListParams::default().labels(selector);
-    let deleted = retry(|| pods.delete_collection(how, &selected)).await;
-    deleted.map(drop).map_err(|error| error.to_string())
-}
-
-async fn evict(stack: &Stack) -> Result<(), String> {
-    let pods = stack.pods();
-    for name in stack.running_pods().await? {
-        let params = EvictParams::default();
-        // It may have ended since it was listed.
-        let _gone = retry(|| pods.evict(&name.0, &params)).await;
-    }
-    Ok(())
-}
-
-async fn kill_runner(stage: &Stage, stack: &Stack) -> Result<(), String> {
-    for (_, container) in stack.running_pods().await? {
-        let Some(id) = container else { continue };
-        // It may have ended since it was listed.
-        let _ended = stage.node.kill_container(id.trim_start_matches("containerd://"));
-    }
-    Ok(())
-}
-
-async fn take_lease(stage: &Stage) -> Result<(), String> {
-    let client = stage.node.client().await.map_err(|error| error.to_string())?;
-    let leases: Api<Lease> = Api::namespaced(client, install::NAMESPACE);
-    let thief = json!({ "spec": { "holderIdentity": "another-process", "leaseDurationSeconds": 15,
-        "renewTime": format!("{:.6}", Timestamp::now()) } });
-    let (params, patch) = (PatchParams::default(), Patch::Merge(&thief));
-    let taken = retry(|| leases.patch("1953de50.contrib.fluxcd.io", &params, &patch)).await;
-    taken.map(drop).map_err(|error| error.to_string())
-}
-
-async fn stop(stage: &Stage, component: Component, absence: Duration) -> Result<(), String> {
-    stage.node.kill_component(component);
-    tokio::time::sleep(absence).await;
-    let started = stage.node.start_component(component);
-    started.map_err(|error| error.to_string())?;
-    let (pods, all) = (controllers(stage).await?, ListParams::default());
-    let answers = retry(|| pods.list(&all)).await;
-    answers.map(drop).map_err(|error| error.to_string())
-}
-
-async fn stop_source_controller(stage: &Stage) -> Result<(), String> {
-    for replicas in ["--replicas=0", "--replicas=1"] {
-        let arguments = [
-            "-n",
-            install::NAMESPACE,
-            "scale",
-            "deployment/source-controller",
-            replicas,
-        ];
-        stage.installation.kubectl(&arguments).await;
-        tokio::time::sleep(ABSENCE).await;
-    }
-    Ok(())
-}
-
-async fn replace_account(stage: &Stage) -> Result<(), String> {
-    let arguments = ["-n", NAMESPACE, "delete", "serviceaccount", "tf-runner"];
-    stage.installation.kubectl(&arguments).await;
-    tokio::time::sleep(ABSENCE).await;
-    let arguments = ["-n", NAMESPACE, "create", "serviceaccount", "tf-runner"];
-    stage.installation.kubectl(&arguments).await;
-    Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! A commit and a day select a sample of the trials. `make chaos` runs all of them, `SLUICE_SEED` repeats a sample.
 
+mod cause;
 mod fault;
 mod outcome;
 mod stack;
@@ -17,11 +18,11 @@ use sluice_harness::skip::without_cluster;
 use stack::Stack;
 use stage::Stage;
 
-/// The number of trials; `SLUICE_TRIALS` requests another.
+/// The number of trials; `SLUICE_TRIALS` requests another, or `all`.
 const TRIALS: usize = 8;
 /// Trials at the same time. A fault of the whole node disturbs the other one too.
 const LANES: usize = 2;
-/// Time limit until the stack is applied after a fault. The longest fault takes 75 s, and the lock of a dead runner some more.
+/// Time limit of a trial. The longest fault takes 75 s, and the lock of a dead runner some more.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Interval of the requests of a trial.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -62,35 +63,54 @@ impl Trial {
     /// Carries out the trial. Returns what it took.
     async fn carry_out(self, stage: &Stage) -> Result<String, String> {
         let stack = Stack::create(stage, self).await?;
-        let mut broken = None;
         let deadline = Instant::now() + LIMIT;
+        while !stack.has_reached(self.moment, self.delay).await? {
+            sleep_before(deadline, "did not reach the moment", &stack).await?;
+            stack.approve(&stack.read().await?).await?;
+        }
+        self.fault.cause(stage, &stack).await?;
+        stack.behave_well();
+        let since = Instant::now();
+        if self.fault == Fault::DeleteNamespace {
+            while !stack.is_gone().await? {
+                sleep_before(deadline, "was not deleted", &stack).await?;
+            }
+            stack.check_deleted().await?;
+            return Ok(format!("{} s until it was deleted", since.elapsed().as_secs()));
+        }
+        let orphans = self.wait_until_applied(&stack, deadline).await?;
+        stack.check_outcome().await?;
+        let runs = stack.runs().await?.len();
+        Ok(format!(
+            "{} s, {runs} runs, {orphans} orphans",
+            since.elapsed().as_secs()
+        ))
+    }
+
+    /// Acts as a user until the stack is applied. Returns how many resources no state had.
+    async fn wait_until_applied(self, stack: &Stack, deadline: Instant) -> Result<usize, String> {
         let mut orphans = 0;
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            sleep_before(deadline, "was not applied", stack).await?;
             let status = stack.read().await?;
             stack.approve(&status).await?;
-            if broken.is_none() && stack.has_reached(self.moment, self.delay).await? {
-                self.fault.cause(stage, &stack).await?;
-                stack.behave_well();
-                broken = Some(Instant::now());
-            } else if let Some(since) = broken {
-                if self.fault.kills_cli() {
-                    orphans += stack.remove_orphan(&status);
-                }
-                if status.is_applied() {
-                    stack.check_outcome().await?;
-                    let seconds = since.elapsed().as_secs();
-                    return Ok(format!(
-                        "{seconds} s, {} runs, {orphans} orphans",
-                        stack.runs().await?.len()
-                    ));
-                }
+            if self.fault.kills_cli() {
+                orphans += stack.remove_orphan(&status);
             }
-            if Instant::now() > deadline {
-                return Err(format!("was not applied in time: {}", stack.describe().await));
+            if status.is_applied() {
+                return Ok(orphans);
             }
         }
     }
+}
+
+/// Sleeps until the next request of a trial, unless its time is over.
+async fn sleep_before(deadline: Instant, what: &str, stack: &Stack) -> Result<(), String> {
+    if Instant::now() > deadline {
+        return Err(format!("{what} in time: {}", stack.describe().await));
+    }
+    tokio::time::sleep(POLL_INTERVAL).await;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,8 +119,11 @@ async fn no_fault_repeats_or_loses_what_a_run_did() {
         return;
     }
     let stage = Stage::start().await;
-    let requested = std::env::var("SLUICE_TRIALS").ok();
-    let count = requested.map_or(TRIALS, |count| count.parse().unwrap());
+    let count = match std::env::var("SLUICE_TRIALS").as_deref() {
+        Ok("all") => fault::pairs().len(),
+        Ok(count) => count.parse().unwrap(),
+        Err(_) => TRIALS,
+    };
     let trials = Trial::sample(&mut Rng::from_environment("faults during runs"), count);
     let results: Vec<_> = stream::iter(trials)
         .map(|trial| {

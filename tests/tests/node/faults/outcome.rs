@@ -1,7 +1,7 @@
 //! What must hold when the stack of a trial is applied.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
@@ -11,7 +11,9 @@ use sluice_tests::scenario::{TIMEOUT, retry};
 
 use super::POLL_INTERVAL;
 use super::stack::Stack;
-use super::stage::NAMESPACE;
+
+/// How long nothing of a deleted stack may work.
+const QUIET: Duration = Duration::from_secs(3);
 
 impl Stack {
     /// Compares the provider's resources with state and outputs, and reads runs, lock and pods.
@@ -33,6 +35,7 @@ impl Stack {
             ));
         }
         self.check_runs().await?;
+        self.check_evidence().await?;
         self.check_lock().await?;
         self.check_pods().await
     }
@@ -66,7 +69,7 @@ impl Stack {
     }
 
     async fn secret(&self, name: &str, key: &str) -> Result<Vec<u8>, String> {
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = retry(|| api.get(name)).await.map_err(|error| error.to_string())?;
         let value = secret.data.and_then(|mut data| data.remove(key));
         value
@@ -105,9 +108,45 @@ impl Stack {
         Ok(())
     }
 
+    /// A run reports what broke.
+    async fn check_evidence(&self) -> Result<(), String> {
+        let Some(evidence) = self.evidence else {
+            return Ok(());
+        };
+        let says = |run: &Value| {
+            let status = &run["status"];
+            let texts = [&status["reason"], &status["message"]];
+            texts
+                .iter()
+                .any(|text| text.as_str().is_some_and(|text| text.contains(evidence)))
+        };
+        if self.runs().await?.iter().any(says) {
+            return Ok(());
+        }
+        Err(format!("no run says {evidence:?}: {}", self.describe().await))
+    }
+
+    /// Nothing of a deleted stack works any more, and no resource was made twice. Its state went with its namespace.
+    pub(super) async fn check_deleted(&self) -> Result<(), String> {
+        let calls = self.provider.calls();
+        tokio::time::sleep(QUIET).await;
+        if self.provider.calls() != calls {
+            return Err(format!(
+                "the provider is still called: {:?}",
+                self.provider.calls()
+            ));
+        }
+        for step in ["create first", "create second"] {
+            if calls.iter().filter(|call| *call == step).count() > 1 {
+                return Err(format!("{step:?} more than once: {calls:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Nobody holds the lock of the state.
     async fn check_lock(&self) -> Result<(), String> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = format!("lock-tfstate-default-{}", self.name);
         let lease = retry(|| api.get_opt(&name))
             .await

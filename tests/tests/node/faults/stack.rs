@@ -6,25 +6,44 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
 use sluice_harness::trial::TrialProvider;
+use sluice_runtime::sync::lock;
 use sluice_tests::scenario::retry;
 
 use super::Trial;
-use super::fault::{Fault, Moment};
-use super::stage::{NAMESPACE, Stage};
+use super::fault::{Fault, Moment, QUOTA_EXCEEDED};
+use super::stage::Stage;
 
 /// How long the provider works in the step of the moment: far longer than it takes to see it and to cause the fault.
 const STEP: Duration = Duration::from_secs(6);
 
+/// The Secret and the ConfigMap with variables of the module.
+pub(super) const INPUTS: &str = "inputs";
+/// The deadline of a run whose CLI hangs.
+const SHORT_DEADLINE: &str = "40s";
+/// Seconds after which a CLI is killed that ignores its interrupt.
+const SHORT_GRACE: u32 = 10;
+/// The memory limit of a pod.
+const MEMORY_LIMIT: &str = "512Mi";
+/// What the provider takes beyond it.
+const TAKEN_MEBIBYTES: u32 = 1024;
+
 const RESOURCES: &str = r#"
+variable "content" {
+  default = "one"
+}
+variable "note" {
+  default = ""
+}
 resource "trial_thing" "first" {
   name    = "first"
-  content = "one"
+  content = var.content
 }
 resource "trial_thing" "second" {
   name    = "second"
@@ -39,14 +58,18 @@ output "first" {
 pub(super) struct Stack {
     pub(super) client: Client,
     pub(super) name: String,
+    pub(super) namespace: String,
     pub(super) provider: TrialProvider,
     pub(super) is_manual: bool,
+    /// What a run says because of the fault.
+    pub(super) evidence: Option<&'static str>,
     /// Ids of the plans that were approved.
     pub(super) approved: Mutex<BTreeSet<String>>,
-    revision: String,
+    /// The revision to apply.
+    revision: Mutex<String>,
     /// When the first pod was seen.
     start: Mutex<Option<Instant>>,
-    _repository: Repository,
+    repository: Repository,
 }
 
 /// What the object says.
@@ -70,7 +93,10 @@ impl StackStatus {
 
     pub(super) fn is_applied(&self) -> bool {
         let is_ready = self.ready().is_some_and(|ready| ready["status"] == "True");
-        is_ready && self.text("/status/lastAppliedRevision") == self.revision
+        let applied = self.text("/status/lastAppliedRevision");
+        // A revision after the applied one that changes no resource is only planned.
+        let has_no_changes = !applied.is_empty() && self.text("/status/lastPlannedRevision") == self.revision;
+        is_ready && (applied == self.revision || has_no_changes)
     }
 }
 
@@ -82,74 +108,122 @@ impl Stack {
             .set_behaviour(&behaviour(trial.fault, trial.moment))
             .map_err(|error| error.to_string())?;
         let repository = Repository::create().map_err(|error| error.to_string())?;
-        let module = format!("{}{RESOURCES}", provider.provider_block());
-        let commit = repository
-            .commit_files(&[("main.tf", module)], "Two resources")
-            .map_err(|error| error.to_string())?;
         let name = format!("trial-{}", trial.number);
         let url = stage.serve(&name, &repository);
         let client = stage.node.client().await.map_err(|error| error.to_string())?;
         let stack = Self {
             client,
+            namespace: name.clone(),
             name,
             provider,
             is_manual: trial.is_manual,
+            evidence: trial.fault.evidence(trial.moment),
             approved: Mutex::default(),
-            revision: format!("main@sha1:{commit}"),
+            revision: Mutex::default(),
             start: Mutex::default(),
-            _repository: repository,
+            repository,
         };
+        stage.create_namespace(&stack.namespace).await?;
+        stack.commit("")?;
+        stack.create_inputs().await?;
         stack.apply(&stack.source(&url)).await?;
-        stack.apply(&stack.manifest()).await?;
+        stack.apply(&stack.manifest(trial.fault)).await?;
         Ok(stack)
     }
 
+    /// Commits the module with these lines; the stack is to be applied at this commit.
+    fn commit(&self, lines: &str) -> Result<(), String> {
+        let module = format!("{}{RESOURCES}{lines}", self.provider.provider_block());
+        let commit = self
+            .repository
+            .commit_files(&[("main.tf", module)], "Two resources");
+        *lock(&self.revision) = format!("main@sha1:{}", commit.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Commits a change of the module that changes no resource, and requests the source.
+    pub(super) async fn change_source(&self) -> Result<(), String> {
+        self.commit("# the next revision\n")?;
+        let sources = self.api(&gvk("source.toolkit.fluxcd.io", "v1", "GitRepository"));
+        let request = json!({ "reconcile.fluxcd.io/requestedAt": Timestamp::now().to_string() });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": request } }));
+        let params = PatchParams::default();
+        let requested = retry(|| sources.patch(&self.name, &params, &patch)).await;
+        requested.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Creates the Secret and the ConfigMap that the stack reads.
+    pub(super) async fn create_inputs(&self) -> Result<(), String> {
+        let metadata = json!({ "name": INPUTS, "namespace": self.namespace });
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+            "stringData": { "content": "one" } });
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { "note": "two" } });
+        self.apply(&secret).await?;
+        self.apply(&map).await
+    }
+
     async fn apply(&self, manifest: &Value) -> Result<(), String> {
-        let resource = match manifest["kind"].as_str() {
-            Some("GitRepository") => gvk("source.toolkit.fluxcd.io", "v1", "GitRepository"),
-            _ => gvk("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"),
+        let text = |pointer: &str| {
+            manifest
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
         };
-        let api = self.api(&resource);
+        let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", "v1"));
+        let api = self.api(&gvk(group, version, text("/kind")));
         let (parameters, patch) = (PatchParams::apply("tests").force(), Patch::Apply(manifest));
-        let applied = retry(|| api.patch(&self.name, &parameters, &patch)).await;
+        let applied = retry(|| api.patch(text("/metadata/name"), &parameters, &patch)).await;
         applied.map(drop).map_err(|error| error.to_string())
     }
 
     fn source(&self, url: &str) -> Value {
         json!({
             "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-            "metadata": { "name": self.name, "namespace": NAMESPACE },
+            "metadata": { "name": self.name, "namespace": self.namespace },
             "spec": { "interval": "10m", "url": url, "ref": { "branch": "main" } },
         })
     }
 
-    fn manifest(&self) -> Value {
+    fn manifest(&self, fault: Fault) -> Value {
         let folder = self.provider.cli_config();
         let folder = folder.parent().map(|folder| folder.display().to_string());
         let config = self.provider.cli_config().display().to_string();
+        let mut spec = json!({
+            "interval": "10m", "retryInterval": "3s", "path": "./",
+            "approvePlan": if self.is_manual { "" } else { "auto" },
+            "sourceRef": { "kind": "GitRepository", "name": self.name },
+            "varsFrom": [{ "kind": "Secret", "name": INPUTS }, { "kind": "ConfigMap", "name": INPUTS }],
+            "writeOutputsToSecret": { "name": format!("{}-outputs", self.name) },
+            "runnerPodTemplate": { "spec": {
+                "env": [{ "name": "TF_CLI_CONFIG_FILE", "value": config }],
+                "volumes": [{ "name": "provider", "hostPath": { "path": folder } }],
+                "volumeMounts": [{ "name": "provider", "mountPath": folder }],
+            } },
+        });
+        match fault {
+            Fault::HangProvider | Fault::IgnoreInterrupt => {
+                spec["runDeadline"] = json!(SHORT_DEADLINE);
+                spec["runnerTerminationGracePeriodSeconds"] = json!(SHORT_GRACE);
+            }
+            Fault::ExhaustMemory => {
+                let limits = json!({ "limits": { "memory": MEMORY_LIMIT } });
+                spec["runnerPodTemplate"]["spec"]["resources"] = limits;
+            }
+            _ => {}
+        }
         json!({
             "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": { "name": self.name, "namespace": NAMESPACE },
-            "spec": {
-                "interval": "10m", "retryInterval": "3s", "path": "./",
-                "approvePlan": if self.is_manual { "" } else { "auto" },
-                "sourceRef": { "kind": "GitRepository", "name": self.name },
-                "writeOutputsToSecret": { "name": format!("{}-outputs", self.name) },
-                "runnerPodTemplate": { "spec": {
-                    "env": [{ "name": "TF_CLI_CONFIG_FILE", "value": config }],
-                    "volumes": [{ "name": "provider", "hostPath": { "path": folder } }],
-                    "volumeMounts": [{ "name": "provider", "mountPath": folder }],
-                } },
-            },
+            "metadata": { "name": self.name, "namespace": self.namespace },
+            "spec": spec,
         })
     }
 
     pub(super) fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), NAMESPACE, resource)
+        Api::namespaced_with(self.client.clone(), &self.namespace, resource)
     }
 
     pub(super) fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     pub(super) fn pod_selector(&self) -> String {
@@ -204,7 +278,7 @@ impl Stack {
             .map_err(|error| error.to_string())?;
         Ok(StackStatus {
             object: serde_json::to_value(found).unwrap(),
-            revision: self.revision.clone(),
+            revision: lock(&self.revision).clone(),
         })
     }
 
@@ -219,6 +293,15 @@ impl Stack {
         let params = PatchParams::default();
         let approved = retry(|| api.patch(&self.name, &params, &patch)).await;
         approved.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Returns whether the namespace is deleted.
+    pub(super) async fn is_gone(&self) -> Result<bool, String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let found = retry(|| namespaces.get_opt(&self.namespace)).await;
+        found
+            .map(|found| found.is_none())
+            .map_err(|error| error.to_string())
     }
 
     /// Returns whether the moment has come; `delay` is that of [`Moment::Any`].
@@ -301,8 +384,10 @@ fn behaviour(fault: Fault, moment: Moment) -> Value {
     };
     let order = match fault {
         Fault::CrashProvider => json!({ "crash": true }),
-        Fault::FailProvider => json!({ "fail": "quota exceeded" }),
+        Fault::FailProvider => json!({ "fail": QUOTA_EXCEEDED }),
+        Fault::HangProvider | Fault::IgnoreInterrupt => json!({ "hang": true }),
+        Fault::ExhaustMemory => json!({ "memoryMiB": TAKEN_MEBIBYTES }),
         _ => json!({ "delayMs": STEP.as_millis() }),
     };
-    json!({ "steps": { step: order } })
+    json!({ "steps": { step: order }, "ignoreInterrupts": fault == Fault::IgnoreInterrupt })
 }

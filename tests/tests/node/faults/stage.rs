@@ -1,5 +1,6 @@
 //! The node of the trials, with the controllers and a Git server.
 
+use serde_json::json;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::node::Node;
 use tokio::sync::{Mutex, OnceCell};
@@ -7,8 +8,8 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::install::Installation;
 use crate::tenant::account_with_role;
 
-/// The namespace of all trials.
-pub(super) const NAMESPACE: &str = "faults";
+/// The account of the runs.
+pub(super) const ACCOUNT: &str = "tf-runner";
 
 /// A node of its own: other tests expect the controllers to live.
 pub(super) struct Stage {
@@ -26,11 +27,6 @@ impl Stage {
         static NODE: OnceCell<Node> = OnceCell::const_new();
         let node = NODE.get_or_try_init(Node::start).await.unwrap();
         let installation = Installation::standalone(node).await;
-        let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}");
-        node.apply(&namespace).await.unwrap();
-        for manifest in account_with_role(NAMESPACE, "tf-runner") {
-            node.apply(&manifest.to_string()).await.unwrap();
-        }
         let server = GitServer::start().await.unwrap();
         let url = server.serve("none", &Repository::create().unwrap());
         let (address, _) = url.trim_start_matches("http://").split_once('/').unwrap();
@@ -49,5 +45,16 @@ impl Stage {
         let url = self.server.serve(name, repository);
         let (_, path) = url.trim_start_matches("http://").split_once('/').unwrap();
         format!("http://{}/{path}", self.address)
+    }
+
+    /// Creates the namespace of a trial: a fault of its account or of itself disturbs no other one.
+    pub(super) async fn create_namespace(&self, name: &str) -> Result<(), String> {
+        // The API server may be away for the fault of the other trial.
+        let _no_fault = self.fault.lock().await;
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        let mut documents = vec![namespace.to_string()];
+        documents.extend(account_with_role(name, ACCOUNT).map(|manifest| manifest.to_string()));
+        let applied = self.node.apply(&documents.join("\n---\n")).await;
+        applied.map_err(|error| error.to_string())
     }
 }

@@ -1,0 +1,109 @@
+//! What tests break on a node: its components, its API, the processes of its pods.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Component, Node, components};
+use crate::control_plane::{self, ComponentError, lock, system};
+use crate::gobuild::{self, Tool};
+use crate::process::Process;
+
+impl Node {
+    /// Kills a component; the others go on.
+    pub fn kill_component(&self, component: Component) {
+        if let Some(process) = lock(&self.components).remove(&component) {
+            process.kill_descendants();
+        }
+    }
+
+    /// Starts the API server with these flags too, after [`Node::kill_component`]. Does not wait until it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_api_with(&self, more: &[&str]) -> Result<(), ComponentError> {
+        let mut flags = components::apiserver(self.folder.path());
+        flags.extend(control_plane::audit(self.folder.path())?);
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        let program = gobuild::binary_path(Tool::KubeApiserver)?;
+        let started = self.sandbox.start_in_network("kube-apiserver", &program, &flags);
+        let started = started.map_err(system("start a component"))?;
+        lock(&self.components).insert(Component::ApiServer, started);
+        Ok(())
+    }
+
+    /// Pauses the API server (SIGSTOP): connections stay open but get no response.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn pause_api(&self) -> Result<(), ComponentError> {
+        self.with_api(Process::stop)
+    }
+
+    /// Resumes the API server after [`Node::pause_api`].
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn resume_api(&self) -> Result<(), ComponentError> {
+        self.with_api(|api| api.signal(Signal::CONT))
+    }
+
+    fn with_api(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> Result<(), ComponentError> {
+        let not_running = || io::Error::other("it is not running");
+        let all = lock(&self.components);
+        let sent = all
+            .get(&Component::ApiServer)
+            .ok_or_else(not_running)
+            .and_then(act);
+        sent.map_err(system("signal kube-apiserver"))
+    }
+
+    /// Kills the processes of a container; `id` is its `containerID` in the status of the pod, without the scheme.
+    ///
+    /// # Errors
+    /// When the container does not run.
+    pub fn kill_container(&self, id: &str) -> Result<(), ComponentError> {
+        let mut kill = self.start_ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", id])?;
+        let status = kill.wait().map_err(system("wait for ctr"))?;
+        if status.success() {
+            return Ok(());
+        }
+        let why = io::Error::other(kill.log_tail(3));
+        Err(system("kill a container")(why))
+    }
+
+    /// Kills the processes of a container whose program has this name; the others go on.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn kill_program(&self, id: &str, name: &str) -> Result<(), ComponentError> {
+        let mut killed = 0;
+        for process in std::fs::read_dir("/proc")
+            .map_err(system("list processes"))?
+            .flatten()
+        {
+            let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
+            // The container runtime names the cgroup of a container after it.
+            if read("comm").trim_end() != name || !read("cgroup").contains(id) {
+                continue;
+            }
+            let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
+            let sent = pid
+                .and_then(Pid::from_raw)
+                .map(|pid| kill_process(pid, Signal::KILL));
+            killed += usize::from(matches!(sent, Some(Ok(()))));
+        }
+        if killed == 0 {
+            let why = io::Error::other(format!("no process of {id} runs {name}"));
+            return Err(system("kill a program")(why));
+        }
+        Ok(())
+    }
+
+    /// Returns the folder with the volumes of a pod.
+    #[must_use]
+    pub fn pod_folder(&self, uid: &str) -> PathBuf {
+        self.folder.path().join("kubelet/pods").join(uid)
+    }
+}
