@@ -135,3 +135,37 @@ async fn a_dependency_that_refuses_the_finalizer_is_reported_and_retried() {
     blocked.store(false, Ordering::SeqCst);
     env.wait_ready("app", "True TerraformAppliedSucceed").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_stack_whose_data_cannot_be_deleted_keeps_no_slot() {
+    let mut env = TestEnvironment::without_controller().await;
+    let blocked = Arc::new(AtomicBool::new(true));
+    let is_blocked = Arc::clone(&blocked);
+    let refusal: Refusal = Arc::new(move |head, _| {
+        // Only the controller lists these, and only after the destroy.
+        let lists = head.method == Method::GET
+            && head.uri.path().ends_with("/configmaps")
+            && head
+                .uri
+                .query()
+                .is_some_and(|query| query.contains("sluice.dev%2Fapplied"));
+        (lists && is_blocked.load(Ordering::SeqCst)).then(|| ("no lists here".to_owned(), "configmaps"))
+    });
+    env.kubeconfig = open_proxy(&env, refusal).await;
+    env.start(1).await;
+    env.commit("a", &[("main.tf", SIMPLE)]).await;
+    env.stack("net", json!({ "destroyResourcesOnDeletion": true }))
+        .await;
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    env.delete("net").await;
+    env.wait_run("net", "destroyed", |run| {
+        let status = run.status.as_ref();
+        run.spec.destroy && status.is_some_and(|status| status.phase.is_final())
+    })
+    .await;
+    env.stack("app", json!({})).await;
+    env.wait_ready("app", "True TerraformAppliedSucceed").await;
+    assert!(!env.runs("net").await.is_empty(), "it is not released yet");
+    blocked.store(false, Ordering::SeqCst);
+    env.wait_gone("net").await;
+}

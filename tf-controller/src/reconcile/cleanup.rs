@@ -78,7 +78,7 @@ pub(super) async fn delete_bundle(
     if phase(run) == Phase::Superseded && run.status.as_ref().is_some_and(|status| status.claim.is_none()) {
         // Its Job may be left, if the controller was killed after it ended the run.
         match context.executor.cancel(RunRef::of(run)).await {
-            Err(ExecutorError::Api(error)) => return Err(error),
+            Err(ExecutorError::Api(error)) if !is_rejection(&error) => return Err(error),
             Err(error) => {
                 tracing::warn!(run = name, %error, "the runner of a superseded run could not be removed");
             }
@@ -89,12 +89,8 @@ pub(super) async fn delete_bundle(
     for secret in bundle::secret_names(run) {
         match remove(&api, &secret).await {
             Ok(()) => {}
-            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
-                tracing::warn!(
-                    run = name,
-                    status = status.message,
-                    "the bundle of an ended run could not be deleted"
-                );
+            Err(error) if is_rejection(&error) => {
+                tracing::warn!(run = name, %error, "the bundle of an ended run could not be deleted");
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -102,6 +98,11 @@ pub(super) async fn delete_bundle(
     }
     context.deleted_bundles.insert(key, name);
     Ok(())
+}
+
+/// Returns whether the API rejects a request for good: the same request fails again until something else changes.
+fn is_rejection(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code < 500 && status.code != 429)
 }
 
 /// Deletes the oldest ended runs beyond [`RETAINED_RUNS`], except the last plan and the last apply. The next

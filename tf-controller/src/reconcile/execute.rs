@@ -90,10 +90,7 @@ pub(super) async fn execute(
                 .map_err(failed)?;
             poll(active(observed, facts), facts)
         }
-        (Step::Idle(idle), _) => {
-            context.run_slots.release(&key);
-            next_after(idle, facts)
-        }
+        (Step::Idle(idle), _) => next_after(idle, facts),
     };
     Ok(Executed { step, next, started })
 }
@@ -116,7 +113,7 @@ fn usage(stack: &Terraform, facts: &Facts, context: &Context) -> RunUsage {
 }
 
 /// Returns whether a run counts among the concurrent runs from its creation to its end. A break-glass session does not, nor does a
-/// run that cannot begin until a person changes something.
+/// run that cannot begin until a user changes something.
 pub(crate) fn occupies_slot(run: &TerraformRun) -> bool {
     let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
     !has_ended && run.spec.action != RunAction::BreakTheGlass && !needs_change(run)
@@ -202,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_occupies_a_slot_until_its_end_unless_it_waits_for_a_person() {
+    fn a_run_occupies_a_slot_until_its_end_unless_it_waits_for_a_change() {
         let occupies = |action: &str, status: Value| {
             let run = json!({ "metadata": { "name": "net-1" }, "status": status,
                 "spec": { "action": action, "attempt": 1, "deadline": "1h", "trigger": "Request",

@@ -8,7 +8,7 @@
 //! 6. `dependencies`: the state of the stacks that this one depends on.
 //! 7. `adopt`: the newest run of an object that has a status but no runs.
 //! 8. `facts::build_facts`: everything that the decision uses.
-//! 9. `decide`: the next step, which may wait for the dependents.
+//! 9. `decide`: the next step, which may wait for the dependents. A stack without a run releases its slot here.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
 //! 11. `execute`: starts (`dispatch`) or supervises (`supervision`) a run.
 //! 12. `metrics::count_runs`; then `release`: removes a deleted stack, or `report`: writes status and events, then
@@ -234,14 +234,12 @@ async fn decide_and_report(
     let outline = Outline::new(stack, &observed, Settings::new(stack, context));
     let (is_active, claimed) = (outline.history.active.is_some(), outline.claimed_run());
     let resolution = resolve_inputs(&outline, context).await;
-    let decided = decide(outline, &resolution, context).await;
+    let decided = decide_and_prepare(outline, &resolution, context).await;
     if decided.is_err() && !is_active {
         // A stack that fails every time must not keep the slot of a run that has ended.
         context.run_slots.release_held(&ObjectKey::of(stack));
     }
     let Decision { facts, step } = decided?;
-    let deleted = cleanup::delete_bundle(stack, &observed.runs, context).await;
-    deleted.map_err(|source| read_error(stack, source))?;
     let resolved = resolution.resolved.as_ref();
     let executed = execute(stack, &observed, &facts, resolved, step, context).await?;
     context
@@ -279,6 +277,23 @@ async fn decide_and_report(
 struct Decision {
     facts: Facts,
     step: Step,
+}
+
+/// Decides, releases the slot if no run needs it, and deletes the bundle of an ended run.
+async fn decide_and_prepare(
+    outline: Outline<'_>,
+    resolution: &Resolution,
+    context: &Context,
+) -> Result<Decision, ReconcileError> {
+    let (stack, runs) = (outline.stack, &outline.observed.runs);
+    let decision = decide(outline, resolution, context).await?;
+    if !matches!(decision.step, Step::Start(_) | Step::Follow) {
+        // Before anything that may fail every time: else the slot would never be free.
+        context.run_slots.release(&ObjectKey::of(stack));
+    }
+    let deleted = cleanup::delete_bundle(stack, runs, context).await;
+    deleted.map_err(|source| read_error(stack, source))?;
+    Ok(decision)
 }
 
 /// Decides, after reading the dependencies and dependents where they can matter.

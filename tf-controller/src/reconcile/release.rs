@@ -14,7 +14,6 @@ use sluice_api::annotation::PLAN_NAME;
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value};
 use sluice_runtime::finalizer;
-use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
 use sluice_tf_core::{errored_state, last_applied, state_copy};
 
@@ -46,7 +45,6 @@ pub(super) async fn release(
     } else if !stack.spec.destroys_on_deletion() {
         orphan_errored_state(stack, runs, context).await.map_err(failed)?;
     }
-    context.run_slots.release(&ObjectKey::of(stack));
     for run in runs {
         cleanup::forget_run(stack, run.name_any(), context).await;
     }
