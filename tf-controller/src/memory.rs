@@ -4,7 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sluice_api::run::TerraformRunStatus;
+use sluice_api::run::{Phase, TerraformRunStatus};
+use sluice_api::terraform::Reason;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -141,6 +142,8 @@ impl FromStr for MemoryRequest {
 pub struct MeasuredMemory {
     /// Highest peak of the CLI, in bytes; `None`: no run was measured.
     pub peak: Option<u64>,
+    /// Whether a run has made its plan, and none was lost since: otherwise the peak shows only what is needed at least.
+    pub is_whole: bool,
     /// What the container of the newest pod might use, in bytes; `None`: no run had a container of its own.
     pub limit: Option<u64>,
     /// What that container requests if the controller requests nothing, in bytes; `None`: not known.
@@ -153,33 +156,40 @@ impl MeasuredMemory {
         let bytes = |reported: Option<i64>| u64::try_from(reported?).ok();
         let used = |reported| bytes(reported).filter(|bytes| *bytes > 0);
         self.peak = self.peak.max(used(status.peak_memory_bytes));
+        let is_killed = status.phase == Phase::Lost || status.reason == Reason::OomKilled;
+        self.is_whole = !is_killed && (self.is_whole || status.has_changes.is_some());
         if let Some(limit) = used(status.memory_limit_bytes) {
             self.limit = Some(limit);
             self.default_request = bytes(status.default_memory_request_bytes);
         }
     }
 
-    /// Returns the estimate for the next run, in bytes: the highest peak, or a default if there is none.
-    pub(crate) const fn estimate(self) -> u64 {
+    /// Returns the estimate for the next run, in bytes: the highest peak, or a default if there is none. Runs that were cut short do
+    /// not lower the default.
+    pub(crate) fn estimate(self) -> u64 {
         match self.peak {
-            Some(peak) => peak,
-            None => DEFAULT_ESTIMATE,
+            Some(peak) if self.is_whole => peak,
+            peak => peak.unwrap_or(0).max(DEFAULT_ESTIMATE),
         }
     }
 
     /// Returns the memory request of the next pod; `None`: it has the one that the cluster gives it.
     ///
     /// A pod whose request follows from a limit or a `LimitRange` keeps that: another one could break the rules of its namespace or
-    /// change its class. So a stack has a request of its own only after a pod without any. It is the peak with a margin, and at most
-    /// four fifths of what the container might use: the rest is for the pods of the system, beside which the run has fitted.
+    /// change its class. So a stack has a request of its own only after a pod without any. It is the estimate with a margin, and at
+    /// most half of what the container might use: the requests of other pods on the node leave less than that, and a pod that requests
+    /// more than they leave would never start.
     pub(crate) fn request(self) -> Option<MemoryQuantity> {
-        let (peak, available) = (self.peak?, self.limit?);
+        self.peak?;
+        let (estimate, available) = (self.estimate(), self.limit?);
         if self.default_request? > 0 {
             return None;
         }
-        let with_margin = peak.saturating_add(peak / 4).saturating_add(RUNNER_MEMORY);
+        let with_margin = estimate
+            .saturating_add(estimate / 4)
+            .saturating_add(RUNNER_MEMORY);
         let rounded = with_margin.max(MIN_REQUEST).div_ceil(MIB).saturating_mul(MIB);
-        Some(MemoryQuantity(rounded.min(available - available / 5)))
+        Some(MemoryQuantity(rounded.min(available / 2)))
     }
 }
 
@@ -197,6 +207,7 @@ mod tests {
     fn measured(peak: u64, limit: u64) -> MeasuredMemory {
         MeasuredMemory {
             peak: Some(peak * MIB),
+            is_whole: true,
             limit: Some(limit * MIB),
             default_request: Some(0),
         }
@@ -260,7 +271,7 @@ mod tests {
         assert_eq!(memory.estimate(), DEFAULT_ESTIMATE);
         for run in [
             json!({ "peakMemoryBytes": 300, "memoryLimitBytes": 1000, "defaultMemoryRequestBytes": 5 }),
-            json!({ "peakMemoryBytes": 700, "memoryLimitBytes": 900, "defaultMemoryRequestBytes": 0 }),
+            json!({ "peakMemoryBytes": 700, "memoryLimitBytes": 900, "defaultMemoryRequestBytes": 0, "hasChanges": true }),
             json!({ "peakMemoryBytes": 100 }),
             // A run that was not measured, and one whose status was edited.
             json!({}),
@@ -276,13 +287,38 @@ mod tests {
     }
 
     #[test]
-    fn the_request_is_the_peak_with_a_margin_and_leaves_room_on_the_node() {
+    fn a_run_that_was_cut_short_does_not_lower_the_default() {
+        let short = json!({ "peakMemoryBytes": 60 * MIB, "phase": "Failed" });
+        let whole = json!({ "peakMemoryBytes": 100 * MIB, "phase": "Succeeded", "hasChanges": false });
+        let large = json!({ "peakMemoryBytes": 900 * MIB, "phase": "Failed" });
+        let lost = json!({ "peakMemoryBytes": 150 * MIB, "phase": "Lost", "hasChanges": true });
+        let killed = json!({ "phase": "Failed", "reason": "OOMKilled", "hasChanges": true });
+        for (runs, estimate) in [
+            (vec![&short], 512),
+            (vec![&short, &whole], 100),
+            (vec![&whole, &short], 100),
+            (vec![&whole, &large], 900),
+            (vec![&whole, &lost], 512),
+            (vec![&whole, &killed], 512),
+            (vec![&lost, &short], 512),
+            (vec![&lost, &whole], 150),
+        ] {
+            let mut memory = MeasuredMemory::default();
+            for run in &runs {
+                memory.add(&status((*run).clone()));
+            }
+            assert_eq!(memory.estimate(), estimate * MIB, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn the_request_is_the_peak_with_a_margin_and_at_most_half_of_the_node() {
         assert_eq!(request(measured(400, 8192)), "532Mi");
         assert_eq!(request(measured(20, 8192)), "128Mi");
         // A small node has other pods too: less margin, then less than the peak.
-        assert_eq!(request(measured(400, 600)), "480Mi");
-        assert_eq!(request(measured(550, 600)), "480Mi");
-        assert_eq!(request(measured(20, 100)), "80Mi");
+        assert_eq!(request(measured(400, 1000)), "500Mi");
+        assert_eq!(request(measured(900, 1536)), "768Mi");
+        assert_eq!(request(measured(20, 100)), "50Mi");
     }
 
     #[test]
@@ -307,12 +343,12 @@ mod tests {
     }
 
     proptest! {
-        /// A request leaves room on the node, and covers the peak if the peak does.
+        /// A request covers the peak, unless that is more than half of the node.
         #[test]
-        fn a_request_covers_the_peak_and_leaves_room(peak in 1..=u64::MAX, available in 1..=u64::MAX) {
-            let memory = MeasuredMemory { peak: Some(peak), limit: Some(available), default_request: Some(0) };
+        fn a_request_covers_the_peak_up_to_half_of_the_node(peak in 1..=u64::MAX, available in 1..=u64::MAX) {
+            let memory = MeasuredMemory { peak: Some(peak), is_whole: true, limit: Some(available), default_request: Some(0) };
             let request = memory.request().unwrap().bytes();
-            let most = available - available / 5;
+            let most = available / 2;
             prop_assert!(request <= most && request >= peak.min(most));
         }
 

@@ -302,6 +302,7 @@ mod tests {
     fn a_measured_stack_requests_its_memory() {
         let memory = MeasuredMemory {
             peak: Some(400 << 20),
+            is_whole: true,
             limit: Some(8 << 30),
             default_request: Some(0),
         };

@@ -90,6 +90,7 @@ mod tests {
         let template: Option<ResourceRequirements> = serde_json::from_value(template.clone()).unwrap();
         let measured = MeasuredMemory {
             peak: Some(400 << 20),
+            is_whole: true,
             limit: Some(8 << 30),
             default_request: Some(default_request),
         };
