@@ -33,7 +33,7 @@ async fn wait_until_queued(env: &TestEnvironment, name: &str, limit: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stacks_with_the_same_label_take_turns_also_after_a_restart() {
+async fn stacks_with_the_same_label_run_one_after_the_other_also_after_a_restart() {
     let mut env = TestEnvironment::without_controller().await;
     env.limits.per_label = [("account".to_owned(), 1)].into();
     env.start(4).await;

@@ -1,6 +1,7 @@
 //! Which stacks may run: limits of runs at once (in all, of a namespace, of a label's value, of their memory), and the order of those
 //! that wait. A waiting stack is reconciled when it is granted a slot, or when its report is outdated; it does not poll.
 
+mod label_limit;
 mod limits;
 mod queue;
 mod wait;
@@ -10,7 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
-pub use limits::{LabelLimit, LabelLimitError, RunLimits};
+pub use label_limit::{LabelLimit, LabelLimitError};
+pub use limits::RunLimits;
 pub(crate) use limits::{RunUsage, WaitReason};
 use queue::RunQueue;
 pub(crate) use queue::{Priority, QueueSummary, SlotState};
@@ -75,8 +77,8 @@ impl RunSlots {
         self.grant(granted);
     }
 
-    /// Releases the slots of stacks that no longer exist, and removes them from the queue: they disappeared without a last reconciliation, or belong to another
-    /// controller.
+    /// Releases the slots of stacks that no longer exist, and removes them from the queue: they disappeared without a last
+    /// reconciliation, or belong to another controller.
     pub(crate) fn reclaim(&self, exists: impl Fn(&ObjectKey) -> bool) {
         let granted = self.queue().reclaim(exists, Instant::now());
         self.grant(granted);

@@ -133,7 +133,7 @@ impl RunQueue {
         usage: RunUsage,
         now: Instant,
     ) -> (SlotState, Vec<ObjectKey>) {
-        if self.keep_slot(stack, &usage) {
+        if self.keep_slot(stack, &usage, now) {
             return (SlotState::Occupied, self.grant(now));
         }
         self.tickets += 1;
@@ -155,7 +155,8 @@ impl RunQueue {
             self.occupy(stack, usage);
             SlotState::Occupied
         } else {
-            SlotState::Waiting(self.report(stack, &admissible.totals, now))
+            let limit = self.limit_of(&stack.namespace, &usage, &admissible.totals);
+            SlotState::Waiting(self.report(stack, limit, now))
         };
         (state, self.grant(now))
     }
@@ -169,17 +170,33 @@ impl RunQueue {
     }
 
     /// Returns whether the stack occupies a slot and keeps it for another run. That run may use more than the one before: if it
-    /// exceeds a limit, the slot is free.
-    fn keep_slot(&mut self, stack: &ObjectKey, usage: &RunUsage) -> bool {
+    /// exceeds a limit, or takes memory that is kept free, the slot is free.
+    fn keep_slot(&mut self, stack: &ObjectKey, usage: &RunUsage, now: Instant) -> bool {
         let Some(before) = self.free_slot(stack) else {
             return false;
         };
         let reached = self.totals.reached(&stack.namespace, usage, &self.limits);
-        let is_kept = before == *usage || reached.is_none();
+        let is_larger = usage.memory > before.memory;
+        let fits = reached.is_none() && !(is_larger && self.takes_kept_memory(stack, usage, now));
+        let is_kept = before == *usage || fits;
         if is_kept {
             self.occupy(stack, usage.clone());
         }
         is_kept
+    }
+
+    /// Returns whether a stack that has waited for [`AGING_INTERVAL`] would have too little memory beside this run, and all else it needs.
+    fn takes_kept_memory(&self, stack: &ObjectKey, usage: &RunUsage, now: Instant) -> bool {
+        let mut totals = self.totals.clone();
+        totals.add(&stack.namespace, usage);
+        let mut aged = self
+            .waiting
+            .iter()
+            .filter(|(_, waiter)| waiter.age(now) >= AGING_INTERVAL);
+        aged.any(|(other, waiter)| {
+            let reached = totals.reached(&other.namespace, &waiter.usage, &self.limits);
+            matches!(reached, Some(ReachedLimit::Memory(_)))
+        })
     }
 
     /// Releases the stack's slot or its position in the queue; returns the stacks that are granted a slot.
@@ -244,7 +261,7 @@ impl RunQueue {
         let totals = self.admissible(now).totals;
         let (mut waiting, mut longest_wait) = (BTreeMap::new(), Duration::ZERO);
         for (stack, waiter) in &self.waiting {
-            let reason = self.reached(stack, waiter, &totals).reason();
+            let reason = self.reached(&stack.namespace, waiter, &totals).reason();
             *waiting.entry((waiter.priority, reason)).or_default() += 1;
             longest_wait = longest_wait.max(waiter.age(now));
         }
@@ -256,30 +273,44 @@ impl RunQueue {
         }
     }
 
-    /// Returns what to report about a waiting stack. `totals` is what is used once the stacks before it run.
-    fn report(&mut self, stack: &ObjectKey, totals: &UsageTotals, now: Instant) -> Wait {
-        let found = self.positions(now).find(|(_, ranked)| ranked.stack == stack);
-        let current = found.map(|(position, ranked)| self.wait(position, ranked, totals));
+    /// Returns what to report about a waiting stack that has reached this limit.
+    fn report(&mut self, stack: &ObjectKey, limit: ReachedLimit, now: Instant) -> Wait {
+        let before = self
+            .positions(now)
+            .take_while(|(_, ranked)| ranked.stack != stack);
+        let current = Wait::new(before.count() + 1, limit);
         let waiter = self.waiting.get_mut(stack);
-        let (Some(current), Some(waiter)) = (current, waiter) else {
-            return Wait::new(1, ReachedLimit::Runs(self.limits.runs));
-        };
-        let report = WaitReport::after(waiter.report.take(), current, now);
+        let last = waiter.as_ref().and_then(|waiter| waiter.report.clone());
+        let report = WaitReport::after(last, current, now);
         let wait = report.wait();
-        waiter.report = Some(report);
+        if let Some(waiter) = waiter {
+            waiter.report = Some(report);
+        }
         wait
     }
 
     fn wait(&self, position: usize, ranked: Ranked<'_>, totals: &UsageTotals) -> Wait {
-        Wait::new(position, self.reached(ranked.stack, ranked.waiter, totals))
+        Wait::new(
+            position,
+            self.reached(&ranked.stack.namespace, ranked.waiter, totals),
+        )
     }
 
-    /// Returns what a stack waits for. One that would fit is granted a slot, or waits until there is memory for a stack before it.
-    fn reached(&self, stack: &ObjectKey, waiter: &Waiter, totals: &UsageTotals) -> ReachedLimit {
-        let reached = totals.reached(&stack.namespace, &waiter.usage, &self.limits);
-        reached.unwrap_or_else(|| match waiter.granted {
-            None if self.limits.memory.bytes() > 0 => ReachedLimit::Memory(self.limits.memory),
-            _ => ReachedLimit::Runs(self.limits.runs),
+    /// Returns what a waiting stack waits for. `totals` is what is used once the next stacks run: one that is granted a slot is among
+    /// them, so it waits for nothing but its own request.
+    fn reached(&self, namespace: &str, waiter: &Waiter, totals: &UsageTotals) -> ReachedLimit {
+        if waiter.granted.is_some() {
+            return ReachedLimit::Runs(self.limits.runs);
+        }
+        self.limit_of(namespace, &waiter.usage, totals)
+    }
+
+    /// Returns the limit that a run would exceed. One that would fit waits until there is memory for a stack before it.
+    fn limit_of(&self, namespace: &str, usage: &RunUsage, totals: &UsageTotals) -> ReachedLimit {
+        let reached = totals.reached(namespace, usage, &self.limits);
+        reached.unwrap_or_else(|| match self.limits.memory.bytes() {
+            0 => ReachedLimit::Runs(self.limits.runs),
+            _ => ReachedLimit::Memory(self.limits.memory),
         })
     }
 

@@ -1,6 +1,8 @@
 //! Tests of the queue of runs.
 
-use proptest::prelude::*;
+mod memory;
+mod properties;
+mod reports;
 
 use super::*;
 use crate::memory::MemoryQuantity;
@@ -36,7 +38,7 @@ fn queue_with_labels(runs: u16, account: u16, team: u16) -> RunQueue {
     })
 }
 
-fn memory(bytes: u64) -> RunUsage {
+fn memory_of(bytes: u64) -> RunUsage {
     RunLimits::of_runs(1).usage(&BTreeMap::new(), bytes)
 }
 
@@ -53,14 +55,6 @@ fn request_with(
     now: Instant,
 ) -> bool {
     queue.request(stack, priority, usage, now).0 == SlotState::Occupied
-}
-
-/// Requests a slot for a run that only uses a slot; returns what to report.
-fn report(queue: &mut RunQueue, stack: &ObjectKey, now: Instant) -> String {
-    match queue.request(stack, Priority::Change, RunUsage::default(), now).0 {
-        SlotState::Occupied => "a slot".to_owned(),
-        SlotState::Waiting(wait) => wait.to_string(),
-    }
 }
 
 /// Occupies a slot with a run that only uses a slot.
@@ -260,7 +254,7 @@ fn waiting_raises_the_priority() {
     occupy(&mut queue, "n/a");
     assert!(!request(&mut queue, &key("n/drift"), Priority::Timer, now));
     let later = now + AGING_INTERVAL * 2;
-    assert!(!request(&mut queue, &key("n/person"), Priority::Manual, later));
+    assert!(!request(&mut queue, &key("n/user"), Priority::Manual, later));
     assert_eq!(queue.release(&key("n/a"), later), [key("n/drift")]);
 }
 
@@ -322,7 +316,7 @@ fn a_free_slot_is_granted_to_the_stack_that_has_become_the_first() {
 fn the_next_run_of_a_stack_keeps_its_slot_within_the_limits() {
     let (mut queue, now) = (queue_with_memory(9, 100), Instant::now());
     let ask = |queue: &mut RunQueue, stack: &str, bytes| {
-        request_with(queue, &key(stack), Priority::Change, memory(bytes), now)
+        request_with(queue, &key(stack), Priority::Change, memory_of(bytes), now)
     };
     assert!(ask(&mut queue, "n/a", 10) && ask(&mut queue, "n/b", 30));
     assert!(ask(&mut queue, "n/a", 70), "the run before it has ended");
@@ -351,251 +345,13 @@ fn the_next_run_of_a_stack_counts_with_its_new_label() {
 }
 
 #[test]
-fn runs_wait_until_their_memory_is_free() {
-    let (mut queue, now) = (queue_with_memory(9, 100), Instant::now());
-    let ask = |queue: &mut RunQueue, stack: &str, bytes| {
-        request_with(queue, &key(stack), Priority::Change, memory(bytes), now)
-    };
-    assert!(ask(&mut queue, "n/a", 60));
-    assert!(!ask(&mut queue, "n/b", 50));
-    assert!(ask(&mut queue, "n/c", 40), "a smaller one may overtake");
+fn a_stack_that_is_granted_a_slot_does_not_wait_for_its_own_run() {
+    let (mut queue, now) = (queue(1, 1), Instant::now());
+    occupy(&mut queue, "n/a");
+    assert!(!request(&mut queue, &key("n/b"), Priority::Change, now));
+    assert_eq!(queue.release(&key("n/a"), now), [key("n/b")]);
     assert_eq!(
         queue.summary(now).waiting,
-        [((Priority::Change, WaitReason::Memory), 1)].into()
+        [((Priority::Change, WaitReason::Slots), 1)].into()
     );
-    assert_eq!(queue.release(&key("n/c"), now), []);
-    assert_eq!(queue.release(&key("n/a"), now), [key("n/b")]);
-}
-
-#[test]
-fn a_run_larger_than_the_limit_of_memory_runs_alone() {
-    let (mut queue, now) = (queue_with_memory(9, 100), Instant::now());
-    let ask = |queue: &mut RunQueue, stack: &str, bytes| {
-        request_with(queue, &key(stack), Priority::Change, memory(bytes), now)
-    };
-    assert!(ask(&mut queue, "n/small", 1));
-    assert!(!ask(&mut queue, "n/large", 500));
-    assert_eq!(queue.release(&key("n/small"), now), [key("n/large")]);
-    assert!(ask(&mut queue, "n/large", 500));
-    assert!(!ask(&mut queue, "n/small", 1));
-}
-
-#[test]
-fn memory_is_kept_free_for_a_run_that_waits_long() {
-    let (mut queue, now) = (queue_with_memory(9, 100), Instant::now());
-    let ask = |queue: &mut RunQueue, stack: &str, bytes, now| {
-        request_with(queue, &key(stack), Priority::Timer, memory(bytes), now)
-    };
-    assert!(ask(&mut queue, "n/a", 60, now));
-    assert!(!ask(&mut queue, "n/large", 90, now));
-    let later = now + AGING_INTERVAL;
-    assert!(!ask(&mut queue, "n/small", 10, later), "the large one is first");
-    assert_eq!(
-        queue.summary(later).waiting,
-        [((Priority::Timer, WaitReason::Memory), 2)].into()
-    );
-    assert_eq!(
-        queue.release(&key("n/a"), later),
-        [key("n/large"), key("n/small")]
-    );
-}
-
-#[test]
-fn a_waiting_stack_knows_its_position_and_its_limit() {
-    let (mut queue, now) = (queue(1, 0), Instant::now());
-    occupy(&mut queue, "n/holder");
-    let slots = "all run slots are occupied (--concurrent=1)";
-    for (name, position) in [
-        ("n/a", "position 1"),
-        ("n/b", "position 2"),
-        ("n/c", "position 3 to 5"),
-    ] {
-        assert_eq!(
-            report(&mut queue, &key(name), now),
-            format!("{position} in the queue; {slots}")
-        );
-    }
-    // A user comes first. The others report that later, and not all at once.
-    let soon = now + Duration::from_secs(10);
-    assert!(!request(&mut queue, &key("n/user"), Priority::Manual, soon));
-    assert_eq!(queue.outdated_reports(soon), []);
-    assert_eq!(
-        report(&mut queue, &key("n/a"), soon),
-        format!("position 1 in the queue; {slots}")
-    );
-    let later = now + Duration::from_secs(30);
-    assert_eq!(queue.outdated_reports(later), [key("n/a"), key("n/b")]);
-    assert_eq!(
-        report(&mut queue, &key("n/a"), later),
-        format!("position 2 in the queue; {slots}")
-    );
-    assert_eq!(
-        queue.outdated_reports(later),
-        [key("n/b")],
-        "until it is reported"
-    );
-}
-
-/// Returns a queue with one slot, which is occupied, and this number of waiting stacks that have reported their waits.
-fn long_queue(waiting: usize, now: Instant) -> RunQueue {
-    let mut queue = queue(1, 0);
-    occupy(&mut queue, "n/holder");
-    for number in 0..waiting {
-        assert_ne!(report(&mut queue, &key(&format!("n/{number:04}")), now), "a slot");
-    }
-    queue
-}
-
-#[test]
-fn one_start_changes_few_reports_of_a_thousand() {
-    let now = Instant::now();
-    let mut queue = long_queue(1000, now);
-    let later = now + Duration::from_secs(3600);
-    assert_eq!(queue.outdated_reports(later), [], "nothing has changed");
-    let granted = queue.release(&key("n/holder"), later);
-    assert_eq!(granted, [key("n/0000")]);
-    assert!(request(&mut queue, &granted[0], Priority::Change, later));
-    // Those that are now the last of a range: 1, 2, 5, 10, 20, 50, 100, 200, 500.
-    let expected = [
-        "0001", "0002", "0005", "0010", "0020", "0050", "0100", "0200", "0500",
-    ];
-    assert_eq!(
-        queue.outdated_reports(later),
-        expected.map(|name| key(&format!("n/{name}")))
-    );
-}
-
-#[test]
-fn few_reports_are_replaced_at_once() {
-    let now = Instant::now();
-    let mut queue = long_queue(100, now);
-    // Users come first: the range of each stack changes.
-    for number in 0..100 {
-        let stack = key(&format!("u/{number}"));
-        assert!(!request(&mut queue, &stack, Priority::Manual, now));
-    }
-    let later = now + Duration::from_secs(30);
-    let outdated = queue.outdated_reports(later);
-    let first: Vec<_> = (0..MAX_REPORTS)
-        .map(|number| key(&format!("n/{number:04}")))
-        .collect();
-    assert_eq!(outdated, first);
-}
-
-/// The order of the queue by its definition, one stack after the other.
-fn reference_order(queue: &RunQueue, now: Instant) -> Vec<ObjectKey> {
-    let mut left: Vec<_> = queue.waiting.iter().collect();
-    let mut totals = queue.totals.clone();
-    let mut order = Vec::new();
-    while !left.is_empty() {
-        let best = (0..left.len()).min_by_key(|index| {
-            let (stack, waiter) = left[*index];
-            (
-                waiter.urgency(now),
-                totals.runs_of(&stack.namespace),
-                waiter.ticket,
-            )
-        });
-        let (stack, waiter) = left.remove(best.unwrap());
-        totals.add(&stack.namespace, &waiter.usage);
-        order.push(stack.clone());
-    }
-    order
-}
-
-/// One step of a random history: what happens, the stack, its priority, the values of its labels, its memory.
-type RandomStep = (u8, (u8, u8), u8, (u8, u8), u64);
-
-fn random_steps() -> impl Strategy<Value = Vec<RandomStep>> {
-    let step = (
-        0_u8..4,
-        (0_u8..3, 0_u8..4),
-        0_u8..3,
-        (0_u8..3, 0_u8..2),
-        0_u64..60,
-    );
-    proptest::collection::vec(step, 1..80)
-}
-
-/// Carries a step out.
-fn step(
-    queue: &mut RunQueue,
-    (what, (namespace, name), priority, (account, team), memory): RandomStep,
-    now: Instant,
-) {
-    let stack = key(&format!("n{namespace}/{name}"));
-    match what {
-        0 | 1 => {
-            let labels = [("account", account), ("team", team)];
-            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_string()));
-            let usage = queue.limits().usage(&labels.into(), memory);
-            queue.request(&stack, Priority::ALL[usize::from(priority)], usage, now);
-        }
-        2 => drop(queue.release(&stack, now)),
-        _ => drop(queue.expire_grants(now)),
-    }
-}
-
-proptest! {
-    /// The limits hold after every sequence of steps, and each free slot that a stack may take is granted.
-    #[test]
-    fn limits_hold_and_no_slot_is_lost(
-        steps in random_steps(), runs in 1_u16..4, per_namespace in 0_u16..3, account in 0_u16..3, team in 0_u16..3, memory in 0_u64..100,
-    ) {
-        let limits = RunLimits {
-            runs,
-            per_namespace,
-            per_label: [("account".to_owned(), account), ("team".to_owned(), team)].into(),
-            memory: MemoryQuantity::from_bytes(memory),
-        };
-        let (mut queue, mut now) = (RunQueue::new(limits.clone()), Instant::now());
-        for random in steps {
-            now += Duration::from_secs(60);
-            step(&mut queue, random, now);
-            let running: Vec<_> = queue.occupied.iter().collect();
-            prop_assert!(running.len() <= usize::from(runs));
-            let mut totals = UsageTotals::new();
-            for (stack, usage) in &running {
-                totals.add(&stack.namespace, usage);
-                let of_namespace = running.iter().filter(|(other, _)| other.namespace == stack.namespace).count();
-                prop_assert!(per_namespace == 0 || of_namespace <= usize::from(per_namespace));
-                for (key, value) in &usage.labels {
-                    let same = running.iter().filter(|(_, other)| other.labels.get(key) == Some(value)).count();
-                    prop_assert!(same <= usize::from(limits.per_label[key]));
-                }
-            }
-            let used: u64 = running.iter().map(|(_, usage)| usage.memory).sum();
-            prop_assert!(memory == 0 || used <= memory || running.len() == 1);
-            prop_assert_eq!(&totals, &queue.totals);
-            prop_assert!(running.iter().all(|(stack, _)| !queue.waiting.contains_key(*stack)));
-            let next = queue.admissible(now).stacks;
-            prop_assert!(next.iter().all(|stack| queue.waiting[stack].granted.is_some()), "a slot is free and not granted");
-            prop_assert!(!queue.occupied.is_empty() || queue.waiting.is_empty() || !next.is_empty(), "nothing runs and all wait");
-        }
-    }
-
-    /// The order that is computed for all at once is the one that its definition gives.
-    #[test]
-    fn positions_are_those_of_the_definition(steps in random_steps(), runs in 1_u16..4) {
-        let (mut queue, mut now) = (queue(runs, 0), Instant::now());
-        for random in steps {
-            now += Duration::from_secs(60);
-            step(&mut queue, random, now);
-            let order: Vec<_> = queue.positions(now).map(|(_, ranked)| ranked.stack.clone()).collect();
-            prop_assert_eq!(order, reference_order(&queue, now));
-        }
-    }
-
-    /// Without limits but that of all runs, the next stacks are the first ones.
-    #[test]
-    fn the_first_stacks_are_the_next(steps in random_steps(), runs in 1_u16..4, more in 0_u16..3) {
-        let (mut queue, now) = (queue(runs, 0), Instant::now());
-        for random in steps {
-            step(&mut queue, random, now);
-        }
-        queue.limits.runs += more;
-        let free = queue.limits.slots() - queue.occupied.len();
-        let first: Vec<_> = reference_order(&queue, now).into_iter().take(free).collect();
-        prop_assert_eq!(queue.admissible(now).stacks, first);
-    }
 }
