@@ -111,7 +111,7 @@ pub(super) fn pending_reason(reason: &str, message: Option<&str>) -> PendingReas
     }
 }
 
-/// Returns whether a run begins as soon as the cluster has room for its pod. Anything else needs a person, and may take long.
+/// Returns whether a run begins as soon as the cluster has capacity for its pod. Anything else needs a change by a user, and may take long.
 pub(crate) fn waits_for_capacity(reason: &str, message: &str) -> bool {
     match reason {
         "Unschedulable" => message.contains("Insufficient ") || message.contains("Too many pods"),
@@ -120,15 +120,12 @@ pub(crate) fn waits_for_capacity(reason: &str, message: &str) -> bool {
     }
 }
 
-/// Returns whether a pod is rejected for its memory request: by a `LimitRange` of the namespace, or because its limit is lower.
+/// Returns whether a pod is rejected for its memory request: by a `LimitRange` of the namespace, or because its limit is lower. A
+/// `LimitRange` can also reject its limit, or demand one.
 fn is_about_memory_request(message: &str) -> bool {
-    [
-        "memory usage per ",
-        "memory max limit to request ratio",
-        "memory limit of ",
-    ]
-    .iter()
-    .any(|text| message.contains(text))
+    let is_bound = message.contains("memory usage per ") && message.contains("but request is ");
+    let is_ratio = message.contains("memory max limit to request ratio");
+    is_bound || is_ratio || message.contains("memory limit of ")
 }
 
 /// Returns whether a Job cannot create its pod because the ServiceAccount does not exist, in the words of the API server: another account
@@ -304,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_waits_for_capacity_or_for_a_person() {
+    fn a_run_waits_for_capacity_or_for_a_change() {
         let node = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.";
         for (reason, message, expected) in [
             (
@@ -341,6 +338,17 @@ mod tests {
             let found = pending_reason("FailedCreate", Some(message));
             assert!(
                 found.message.contains("--runner-memory-request=none"),
+                "{found:?}"
+            );
+        }
+        for message in [
+            "pods \"a\" is forbidden: maximum memory usage per Pod is 1Gi.  No limit is specified",
+            "pods \"a\" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi",
+            "pods \"a\" is forbidden: minimum cpu usage per Container is 1, but request is 500m",
+        ] {
+            let found = pending_reason("FailedCreate", Some(message));
+            assert!(
+                found.message.contains("an admission rule of the cluster"),
                 "{found:?}"
             );
         }

@@ -140,7 +140,7 @@ pub(super) fn pending_run(run: &TerraformRun) -> Option<String> {
     Some(format!("Waiting for the pod of run {name}: {reason}: {message}"))
 }
 
-/// Returns whether a run cannot begin until a person changes something. One that waits for room begins together with all others that
+/// Returns whether a run cannot begin until a user changes something. One that waits for capacity begins together with all others that
 /// do, so it counts among the concurrent runs.
 pub(in crate::reconcile) fn needs_change(run: &TerraformRun) -> bool {
     waiting_status(run).is_some_and(|status| !waits_for_capacity(&status.reason, &status.message))
