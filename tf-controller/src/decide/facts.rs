@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use sluice_api::run::state::KnownState;
 pub(crate) use sluice_api::run::{Action as RunAction, Health, Trigger};
 
-use super::{InputRunStreak, IntervalOffset, RetryPolicy, after};
+use super::{InputRunStreak, IntervalOffset, RetryPolicy};
 use crate::memory::MeasuredMemory;
 
 /// A field with a value that this version does not support.
@@ -65,14 +65,28 @@ impl Facts {
         }
     }
 
-    /// When a failed run is retried: after the retry delay, or at the next interval if the image of its pod lacks the CLI. Only an edit
-    /// or another image helps then, and each attempt is a pod.
+    /// When a failed run is retried: after the retry delay, or at the next interval if only a change helps.
     pub(crate) fn retry_at(&self, run: &RunFact) -> Timestamp {
-        let at = after(run.finished, self.retry.delay(run.attempt));
-        if run.lacks_tool && run.generation == self.generation {
-            return at.max(self.due(run.finished));
+        if run.needs_change {
+            self.retry_without_change_at(run)
+        } else {
+            after(run.finished, self.retry.delay(run.attempt))
         }
-        at
+    }
+
+    /// When a run is repeated after which only a change helps, and each attempt is a pod: at the next interval, or with an interval of 0
+    /// after the longest retry delay. An edit since may be that change: then at once.
+    pub(crate) fn retry_without_change_at(&self, run: &RunFact) -> Timestamp {
+        if run.generation != self.generation {
+            return run.finished;
+        }
+        let at = after(run.finished, self.retry.delay(run.attempt));
+        let next = if self.interval.is_positive() {
+            self.due(run.finished)
+        } else {
+            after(run.finished, self.retry.longest)
+        };
+        at.max(next)
     }
 }
 
@@ -275,8 +289,9 @@ pub(crate) struct RunFact {
     pub(crate) outcome: Outcome,
     /// Whether the CLI refused its plan as stale: nothing was applied.
     pub(crate) stale: bool,
-    /// Whether the image of its pod does not have the CLI that the spec selects.
-    pub(crate) lacks_tool: bool,
+    /// Whether it fails again until something else changes: the image of its pod does not have the CLI that the spec selects, or the
+    /// state is not the one whose resources it should destroy.
+    pub(crate) needs_change: bool,
     /// When it ended; while it is active, when it was created.
     pub(crate) finished: Timestamp,
 }
@@ -309,4 +324,9 @@ pub(crate) struct NewRun {
     pub(crate) approved_by: Option<String>,
     /// 1, or one more than the failed attempt that it follows.
     pub(crate) attempt: u32,
+}
+
+/// Returns the time after this wait.
+pub(super) fn after(since: Timestamp, wait: SignedDuration) -> Timestamp {
+    since.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }

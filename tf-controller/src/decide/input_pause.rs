@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::after;
+use super::facts::after;
 
 /// Pause after the first such run.
 const FIRST: SignedDuration = SignedDuration::from_secs(10);

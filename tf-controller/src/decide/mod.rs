@@ -40,7 +40,7 @@ pub(crate) use facts::{
 };
 pub(crate) use input_pause::InputRunStreak;
 pub(crate) use interval_offset::IntervalOffset;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 pub(crate) use mutation_point::{MutationPoint, holds};
 #[cfg(test)]
 pub(crate) use mutation_point::{disabled_point, with_disabled};
@@ -345,7 +345,11 @@ fn deletion(facts: &Facts) -> Step {
         ) {
             return Step::Release;
         }
-        let at = facts.retry_at(run);
+        let at = if withheld {
+            facts.retry_without_change_at(run)
+        } else {
+            facts.retry_at(run)
+        };
         if holds(MutationPoint::DestroyDelay, facts.now < at) && facts.request.is_none() {
             return Step::Idle(Idle::RetryAt(at));
         }
@@ -390,8 +394,4 @@ fn start(facts: &Facts, action: RunAction, trigger: Trigger, attempt: u32) -> St
         approved_by,
         attempt,
     })
-}
-
-fn after(since: Timestamp, wait: SignedDuration) -> Timestamp {
-    since.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }

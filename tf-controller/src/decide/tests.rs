@@ -1,5 +1,6 @@
 //! The decision as a table, and its safety as properties over random facts.
 
+use jiff::SignedDuration;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_compose, proptest};
 
 use super::{Strategy, *};
@@ -54,7 +55,7 @@ pub(super) fn ended(outcome: Outcome, ago: i64) -> RunFact {
         attempt: 1,
         outcome,
         stale: false,
-        lacks_tool: false,
+        needs_change: false,
         finished: at(NOW - ago),
     }
 }
@@ -66,9 +67,9 @@ pub(super) fn with_last(last: RunFact) -> Facts {
     facts
 }
 
-/// The image of the last run's pod does not have the CLI.
-fn lacks_tool(facts: Facts) -> Facts {
-    change(facts, |f| f.history.last.as_mut().unwrap().lacks_tool = true)
+/// Only a change helps after the last run: the image of its pod does not have the CLI, or its state is another one.
+fn needs_change(facts: Facts) -> Facts {
+    change(facts, |f| f.history.last.as_mut().unwrap().needs_change = true)
 }
 
 pub(super) fn with_pending(ago: i64, drift: bool) -> Facts {
@@ -237,7 +238,7 @@ fn a_stack_without_deletion() {
 
 #[test]
 fn a_run_whose_image_lacks_the_cli() {
-    let failed = |ago| lacks_tool(with_last(ended(Outcome::Failed, ago)));
+    let failed = |ago| needs_change(with_last(ended(Outcome::Failed, ago)));
     insta::assert_snapshot!(table(vec![
         ("a while ago", failed(15)),
         ("interval over", failed(600)),
@@ -248,7 +249,7 @@ fn a_run_whose_image_lacks_the_cli() {
     ]), @"
     a while ago: RetryAt +585s
     interval over: Plan because Retry, attempt 2
-    interval of nothing: RetryAt never
+    interval of nothing: RetryAt +85800s
     a retry delay longer than the interval: RetryAt +600s
     spec edited since: Plan because Spec, attempt 1
     requested: Plan because Request, attempt 1
@@ -351,6 +352,12 @@ fn a_deleted_stack() {
         destroy: true,
         ..ended(outcome, ago)
     };
+    let withheld = |ago, edit: fn(&mut Facts)| {
+        change(deleting(edit), |f| {
+            f.history.last = Some(destroyed(Outcome::Succeeded, ago));
+            f.history.pending = with_pending(ago, false).history.pending;
+        })
+    };
     insta::assert_snapshot!(table(vec![
         ("keep resources", deleting(|f| f.policy.destroy_on_deletion = false)),
         ("keep resources, source gone", deleting(|f| { f.policy.destroy_on_deletion = false; f.source = SourceFact::NoArtifact; })),
@@ -361,8 +368,13 @@ fn a_deleted_stack() {
         ("destroyed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Succeeded, 1)))),
         ("destroy failed", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 1)))),
         ("destroy failed a while ago", change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20)))),
-        ("no such CLI", lacks_tool(change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20))))),
-        ("no such CLI, spec edited since", lacks_tool(change(deleting(|f| f.generation = 2), |f| f.history.last = Some(destroyed(Outcome::Failed, 20))))),
+        ("held", withheld(20, |_| {})),
+        ("held, interval over", withheld(600, |_| {})),
+        ("held, interval of nothing", withheld(20, |f| f.interval = SignedDuration::ZERO)),
+        ("held, spec edited since", withheld(1, |f| f.generation = 2)),
+        ("held, requested", withheld(1, |f| f.request = Some("t".into()))),
+        ("no such CLI", needs_change(change(deleting(|_| {}), |f| f.history.last = Some(destroyed(Outcome::Failed, 20))))),
+        ("no such CLI, spec edited since", needs_change(change(deleting(|f| f.generation = 2), |f| f.history.last = Some(destroyed(Outcome::Failed, 20))))),
     ]), @"
     keep resources: Release
     keep resources, source gone: Release
@@ -373,6 +385,11 @@ fn a_deleted_stack() {
     destroyed: Release
     destroy failed: RetryAt +14s
     destroy failed a while ago: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
+    held: RetryAt +580s
+    held, interval over: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
+    held, interval of nothing: RetryAt +86380s
+    held, spec edited since: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
+    held, requested: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
     no such CLI: RetryAt +580s
     no such CLI, spec edited since: PlanAndApply (destroy) because Deletion, attempt 2, approved by deletion
     ");

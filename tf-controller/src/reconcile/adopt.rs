@@ -35,7 +35,7 @@ pub(super) fn adopted_run(outline: &Outline<'_>, inputs: &Inputs) -> Option<RunF
         attempt: 1,
         outcome: Outcome::Succeeded,
         stale: false,
-        lacks_tool: false,
+        needs_change: false,
         finished: last_unchanged_success(stack, generation, revision)?,
     })
 }

@@ -233,11 +233,19 @@ pub(crate) fn run_fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
         attempt: u32::try_from(spec.attempt).unwrap_or(1).max(1),
         outcome: status.map_or(Outcome::Active, outcome),
         stale: status.is_some_and(|s| s.reason == Reason::PlanStale),
-        lacks_tool: status.is_some_and(|s| s.reason == Reason::ToolNotInstalled),
+        needs_change: status.is_some_and(|status| needs_change(spec.trigger, status)),
         finished: status
             .and_then(|s| s.finished_at.as_ref())
             .map_or(created, |time| time.0),
     }
+}
+
+/// Returns whether the run fails again until something else changes.
+fn needs_change(trigger: Trigger, status: &TerraformRunStatus) -> bool {
+    let is_other_state = trigger == Trigger::Deletion
+        && status.reason == Reason::TfExecPlanFailed
+        && !status.state_mismatch.is_empty();
+    status.reason == Reason::ToolNotInstalled || is_other_state
 }
 
 fn outcome(status: &TerraformRunStatus) -> Outcome {
@@ -424,6 +432,20 @@ mod tests {
         assert_eq!((memory.peak, memory.limit), (Some(30), Some(400)));
         assert_eq!(memory.default_request, None);
         assert_eq!(history(&[]).memory.peak, None);
+    }
+
+    #[test]
+    fn a_destroy_that_finds_another_state_needs_a_change() {
+        let needs = |trigger: &str, reason: &str, mismatch: &str| {
+            let status =
+                json!({ "phase": "Failed", "hasChanges": null, "reason": reason, "stateMismatch": mismatch });
+            run_fact(&run(1, "PlanAndApply", trigger, "i1", &status), false).needs_change
+        };
+        assert!(needs("Deletion", "TFExecPlanFailed", "another lineage"));
+        assert!(needs("Revision", "ToolNotInstalled", ""));
+        assert!(!needs("Deletion", "TFExecPlanFailed", ""));
+        assert!(!needs("Deletion", "TFExecApplyFailed", "another lineage"));
+        assert!(!needs("Revision", "TFExecPlanFailed", "another lineage"));
     }
 
     #[test]

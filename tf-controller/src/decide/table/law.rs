@@ -139,7 +139,9 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
         Trigger::Drift => pending.is_some_and(|plan| plan.drift) && facts.approval == Approval::Auto,
         Trigger::Deletion => {
             let is_retry = last.trigger == Trigger::Deletion;
-            let due = waited(last.finished, facts.retry.delay(last.attempt)) || facts.request.is_some();
+            let edited = pending.is_some() && facts.generation != last.generation;
+            let due =
+                edited || waited(last.finished, facts.retry.delay(last.attempt)) || facts.request.is_some();
             facts.deleting && (!is_retry || (failed || pending.is_some()) && due)
         }
     }

@@ -45,7 +45,7 @@ fn run(outcome: Outcome, age: i64) -> RunFact {
         attempt: 1,
         outcome,
         stale: false,
-        lacks_tool: false,
+        needs_change: false,
         finished: ago(age),
     }
 }

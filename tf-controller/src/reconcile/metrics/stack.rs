@@ -268,7 +268,7 @@ mod tests {
             attempt: 1,
             outcome,
             stale: false,
-            lacks_tool: false,
+            needs_change: false,
             finished: at("2026-01-01T00:00:00Z"),
         }
     }
