@@ -12,13 +12,17 @@ use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 use sluice_api::annotation::PLAN_NAME;
 use sluice_api::run::TerraformRun;
-use sluice_api::terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value};
+use sluice_api::terraform::{
+    BackendConfig, DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value,
+};
 use sluice_runtime::finalizer;
 use sluice_runtime::watch::Requeue;
 use sluice_tf_core::{errored_state, last_applied, state_copy};
 
 use super::cleanup::{self, remove};
+use super::history::by_sequence;
 use super::{Context, ReconcileError, dependencies};
+use crate::decide::Trigger;
 use crate::inputs::default_suffix;
 
 /// Deletes all data of the stack, then its finalizers. Kubernetes deletes its runs and bundles.
@@ -38,10 +42,14 @@ pub(super) async fn release(
         stack.spec.on_deletion(),
         Ok(DeletionPolicy::Destroy | DeletionPolicy::Orphan)
     ) {
-        delete_state_copies(stack, context).await.map_err(failed)?;
+        let workspace = released_workspace(stack, runs);
+        delete_state_copies(stack, workspace, context)
+            .await
+            .map_err(failed)?;
     }
-    if stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan) && uses_default_backend(stack) {
-        delete_state(stack, context).await.map_err(failed)?;
+    let state = state_suffix(stack).filter(|_| stack.spec.on_deletion() == Ok(DeletionPolicy::Orphan));
+    if let Some(suffix) = state {
+        delete_state(stack, &suffix, context).await.map_err(failed)?;
     } else if !stack.spec.destroys_on_deletion() {
         orphan_errored_state(stack, runs, context).await.map_err(failed)?;
     }
@@ -90,14 +98,32 @@ where
 
 /// Deletes the copies of the state: its resources are destroyed, or given up. They have no owner, because they outlive an object that is
 /// deleted with its resources retained. The copies of other workspaces stay: their states do too.
-async fn delete_state_copies(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
+async fn delete_state_copies(
+    stack: &Terraform,
+    workspace: &str,
+    context: &Context,
+) -> Result<(), kube::Error> {
     let api: Api<Secret> = context.api_of(stack);
-    let selector = state_copy::selector(&stack.name_any(), stack.spec.workspace_name());
+    let selector = state_copy::selector(&stack.name_any(), workspace);
     let params = ListParams::default().labels(&selector);
     for copy in api.list_metadata(&params).await? {
         remove(&api, &copy.name_any()).await?;
     }
     Ok(())
+}
+
+/// Returns the workspace whose resources are destroyed, or given up: that of the last destroy of the deletion, which may be the one of
+/// the last applied record, or that of the spec.
+fn released_workspace<'a>(stack: &'a Terraform, runs: &'a [TerraformRun]) -> &'a str {
+    let spec = &stack.spec;
+    let destroys = by_sequence(runs)
+        .into_iter()
+        .rev()
+        .filter(|run| spec.destroys_on_deletion() && run.spec.trigger == Trigger::Deletion);
+    let mut workspaces = destroys.filter_map(|run| Some(run.status.as_ref()?.workspace.as_str()));
+    workspaces
+        .find(|workspace| !workspace.is_empty())
+        .unwrap_or_else(|| spec.workspace_name())
 }
 
 /// Deletes the outputs Secret if the stack owns it.
@@ -115,25 +141,36 @@ async fn delete_outputs(stack: &Terraform, context: &Context) -> Result<(), kube
     }
 }
 
-/// Returns whether the state is in the backend that is generated without any setting.
-pub(super) fn uses_default_backend(stack: &Terraform) -> bool {
+/// Returns the suffix of the Secret with the state; `None`: the state may be elsewhere. It is beside the stack without `backendConfig`,
+/// and with one that only sets the suffix.
+pub(super) fn state_suffix(stack: &Terraform) -> Option<String> {
     let spec = &stack.spec;
-    spec.backend_config.is_none() && spec.backend_configs_from.is_empty() && spec.cloud.is_none()
+    if spec.cloud.is_some() || !spec.backend_configs_from.is_empty() {
+        return None;
+    }
+    let Some(config) = &spec.backend_config else {
+        return Some(default_suffix(&stack.name_any()));
+    };
+    let with_suffix = BackendConfig {
+        secret_suffix: config.secret_suffix.clone(),
+        in_cluster_config: config.in_cluster_config,
+        ..BackendConfig::default()
+    };
+    let is_usable = !config.secret_suffix.is_empty() && is_label_value(&config.secret_suffix);
+    (*config == with_suffix && is_usable).then(|| config.secret_suffix.clone())
 }
 
 /// Returns the labels that the kubernetes backend sets on all parts of a stack's state. `None` for a workspace that
 /// is not a valid label value: the API rejects a state of it, so there is none, and a selector with it.
-pub(super) fn state_selector(stack: &Terraform) -> Option<String> {
+pub(super) fn state_selector(stack: &Terraform, suffix: &str) -> Option<String> {
     let workspace = stack.spec.workspace_name();
-    is_label_value(workspace).then(|| {
-        let suffix = default_suffix(&stack.name_any());
-        format!("tfstate=true,tfstateSecretSuffix={suffix},tfstateWorkspace={workspace}")
-    })
+    is_label_value(workspace)
+        .then(|| format!("tfstate=true,tfstateSecretSuffix={suffix},tfstateWorkspace={workspace}"))
 }
 
 /// Deletes the state and its lock, as named by the CLI's kubernetes backend.
-async fn delete_state(stack: &Terraform, context: &Context) -> Result<(), kube::Error> {
-    let Some(selector) = state_selector(stack) else {
+async fn delete_state(stack: &Terraform, suffix: &str, context: &Context) -> Result<(), kube::Error> {
+    let Some(selector) = state_selector(stack, suffix) else {
         return Ok(());
     };
     let secrets: Api<Secret> = context.api_of(stack);
@@ -141,11 +178,7 @@ async fn delete_state(stack: &Terraform, context: &Context) -> Result<(), kube::
         remove(&secrets, &part.name_any()).await?;
     }
     let leases: Api<Lease> = context.api_of(stack);
-    let lock = format!(
-        "lock-tfstate-{}-{}",
-        stack.spec.workspace_name(),
-        default_suffix(&stack.name_any())
-    );
+    let lock = format!("lock-tfstate-{}-{suffix}", stack.spec.workspace_name());
     match remove(&leases, &lock).await {
         // In a namespace that is being deleted, the binding that permits it may be gone first. A lock without a state is harmless, and
         // the namespace takes it along.
@@ -205,5 +238,68 @@ where
     {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         patched => patched.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn stack(more: &Value) -> Terraform {
+        let mut spec = json!({ "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "s" } });
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        serde_json::from_value(json!({ "metadata": { "name": "net" }, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn the_state_is_beside_the_stack_unless_the_backend_is_another() {
+        let suffix = |more: Value| state_suffix(&stack(&more));
+        assert_eq!(suffix(json!({})).as_deref(), Some("net"));
+        for config in [
+            json!({ "secretSuffix": "net-ab12" }),
+            json!({ "secretSuffix": "net-ab12", "inClusterConfig": true }),
+        ] {
+            let found = suffix(json!({ "backendConfig": config }));
+            assert_eq!(found.as_deref(), Some("net-ab12"), "{config}");
+        }
+        for other in [
+            json!({ "backendConfig": {} }),
+            json!({ "backendConfig": { "secretSuffix": "not a label" } }),
+            json!({ "backendConfig": { "secretSuffix": "net", "configPath": "/other" } }),
+            json!({ "backendConfig": { "secretSuffix": "net", "labels": { "a": "b" } } }),
+            json!({ "backendConfig": { "secretSuffix": "net", "disable": true } }),
+            json!({ "backendConfig": { "customConfiguration": "backend \"s3\" {}" } }),
+            json!({ "backendConfigsFrom": [{ "kind": "Secret", "name": "s" }] }),
+            json!({ "cloud": { "organization": "o", "workspaces": { "name": "w" } } }),
+        ] {
+            assert_eq!(suffix(other.clone()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn copies_of_the_destroyed_workspace_are_deleted() {
+        let run = |number: u8, trigger: &str, workspace: &str| -> TerraformRun {
+            let spec = json!({ "action": "PlanAndApply", "attempt": 1, "deadline": "1h", "trigger": trigger,
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } });
+            let metadata = json!({ "name": format!("net-u-{number}") });
+            let status = json!({ "phase": "Succeeded", "workspace": workspace });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap()
+        };
+        let runs = [
+            run(10, "Deletion", ""),
+            run(9, "Deletion", "recorded"),
+            run(8, "Deletion", "earlier"),
+            run(11, "Retry", "unlocked"),
+        ];
+        let destroyed = stack(&json!({ "workspace": "blue", "deletionPolicy": "Destroy" }));
+        assert_eq!(released_workspace(&destroyed, &runs), "recorded");
+        assert_eq!(released_workspace(&destroyed, &runs[3..]), "blue");
+        let given_up = stack(&json!({ "workspace": "blue", "deletionPolicy": "Orphan" }));
+        assert_eq!(released_workspace(&given_up, &runs), "blue");
     }
 }

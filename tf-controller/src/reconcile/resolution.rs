@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use sluice_api::terraform::{Reason, Terraform};
 
 use super::facts::Outline;
-use super::release::{state_selector, uses_default_backend};
+use super::release::{state_selector, state_suffix};
 use super::resolve::{self, Resolved};
 use super::{Context, blocked_destroy, history};
 use crate::decide::{Inputs, Outcome, SourceFact, Trigger};
@@ -136,13 +136,14 @@ fn attempt(outline: &Outline<'_>) -> u32 {
 fn is_never_applied(outline: &Outline<'_>) -> bool {
     let status = outline.stack.status.as_ref();
     let applied = status.is_some_and(|status| !status.last_applied_revision.is_empty());
-    outline.history.last_started_apply.is_none() && !applied && uses_default_backend(outline.stack)
+    outline.history.last_started_apply.is_none() && !applied && state_suffix(outline.stack).is_some()
 }
 
 /// Returns whether the generated backend has a state.
 async fn has_state(stack: &Terraform, context: &Context) -> Result<bool, kube::Error> {
     let api: Api<Secret> = context.api_of(stack);
-    let Some(selector) = state_selector(stack) else {
+    let suffix = state_suffix(stack);
+    let Some(selector) = suffix.and_then(|suffix| state_selector(stack, &suffix)) else {
         return Ok(false);
     };
     let params = ListParams::default().labels(&selector);
