@@ -22,6 +22,7 @@ use crate::executor::{
     provider_cache, runner_environment,
 };
 use crate::inputs::{CliLocation, DefaultBackend, key_secret};
+use crate::memory::MemoryRequest;
 use crate::schedule::RunLimits;
 use crate::{Options, definitions, run};
 
@@ -122,6 +123,18 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
     if uses_jobs(args) && args.run_memory_limit.bytes() > 0 {
         return Err(
             "--run-memory-limit is for --executor=process: with Jobs, limit the memory of runs with a ResourceQuota or by the nodes"
+                .into(),
+        );
+    }
+    if !uses_jobs(args) && args.runner_memory_request != MemoryRequest::default() {
+        return Err(
+            "--runner-memory-request is for --executor=job: with processes, limit the memory of runs with --run-memory-limit"
+                .into(),
+        );
+    }
+    if !uses_jobs(args) && !args.destroy_service_account.is_empty() {
+        return Err(
+            "--destroy-service-account is for --executor=job: processes use no pods under a ServiceAccount"
                 .into(),
         );
     }
@@ -372,6 +385,24 @@ mod tests {
         assert!(error.contains("at least 60s"), "{error}");
         let error = check(&["--runner-image=runner:1", "--run-memory-limit=8Gi"]).unwrap_err();
         assert!(error.contains("--executor=process"), "{error}");
+    }
+
+    #[test]
+    fn flags_of_jobs_are_rejected_with_processes() {
+        for flag in [
+            "--runner-memory-request=256Mi",
+            "--runner-memory-request=none",
+            "--destroy-service-account=destroyer",
+        ] {
+            let check = |executor: &str| {
+                let all = ["tf-controller", executor, "--runner-image=runner:1", flag];
+                let args = args::parse::<Args>(all.map(Into::into), |_| None).unwrap();
+                check_flags(&args).map_err(|error| error.to_string())
+            };
+            let error = check("--executor=process").unwrap_err();
+            assert!(error.contains("is for --executor=job"), "{error}");
+            assert_eq!(check("--executor=job"), Ok(()));
+        }
     }
 
     #[test]
