@@ -241,22 +241,25 @@ pub fn tools(packages: &[Package]) -> Result<Layer, LayerError> {
     Ok(layer)
 }
 
+/// Returns the programs without those that are the default too: the image has one file of both.
+pub(crate) fn distinct(programs: &[CliProgram]) -> impl Iterator<Item = &CliProgram> {
+    programs.iter().filter(|program| {
+        let is_default = |other: &CliProgram| other.is_default && other.is_same(program);
+        program.is_default || !programs.iter().any(is_default)
+    })
+}
+
 /// Returns the layer `cli`.
 ///
 /// # Errors
 /// When two installed programs, or two defaults, have one name.
 pub fn cli(programs: &[CliProgram]) -> Result<Layer, LayerError> {
     let mut layer = Layer::default();
-    for program in programs {
+    for program in distinct(programs) {
         let CliProgram { name, version, .. } = program;
         let target = format!("{TOOLS}/{name}/{version}/{name}");
         if program.is_default {
             layer.link(&format!("{PROGRAMS}/{name}"), &format!("../../..{target}"))?;
-        } else if programs
-            .iter()
-            .any(|other| other.is_default && other.is_same(program))
-        {
-            continue;
         }
         layer.file(&target, &program.path)?;
     }

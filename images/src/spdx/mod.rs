@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::archive::architecture;
-use crate::contents::CliProgram;
+use crate::contents::{self, CliProgram};
 use crate::crates::LinkedCrate;
 use crate::debian::Package;
 use crate::pack::PackedImage;
@@ -132,7 +132,7 @@ pub fn document(packed: &PackedImage, parts: ProgramParts<'_>, created: Timestam
     for package in &packed.packages {
         document.add(IMAGE_ID, "CONTAINS", debian_package(package));
     }
-    for cli in &packed.clis {
+    for cli in contents::distinct(&packed.clis) {
         document.add(IMAGE_ID, "CONTAINS", cli_package(cli));
     }
     document
@@ -255,10 +255,8 @@ fn cli_package(cli: &CliProgram) -> SpdxPackage {
             encoded(&cli.version)
         ),
     };
-    // The default may be given as one of the installed versions too.
-    let kind = if cli.is_default { "Cli" } else { "InstalledCli" };
     package(
-        id(kind, &cli.name, &cli.version),
+        id("Cli", &cli.name, &cli.version),
         &cli.name,
         &cli.version,
         "APPLICATION",

@@ -147,7 +147,6 @@ fn package_urls_name_packages_for_scanners() {
             "pkg:generic/rust-std@1.95.0",
             "pkg:deb/debian/git@1%3A2.39.5-0%2Bdeb12u3?arch=amd64&distro=debian-12",
             "pkg:golang/github.com/opentofu/opentofu@v1.12.6",
-            "pkg:golang/github.com/opentofu/opentofu@v1.12.6",
         ]
     );
     assert!(
