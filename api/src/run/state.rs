@@ -5,7 +5,6 @@
 //! id.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,22 +45,25 @@ pub struct KnownState {
 }
 
 impl KnownState {
-    /// Compares the state that the CLI finds now. `None`: it is the same one or a later version of it, or the known one has no resources
-    /// that could be forgotten.
+    /// Compares the state that the CLI finds now. `None`: it is the same one or a later version of it; or the known one has no resources
+    /// that could be forgotten, and the found one none of another stack.
     #[must_use]
     pub fn mismatch(&self, found: &StateIdentity) -> Option<StateMismatch> {
-        let is_same = self.state.lineage == found.lineage && self.state.serial <= found.serial;
-        if is_same || self.state.lineage.is_empty() || self.state.resources == 0 {
+        let Self { state, .. } = self;
+        let is_same = state.lineage == found.lineage && state.serial <= found.serial;
+        let is_here = state.location == found.location;
+        // A state in the same place, for example a committed or a restored one, is the stack's own.
+        let has_nothing = state.resources == 0 && (found.resources == 0 || is_here);
+        if is_same || has_nothing || (state.lineage.is_empty() && is_here) {
             return None;
         }
-        let fields: BTreeSet<&String> = self.state.location.keys().chain(found.location.keys()).collect();
+        let fields: BTreeSet<&String> = state.location.keys().chain(found.location.keys()).collect();
         let changes = fields.into_iter().filter_map(|field| {
-            let (old, new) = (self.state.location.get(field), found.location.get(field));
+            let (old, new) = (state.location.get(field), found.location.get(field));
             (old != new).then(|| FieldChange::new(field, old, new))
         });
         Some(StateMismatch {
-            run: self.run.clone(),
-            known: self.state.clone(),
+            known: Some(self.clone()),
             found: found.clone(),
             changes: changes.collect(),
         })
@@ -96,20 +98,47 @@ impl FieldChange {
     }
 }
 
+/// What the approval of a plan from another state does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalEffect {
+    /// It continues with that state.
+    Continue,
+    /// It destroys what that state contains.
+    Destroy,
+    /// It destroys what that state contains, because the object is deleted.
+    DestroyOnDeletion,
+}
+
 /// The CLI finds another state than the one that the last apply left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateMismatch {
-    run: String,
-    known: StateIdentity,
+    /// `None`: no run of the stack has applied anything.
+    known: Option<KnownState>,
     found: StateIdentity,
     changes: Vec<FieldChange>,
 }
 
 impl StateMismatch {
+    /// Compares the state that the destroy of a stack finds that has never applied. `None`: it has no resources.
+    #[must_use]
+    pub fn of_unapplied_stack(found: &StateIdentity) -> Option<Self> {
+        (found.resources > 0).then(|| Self {
+            known: None,
+            found: found.clone(),
+            changes: Vec::new(),
+        })
+    }
+
     /// Returns what differs, without advice.
     #[must_use]
     pub fn difference(&self) -> String {
-        let Self { known, found, .. } = self;
+        let found = &self.found;
+        let Some(KnownState { run, state: known }) = &self.known else {
+            return format!(
+                "the CLI finds a state (lineage {}, {} resources), and no run of this object has applied anything",
+                found.lineage, found.resources
+            );
+        };
         let is_older = known.lineage == found.lineage;
         // The kubernetes backend creates an empty state where it finds none.
         let finds = if is_older {
@@ -123,15 +152,19 @@ impl StateMismatch {
             let (lineage, resources) = (&found.lineage, found.resources);
             format!("the CLI finds another state (lineage {lineage}, {resources} resources)")
         };
-        let serial = if is_older {
-            format!(" and at least the serial {}", known.serial)
+        let left = if known.lineage.is_empty() {
+            format!("{finds}, and run {run} found none")
         } else {
-            String::new()
+            let serial = if is_older {
+                format!(" and at least the serial {}", known.serial)
+            } else {
+                String::new()
+            };
+            let (lineage, resources) = (&known.lineage, known.resources);
+            format!(
+                "{finds}, and run {run} left {resources} resources in the state with the lineage {lineage}{serial}"
+            )
         };
-        let left = format!(
-            "{finds}, and run {} left {} resources in the state with the lineage {}{serial}",
-            self.run, known.resources, known.lineage
-        );
         if self.changes.is_empty() {
             return format!(
                 "{left}; no field changed that determines where the state is: it was deleted or replaced, or the module names \
@@ -141,20 +174,31 @@ impl StateMismatch {
         let changes: Vec<_> = self.changes.iter().map(|change| change.0.as_str()).collect();
         format!("{left}; since then: {}", changes.join(", "))
     }
-}
 
-impl fmt::Display for StateMismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let remedy = if self.changes.is_empty() {
-            "Restore it"
-        } else {
-            "Move the state, or undo the change"
+    /// Returns what differs and what a user can do.
+    #[must_use]
+    pub fn advice(&self, approval: ApprovalEffect) -> String {
+        let remedy = match (&self.known, self.changes.is_empty()) {
+            (None, _) => "Check where the state of this object is",
+            (Some(_), true) => "Restore it",
+            (Some(_), false) => "Move the state, or undo the change",
         };
-        write!(
-            f,
-            "{}. {remedy}, or approve this plan to continue without it",
-            self.difference()
-        )
+        let difference = self.difference();
+        let destroys = format!(
+            "An approval destroys the {} resources of the state that is found",
+            self.found.resources
+        );
+        match approval {
+            ApprovalEffect::Continue => {
+                format!("{difference}. {remedy}, or approve this plan to continue without it")
+            }
+            ApprovalEffect::Destroy => format!("{difference}. {remedy}. {destroys}"),
+            ApprovalEffect::DestroyOnDeletion => {
+                format!(
+                    "{difference}. {remedy}, or set deletionPolicy: Retain to delete the object and nothing else. {destroys}"
+                )
+            }
+        }
     }
 }
 
@@ -179,7 +223,8 @@ mod tests {
             run: "net-u-7".into(),
             state: known,
         };
-        known.mismatch(found).map(|mismatch| mismatch.to_string())
+        let mismatch = known.mismatch(found);
+        mismatch.map(|mismatch| mismatch.advice(ApprovalEffect::Continue))
     }
 
     #[test]
@@ -194,9 +239,13 @@ mod tests {
             (state("l", 2, &here), state("", 0, &there), true),
             (state("l", 2, &here), state("m", 0, &here), true),
             (state("l", 2, &here), state("", 0, &here), true),
-            // Nothing is forgotten with a state without resources.
+            // Nothing is forgotten with a state without resources, but the resources of another state may be destroyed.
             (state("l", 0, &here), state("", 0, &there), false),
-            (state("l", 0, &here), state("m", 5, &there), false),
+            (state("l", 0, &here), state("m", 0, &there), false),
+            (state("l", 0, &here), state("m", 5, &there), true),
+            (state("", 0, &here), state("m", 5, &there), true),
+            // Restored, or committed beside the module.
+            (state("l", 0, &here), state("m", 5, &here), false),
             (state("", 0, &here), state("m", 5, &here), false),
         ] {
             assert_eq!(
@@ -219,7 +268,8 @@ mod tests {
             (of(7, 2, &here), of(9, 1, &there), false),
             (of(7, 2, &here), of(6, 2, &there), true),
             (of(7, 2, &here), of(6, 0, &here), true),
-            (of(7, 0, &here), of(6, 2, &there), false),
+            (of(7, 0, &here), of(6, 2, &there), true),
+            (of(7, 0, &here), of(6, 2, &here), false),
             // An earlier version of this program recorded no serial.
             (of(0, 2, &here), of(6, 2, &there), false),
         ] {
@@ -274,5 +324,35 @@ mod tests {
              lineage l-1; no field changed that determines where the state is: it was deleted or replaced, or the module names \
              another backend. Restore it, or approve this plan to continue without it"
         );
+    }
+
+    #[test]
+    fn an_approval_of_a_destroy_says_what_it_destroys() {
+        let (here, there) = ([("workspace", "default")], [("workspace", "blue")]);
+        let known = |lineage: &str| KnownState {
+            run: "net-u-7".into(),
+            state: state(lineage, 0, &here),
+        };
+        let found = state("m-1", 5, &there);
+        let destroy = known("l-1").mismatch(&found).unwrap();
+        assert_eq!(
+            destroy.advice(ApprovalEffect::Destroy),
+            "the CLI finds another state (lineage m-1, 5 resources), and run net-u-7 left 0 resources in the state with the lineage \
+             l-1; since then: workspace: default -> blue. Move the state, or undo the change. An approval destroys the 5 resources of \
+             the state that is found"
+        );
+        let never_had_one = known("").mismatch(&found).unwrap().difference();
+        assert!(
+            never_had_one.contains(", and run net-u-7 found none; since"),
+            "{never_had_one}"
+        );
+        let unapplied = StateMismatch::of_unapplied_stack(&found).unwrap();
+        assert_eq!(
+            unapplied.advice(ApprovalEffect::DestroyOnDeletion),
+            "the CLI finds a state (lineage m-1, 5 resources), and no run of this object has applied anything. Check where the \
+             state of this object is, or set deletionPolicy: Retain to delete the object and nothing else. An approval destroys the 5 \
+             resources of the state that is found"
+        );
+        assert_eq!(StateMismatch::of_unapplied_stack(&state("m", 0, &here)), None);
     }
 }

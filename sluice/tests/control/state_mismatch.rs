@@ -237,6 +237,8 @@ async fn a_deletion_destroys_another_state_only_if_its_plan_is_approved() {
         message.contains(&format!("Set approvePlan: \"{id}\" to approve this plan")),
         "{message}"
     );
+    let destroys = "deletionPolicy: Retain to delete the object and nothing else. An approval destroys the 2 resources of the state";
+    assert!(message.contains(destroys), "{message}");
     assert_eq!(resources(&env, "other").await, 2, "nothing is destroyed");
     env.edit("net", json!({ "approvePlan": id })).await;
     env.wait_gone("net").await;
@@ -349,6 +351,48 @@ async fn a_destroyed_stack_may_have_another_state() {
         .await;
     env.wait_ready("net", "True TerraformAppliedSucceed Applied successfully")
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroyed_stack_destroys_no_other_state() {
+    let env = applied_stack("net", json!({})).await;
+    env.stack("other", json!({})).await;
+    env.wait_ready("other", APPLIED).await;
+    env.edit("net", json!({ "destroy": true })).await;
+    env.wait_ready("net", "True TerraformAppliedSucceed Destroy applied successfully")
+        .await;
+    env.edit("net", suffix("other")).await;
+    let parts = [
+        "the CLI finds another state",
+        "left 0 resources in the state with the lineage ",
+        "An approval destroys the 2 resources of the state that is found",
+    ];
+    held(&env, "net", &parts).await;
+    assert_eq!(resources(&env, "other").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deletion_of_an_object_that_never_applied_destroys_no_other_state() {
+    let env = applied_stack("other", json!({})).await;
+    let mut wrong = suffix("other");
+    wrong["approvePlan"] = json!("");
+    wrong["deletionPolicy"] = json!("Destroy");
+    wrong["vars"] = json!([{ "name": "size", "value": "two" }]);
+    env.stack("net", wrong).await;
+    env.wait_ready("net", HELD).await;
+    env.delete("net").await;
+    let withheld = "False TerraformPlannedWithChanges Plan generated, and not applied: held: the CLI finds a state (lineage ";
+    let waiting = env.wait_ready("net", withheld).await;
+    let message = condition(&waiting, "Ready");
+    for part in [
+        "2 resources), and no run of this object has applied anything",
+        "deletionPolicy: Retain",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    env.edit("net", json!({ "deletionPolicy": "Retain" })).await;
+    env.wait_gone("net").await;
+    assert_eq!(resources(&env, "other").await, 2);
 }
 
 /// Terraform finds the state of the kubernetes backend by its labels, and writes it by its name: with other labels `init` replaces it.

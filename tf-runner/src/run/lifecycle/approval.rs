@@ -62,7 +62,11 @@ pub(crate) async fn recheck_approval(context: &Context, run: &TerraformRun) -> R
         .map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))
 }
 
-async fn read_terraform(context: &Context, run: &TerraformRun) -> Result<Option<Terraform>, RunError> {
+/// Reads the Terraform object of the run.
+pub(crate) async fn read_terraform(
+    context: &Context,
+    run: &TerraformRun,
+) -> Result<Option<Terraform>, RunError> {
     let api = context.api();
     let read = context.retry(|| api.get_opt(&run.spec.terraform.name)).await;
     read.map_err(RunError::api("read the Terraform object"))

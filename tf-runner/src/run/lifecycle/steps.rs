@@ -156,7 +156,7 @@ async fn check_state(session: &RunSession<'_>, has_changes: bool) -> Result<(), 
     if !has_changes && !is_deletion {
         return Ok(());
     }
-    match identity::check(session).await? {
+    match identity::check(session, has_changes).await? {
         Some(mismatch) if !has_changes => Err(RunError::OtherState {
             difference: mismatch.difference(),
         }),

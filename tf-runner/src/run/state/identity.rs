@@ -4,11 +4,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use sluice_api::run::PlanEffects;
-use sluice_api::run::state::{KnownState, StateIdentity, StateMismatch};
+use sluice_api::run::state::{ApprovalEffect, KnownState, StateIdentity, StateMismatch};
+use sluice_api::run::{PlanEffects, TerraformRunSpec, Trigger};
+use sluice_api::terraform::Terraform;
 use sluice_tf_core::state_summary::StateSummary;
 use sluice_tf_core::workdir::read_limited;
 
+use crate::run::lifecycle::approval;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
 use crate::run::state;
@@ -21,22 +23,57 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Compares the state that a plan is made from with the one that the last apply left, and records how they differ. A state above
 /// [`LIMIT`] is not compared.
-pub(crate) async fn check(session: &RunSession<'_>) -> Result<Option<StateMismatch>, RunError> {
-    let RunSession { bundle, cli, .. } = session;
-    let Some(known) = &bundle.state_check.known else {
+pub(crate) async fn check(
+    session: &RunSession<'_>,
+    has_changes: bool,
+) -> Result<Option<StateMismatch>, RunError> {
+    let RunSession { run, bundle, cli, .. } = session;
+    let known = bundle.state_check.known.as_ref();
+    let is_comparable = known.is_some() || (has_changes && is_unapplied_deletion(session).await?);
+    if !is_comparable {
         return Ok(None);
-    };
+    }
     let file = state::pull_once(cli).await?;
     let Some(found) = identify(session, &file).await? else {
         return Ok(None);
     };
-    let mismatch = known.mismatch(&found);
+    let mismatch = match known {
+        Some(known) => known.mismatch(&found),
+        None => StateMismatch::of_unapplied_stack(&found),
+    };
     if let Some(mismatch) = &mismatch {
-        tracing::warn!(%mismatch, "the plan is made from another state than that of the last apply");
-        cli.status
-            .buffer(|status| status.state_mismatch = mismatch.to_string());
+        let advice = mismatch.advice(approval_effect(&run.spec));
+        tracing::warn!(mismatch = %advice, "the plan is made from another state than that of the last apply");
+        cli.status.buffer(|status| status.state_mismatch = advice);
     }
     Ok(mismatch)
+}
+
+fn approval_effect(run: &TerraformRunSpec) -> ApprovalEffect {
+    match run.trigger {
+        Trigger::Deletion => ApprovalEffect::DestroyOnDeletion,
+        _ if run.destroy => ApprovalEffect::Destroy,
+        _ => ApprovalEffect::Continue,
+    }
+}
+
+/// Whether the run destroys for a deleted object that has never applied, not with tofu-controller either: resources that it finds may
+/// be those of another stack, although no edit moved the state.
+async fn is_unapplied_deletion(session: &RunSession<'_>) -> Result<bool, RunError> {
+    let RunSession {
+        context, run, bundle, ..
+    } = session;
+    if run.spec.trigger != Trigger::Deletion || bundle.last_apply.is_some() {
+        return Ok(false);
+    }
+    let terraform = approval::read_terraform(context, run).await?;
+    Ok(terraform.as_ref().is_none_or(never_applied))
+}
+
+/// Whether the status names no applied revision. tofu-controller records it too.
+fn never_applied(terraform: &Terraform) -> bool {
+    let status = terraform.status.as_ref();
+    status.is_none_or(|status| status.last_applied_revision.is_empty())
 }
 
 /// Records the state that an apply left: as computed from the state before and the effects of the plan, or as it is. A failure is only
@@ -173,8 +210,26 @@ fn read_error(source: std::io::Error) -> RunError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::run::lifecycle::error::Step;
+
+    #[test]
+    fn an_object_that_tofu_controller_applied_has_applied() {
+        for (status, expected) in [
+            (json!(null), true),
+            (json!({ "lastPlannedRevision": "main@sha1:a" }), true),
+            (json!({ "lastAppliedRevision": "main@sha1:a" }), false),
+        ] {
+            let terraform: Terraform = serde_json::from_value(json!({
+                "metadata": { "name": "app" }, "status": status,
+                "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "repo" } },
+            }))
+            .unwrap();
+            assert_eq!(never_applied(&terraform), expected, "{status}");
+        }
+    }
 
     #[test]
     fn a_new_resource_raises_the_serial_that_a_later_state_has_at_least() {
