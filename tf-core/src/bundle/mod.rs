@@ -1,21 +1,22 @@
 //! The run bundle: all inputs of a run except the artifact, resolved by the controller. The executor passes it to the runner, or
 //! the controller stores it in immutable Secrets that the run owns. `Debug` prints none of its values.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use sluice_api::run::state::KnownState;
 use sluice_api::terraform::IgnoredDrift;
 
 use crate::canonical;
 
 mod codec;
 mod run_environment;
+mod state_check;
 
 pub use codec::{BundleError, BundlePayload, CHUNK_SIZE, secret_name, secret_names, verify};
 pub use run_environment::{CliConfig, Content, Location, MappedFile, RunEnvironment};
+pub use state_check::{StateCheck, StateSecrets};
 
 /// Largest bundle, in bytes: 16 MiB. Values from Secrets may count twice, since they are also listed in [`Bundle::secrets`].
 pub const LIMIT: usize = 16 * 1024 * 1024;
@@ -176,40 +177,6 @@ pub struct StateCopies {
 }
 
 impl StateCopies {
-    fn is_unset(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// What the state that the CLI finds is compared with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StateCheck {
-    /// The fields of the spec that determine where the state is, as in [`StateIdentity::location`].
-    ///
-    /// [`StateIdentity::location`]: sluice_api::run::state::StateIdentity::location
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub location: BTreeMap<String, String>,
-    /// The state that the last apply left, if it was read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub known: Option<KnownState>,
-    /// The Secrets with states that commands of the run use, if labels of the spec select them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secrets: Option<StateSecrets>,
-}
-
-/// Secrets with states of the kubernetes backend.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StateSecrets {
-    /// Their names, in the namespace of the stack: the state of the workspace `default`, in which `init` runs, and that of the
-    /// stack's workspace.
-    pub names: BTreeSet<String>,
-    /// `backendConfig.labels`. Terraform finds a state by them.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl StateCheck {
     fn is_unset(&self) -> bool {
         *self == Self::default()
     }

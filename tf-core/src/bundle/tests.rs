@@ -221,3 +221,18 @@ proptest! {
         prop_assert!(Bundle::decode(&bytes).is_err());
     }
 }
+
+#[test]
+fn a_state_check_of_an_earlier_form_is_read() {
+    let mut stored = serde_json::to_value(bundle()).unwrap();
+    stored["stateCheck"] = serde_json::json!({ "location": { "workspace": "default" },
+        "secret": { "name": "tfstate-default-net", "labels": { "team": "network" } } });
+    let read: Bundle = serde_json::from_value(stored).unwrap();
+    assert_eq!(read.state_check.location["workspace"], "default");
+    assert_eq!(read.state_check.secrets, None);
+    let written = serde_json::to_value(&read).unwrap();
+    assert_eq!(
+        written["stateCheck"],
+        serde_json::json!({ "location": { "workspace": "default" } })
+    );
+}

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use sluice_api::run::{PlanEffects, RunStatusLimit};
 use sluice_api::terraform::plan_id::{EffectDigest, PlanId};
-use sluice_tf_core::bundle::{Bundle, Options, ReadablePlan};
+use sluice_tf_core::bundle::{Bundle, Options, ReadablePlan, StateCheck};
 use sluice_tf_core::chunk;
 use sluice_tf_core::plan::document::{self, PlanDocument};
 use sluice_tf_core::plan::effect::{self, Effect};
@@ -380,6 +380,8 @@ fn plan_to_store(session: &RunSession<'_>, planned: &Planned) -> Result<StoredPl
     let context = PlanContext {
         bundle: Bundle {
             nothing_stored: false,
+            // An apply has that of its own bundle.
+            state_check: StateCheck::default(),
             ..bundle.without_seal_keys()
         },
         provider_lock: planned.provider_lock.clone(),
