@@ -60,10 +60,11 @@ pub fn stored_copies<'m>(secrets: impl IntoIterator<Item = &'m ObjectMeta>) -> V
     copies
 }
 
-/// Returns when a run copied the state or found it copied already; without a valid record, when the Secret was created.
+/// Returns when a run copied the state or found it copied already. That is not before the Secret was created, but the clock of the run's
+/// node may be slow.
 fn copied_at(secret: &ObjectMeta) -> Option<Timestamp> {
     let recorded = annotation_of(secret, TIME).parse().ok();
-    recorded.or_else(|| secret.creation_timestamp.as_ref().map(|time| time.0))
+    recorded.max(secret.creation_timestamp.as_ref().map(|time| time.0))
 }
 
 /// Returns the copies to delete, so that `count` remain. The copy with the id `newest` remains, whatever its Secrets record.

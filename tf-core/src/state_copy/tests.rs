@@ -249,3 +249,13 @@ fn a_copy_without_a_time_counts_from_its_creation() {
     let serials: Vec<_> = copies.iter().map(|copy| copy.serial.as_str()).collect();
     assert_eq!(serials, ["3", "2", "1"]);
 }
+
+#[test]
+fn the_copy_of_a_node_with_a_slow_clock_is_not_outdated() {
+    let mut slow = stored(3, 3, "net-u-3");
+    annotate(&mut slow, TIME, "2025-12-31T23:00:00Z");
+    let all = [stored(1, 1, "net-u-1"), stored(2, 2, "net-u-2"), slow];
+    let copies = stored_copies(&all);
+    let serials: Vec<_> = copies.iter().map(|copy| copy.serial.as_str()).collect();
+    assert_eq!(serials, ["3", "2", "1"]);
+}
