@@ -134,6 +134,12 @@ pub fn find_selected(
     Ok(installed.find(&newest.to_string())?)
 }
 
+/// Whether exactly this version is installed.
+#[must_use]
+pub fn is_installed(tools: &Path, name: &str, version: &str) -> bool {
+    InstalledVersions::read(tools, name).is_ok_and(|installed| installed.find(version).is_ok())
+}
+
 /// Finds the newest installed version; `None`: there is none, or no directory of versions.
 fn find_newest(tools: &Path, name: &str) -> Result<Option<Tool>, ToolError> {
     let installed = match InstalledVersions::read(tools, name) {

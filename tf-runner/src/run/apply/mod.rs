@@ -14,9 +14,9 @@ use std::time::Duration;
 use kube::Api;
 use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_tf_core::bundle::{Bundle, Options, SelectedTool};
-use sluice_tf_core::cli::lock;
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::cli::text::strip_formatting;
+use sluice_tf_core::cli::{lock, tool};
 use sluice_tf_core::errored_state;
 use sluice_tf_core::plan::store::{PlanContext, StoredPlan};
 use tokio::time::Instant;
@@ -57,8 +57,13 @@ const CONNECTION_ERRORS: [&str; 12] = [
     "EOF",
 ];
 
-/// The bundle of a stored plan, with the current artifact URL, credentials, keys and outputs. None of these is part of a plan.
-pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<Bundle, RunError> {
+/// The bundle of a stored plan, with the current artifact URL, credentials, keys and outputs. None of these is part of a plan. `tools`:
+/// the directory of the installed versions of the CLI.
+pub(crate) fn bundle_of_plan(
+    stored: &PlanContext,
+    current: &Bundle,
+    tools: Option<&Path>,
+) -> Result<Bundle, RunError> {
     if stored.bundle.inputs_digest != current.inputs_digest {
         return Err(RunError::Superseded(
             "the inputs changed since the plan".to_owned(),
@@ -81,18 +86,20 @@ pub(crate) fn bundle_of_plan(stored: &PlanContext, current: &Bundle) -> Result<B
             .bundle
             .selected_tool
             .clone()
-            .map(|selected| pin(selected, stored)),
+            .map(|selected| pin(selected, &stored.tool_version, tools)),
         ..stored.bundle.clone()
     })
 }
 
-/// Replaces a constraint by the version that created the plan: an image may have got a newer one since.
-fn pin(selected: SelectedTool, stored: &PlanContext) -> SelectedTool {
-    if selected.version.is_empty() {
+/// Replaces a constraint by the version that created the plan: an image may have got a newer one since. Without a constraint that
+/// version may be the one on `PATH`, so it is pinned only if it is installed.
+fn pin(selected: SelectedTool, of_plan: &str, tools: Option<&Path>) -> SelectedTool {
+    let is_installed = |tools| tool::is_installed(tools, &selected.name, of_plan);
+    if selected.version.is_empty() && !tools.is_some_and(is_installed) {
         return selected;
     }
     SelectedTool {
-        version: stored.tool_version.clone(),
+        version: of_plan.to_owned(),
         ..selected
     }
 }

@@ -1,5 +1,7 @@
 //! The arguments of `apply`, and what its errors say.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 /// An error of the kubernetes backend, with the line breaks of the CLI.
@@ -90,5 +92,33 @@ fn a_plan_is_stale_by_the_title_of_the_first_error() {
         "Error: Other: Saved plan is stale",
     ] {
         assert!(!reports_stale_plan(said), "{said}");
+    }
+}
+
+#[test]
+fn an_apply_uses_the_version_of_its_plan_if_it_is_installed() {
+    let tools = tempfile::tempdir().unwrap();
+    for version in ["1.10.0", "1.11.0"] {
+        let folder = tools.path().join("tofu").join(version);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("tofu"), "").unwrap();
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.join("tofu"), executable).unwrap();
+    }
+    let installed = Some(tools.path());
+    for (selected, of_plan, tools, expected) in [
+        ("~> 1.10", "1.10.0", installed, "1.10.0"),
+        ("~> 1.10", "1.10.0", None, "1.10.0"),
+        ("", "1.10.0", installed, "1.10.0"),
+        // The newest one, or the one on PATH.
+        ("", "1.9.0", installed, ""),
+        ("", "1.10.0", None, ""),
+    ] {
+        let selection = SelectedTool {
+            name: "tofu".into(),
+            version: selected.into(),
+        };
+        let pinned = pin(selection, of_plan, tools);
+        assert_eq!(pinned.version, expected, "{selected:?} {of_plan} {tools:?}");
     }
 }

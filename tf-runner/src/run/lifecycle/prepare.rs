@@ -56,7 +56,8 @@ impl RunInputs {
         limits.grace = limits.grace.max(grace);
         let stored = load_approved_plan(context, run, &bundle).await?;
         if let Some(stored) = &stored {
-            bundle = apply::bundle_of_plan(&stored.context, &bundle)?;
+            let tools = context.settings.tools_dir.as_deref();
+            bundle = apply::bundle_of_plan(&stored.context, &bundle, tools)?;
             status.secrets().add_stored_plan(&stored.context);
         }
         status.secrets().extend(bundle.secrets.clone());
