@@ -25,6 +25,10 @@ api_enum! {
         BreakTheGlassEnded = "BreakTheGlassEnded",
         /// The pod of a run, or its Job, exceeded its deadline.
         DeadlineExceeded = "DeadlineExceeded",
+        /// The dependencies of a stack form a cycle.
+        DependencyCycle = "DependencyCycle",
+        /// A dependency of a stack is not ready.
+        DependencyNotReady = "DependencyNotReady",
         /// The plan of a drift detection has changes.
         DriftDetected = "DriftDetected",
         /// The plan of a drift detection failed.

@@ -5,10 +5,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
-use sluice_api::condition::{ConditionStatus, ConditionUpdate};
+use sluice_api::condition::{ConditionStatus, ConditionType as _, ConditionUpdate, TerraformCondition};
 use sluice_api::repo::{ApprovalMode, Repo, RepoCondition, RepoStatus, RunStatus};
 use sluice_api::revision::Revision;
-use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::{Reason, Terraform};
 
@@ -16,21 +16,22 @@ use super::children::{approve_plan, pending_plan, source_differs, stack_differs}
 use super::{APPROVAL_REQUIRED, Observed};
 
 /// Reasons of a stack that fails before it starts a run.
-const FAILURES_BEFORE_RUN: [&str; 6] = [
-    Reason::AccessDenied.as_str(),
-    Reason::PlanEncryptionFailed.as_str(),
-    Reason::TemplateGenerationFailed.as_str(),
-    Reason::TfExecNewFailed.as_str(),
-    Reason::VarsGenerationFailed.as_str(),
-    "DependencyCycle",
+const FAILURES_BEFORE_RUN: [Reason; 7] = [
+    Reason::AccessDenied,
+    Reason::PlanEncryptionFailed,
+    Reason::TemplateGenerationFailed,
+    Reason::TfExecInitFailed,
+    Reason::TfExecNewFailed,
+    Reason::ToolNotInstalled,
+    Reason::VarsGenerationFailed,
 ];
 /// Reasons of a stack that waits before it starts a run. While its first artifact is stored, it has none.
-const WAITS_BEFORE_RUN: [&str; 2] = [Reason::ArtifactFailed.as_str(), "DependencyNotReady"];
+const WAITS_BEFORE_RUN: [Reason; 2] = [Reason::ArtifactFailed, Reason::DependencyNotReady];
 
 /// No approval applies such a plan.
 const PLAN_ONLY: &str = "The plan is not applied: the Terraform object has planOnly";
 /// With approval Auto a plan waits only for what the Terraform object demands, or where it finds another state.
-const AUTO_HOLDS: &str = "The plan is not applied automatically; the Terraform object has the reason";
+const AUTO_HOLDS: &str = "The plan is not applied automatically";
 
 /// The present commit and its run.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +78,32 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Whether a run has yet to start: there is none, or an approved plan waits for its apply.
+    fn awaits_run(&self) -> bool {
+        let is_approved = || self.pending_plan.is_none() && self.run.is_some_and(has_waiting_plan);
+        self.run.is_none() || is_approved()
+    }
+
+    /// Returns why its plan is not applied, and how to approve it.
+    fn approval_advice(&self, repo: &Repo, plan: &str) -> String {
+        let report = self.run.and_then(|run| run.status.as_ref());
+        let text =
+            |field: fn(&TerraformRunStatus) -> &String| report.map(field).filter(|text| !text.is_empty());
+        if is_manual(repo) {
+            let mismatch = text(|report| &report.state_mismatch);
+            let check = mismatch.map(|mismatch| format!(". Check the state first: {mismatch}"));
+            return format!(
+                "Set spec.approvePlan to {plan} to apply this plan{}",
+                check.unwrap_or_default()
+            );
+        }
+        let hold = text(|report| &report.auto_apply_hold).map_or_else(
+            || "; the Terraform object has the reason".to_owned(),
+            |hold| format!(": {hold}"),
+        );
+        format!("{AUTO_HOLDS}{hold}. To approve {plan}, set spec.approval to Manual first")
+    }
+
     /// Sets the fields of the status.
     pub(super) fn report(&self, repo: &Repo, status: &mut RepoStatus) {
         status.git_sha = commit(self.revision);
@@ -111,7 +138,7 @@ fn is_manual(repo: &Repo) -> bool {
 }
 
 /// Returns the revision of the artifact, if it is that of the present URL and branch.
-fn present_revision<'a>(repo: &Repo, source: &'a GitRepository) -> Option<&'a str> {
+pub(super) fn present_revision<'a>(repo: &Repo, source: &'a GitRepository) -> Option<&'a str> {
     if source_differs(repo, source) {
         return None;
     }
@@ -211,7 +238,9 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
     if let Some(message) = observed.source.as_ref().and_then(source_failure) {
         return update(ConditionStatus::False, "SourceFailed", &message);
     }
-    let stack = stack_condition(repo, observed, row);
+    let blocking = blocking_condition(repo, observed, row);
+    let decided = || decided_condition(observed.stack.as_ref()?, row.revision);
+    let stack = blocking.or_else(decided);
     let stated = row.run.and_then(|run| run.status.as_ref());
     let run = stated
         .map(|status| status.message.as_str())
@@ -238,15 +267,11 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
             if observed.stack.as_ref().is_some_and(is_plan_only) {
                 return update(ConditionStatus::Unknown, reason, PLAN_ONLY);
             }
-            let advice = if is_manual(repo) {
-                format!("Set spec.approvePlan to {plan} to apply this plan")
-            } else {
-                format!("{AUTO_HOLDS}. To approve {plan}, set spec.approval to Manual first")
-            };
+            let advice = row.approval_advice(repo, plan);
             update(ConditionStatus::Unknown, APPROVAL_REQUIRED, &advice)
         }
-        RunStatus::New | RunStatus::Pending | RunStatus::Running => match stack {
-            Some(failure) if row.run.is_none() && is_failure(failure) => {
+        RunStatus::New | RunStatus::Pending | RunStatus::Running => match blocking {
+            Some(failure) if !is_one_of(failure, &WAITS_BEFORE_RUN) => {
                 update(ConditionStatus::False, &failure.reason, &failure.message)
             }
             _ => update(
@@ -258,33 +283,38 @@ pub(super) fn ready(repo: &Repo, observed: &Observed, row: &Row<'_>) -> Conditio
     }
 }
 
-/// Returns `Ready` of the stack, if it is about the present commit: without a run, it says why none starts.
-fn stack_condition<'a>(repo: &Repo, observed: &'a Observed, row: &Row<'_>) -> Option<&'a Condition> {
-    let stack = observed.stack.as_ref()?;
-    let blocking = || blocking_condition(repo, stack, observed.run.as_ref());
-    let blocking = row.run.is_none().then(blocking).flatten();
-    blocking.or_else(|| decided_condition(stack, row.revision))
-}
-
-/// Returns `Ready` of a stack, if it says why a run does not start. With the reason of the newest run, which is of another commit or
-/// spec, it may describe that run.
-fn blocking_condition<'a>(
-    repo: &Repo,
-    stack: &'a Terraform,
-    newest: Option<&TerraformRun>,
-) -> Option<&'a Condition> {
-    let ready = find(&stack.status.as_ref()?.conditions, "Ready")?;
-    let ended = newest.and_then(|run| run.status.as_ref());
-    let is_of_run = ended.is_some_and(|status| status.reason == ready.reason);
+/// Returns `Ready` of the stack, if it says why a run does not start. If it is what the newest run reported, which is of another commit or
+/// spec, it describes that run.
+fn blocking_condition<'a>(repo: &Repo, observed: &'a Observed, row: &Row<'_>) -> Option<&'a Condition> {
+    let stack = observed.stack.as_ref().filter(|_| row.awaits_run())?;
+    let conditions = &stack.status.as_ref()?.conditions;
+    let ready = find(conditions, "Ready")?;
     let is_present = ready.observed_generation == stack.metadata.generation && !stack_differs(repo, stack);
-    let is_before_run =
-        is_failure(ready) || ready.status == "False" && WAITS_BEFORE_RUN.contains(&ready.reason.as_str());
-    (is_before_run && is_present && !is_of_run).then_some(ready)
+    let is_before_run = is_one_of(ready, &FAILURES_BEFORE_RUN)
+        || is_one_of(ready, &WAITS_BEFORE_RUN)
+        || is_stalled_before_run(conditions, ready);
+    let newest = observed.run.as_ref();
+    (ready.status == "False" && is_before_run && is_present && !is_of_run(ready, newest)).then_some(ready)
 }
 
-/// Whether a stack has failed before a run, in a way that a user must mend.
-fn is_failure(ready: &Condition) -> bool {
-    ready.status == "False" && FAILURES_BEFORE_RUN.contains(&ready.reason.as_str())
+fn is_one_of(ready: &Condition, reasons: &[Reason]) -> bool {
+    reasons.iter().any(|reason| ready.reason == *reason)
+}
+
+/// Whether only an edit of the stack helps. After failed runs, `Stalled` has another reason than `Ready`.
+fn is_stalled_before_run(conditions: &[Condition], ready: &Condition) -> bool {
+    find(conditions, "Stalled").is_some_and(|stalled| {
+        let is_present = stalled.observed_generation == ready.observed_generation;
+        stalled.status == "True" && stalled.reason == ready.reason && is_present
+    })
+}
+
+/// Whether the condition is what a run reported.
+fn is_of_run(ready: &Condition, run: Option<&TerraformRun>) -> bool {
+    run.and_then(|run| run.status.as_ref()).is_some_and(|status| {
+        let message = TerraformCondition::MESSAGE_LIMIT.truncate(&status.message);
+        status.reason == ready.reason && message == ready.message
+    })
 }
 
 /// Returns `Ready` of a stack, if it is about this revision and not `True`.

@@ -54,7 +54,13 @@ fn the_message_of_an_old_commit_is_not_shown_for_the_present_one() {
 #[test]
 fn a_failure_before_a_run_is_one_of_the_repo() {
     let automatic = repo(&json!({}));
-    for reason in ["AccessDenied", "TFExecNewFailed", "VarsGenerationFailed"] {
+    for reason in [
+        "AccessDenied",
+        "TFExecInitFailed",
+        "TFExecNewFailed",
+        "ToolNotInstalled",
+        "VarsGenerationFailed",
+    ] {
         // Of the commit before, as long as no run has begun.
         let failed = stack_with(["False", reason, "no Secret"], 5, B);
         assert_eq!(
@@ -75,6 +81,20 @@ fn a_failure_before_a_run_is_one_of_the_repo() {
             ready_of(&automatic, failed, Some(old)),
             "Unknown New: Waiting for a run"
         );
+        // That run failed in another way.
+        let other_message = run(
+            B,
+            5,
+            &json!({ "phase": "Failed", "reason": reason, "message": "no node" }),
+        );
+        assert_eq!(
+            ready_of(
+                &automatic,
+                stack_with(["False", reason, "no Secret"], 5, B),
+                Some(other_message)
+            ),
+            format!("False {reason}: no Secret")
+        );
         let of_old_spec = stack_with(["False", reason, "no Secret"], 4, B);
         assert_eq!(
             ready_of(&automatic, of_old_spec, None),
@@ -90,6 +110,95 @@ fn a_failure_before_a_run_is_one_of_the_repo() {
     assert_eq!(
         ready_of(&automatic, waits, None),
         "Unknown New: artifact not found"
+    );
+}
+
+#[test]
+fn a_stack_that_is_stalled_before_a_run_is_a_failure_of_the_repo() {
+    let stalled = |reason: &str, stalled: &str, generation: i64| {
+        let conditions = [("Ready", "False", reason), ("Stalled", "True", stalled)];
+        let conditions = conditions.map(|(kind, status, reason)| {
+            let mut condition = condition(kind, status, reason, "edit the spec");
+            condition["observedGeneration"] = json!(generation);
+            condition
+        });
+        stack(
+            &json!({ "status": { "observedGeneration": 5, "lastAttemptedRevision": revision(B),
+            "conditions": conditions } }),
+        )
+    };
+    let automatic = repo(&json!({}));
+    for reason in [
+        "ContradictingFields",
+        "DependencyCycle",
+        "InvalidToolVersion",
+        "ServiceAccountNotUsed",
+    ] {
+        let shown = ready_of(&automatic, stalled(reason, reason, 5), None);
+        assert_eq!(shown, format!("False {reason}: edit the spec"));
+        let of_old_spec = ready_of(&automatic, stalled(reason, reason, 4), None);
+        assert_eq!(of_old_spec, "Unknown New: Waiting for a run");
+    }
+    // Of the runs of the commit before.
+    let failed = stalled("TFExecPlanFailed", "RetryLimitReached", 5);
+    assert_eq!(
+        ready_of(&automatic, failed, None),
+        "Unknown New: Waiting for a run"
+    );
+}
+
+#[test]
+fn an_approved_plan_whose_apply_cannot_start_is_a_failure_of_the_repo() {
+    let planned = || {
+        Some(run(
+            A,
+            5,
+            &json!({ "phase": "Succeeded", "hasChanges": true, "planId": PLAN }),
+        ))
+    };
+    let mut ready = condition("Ready", "False", "VarsGenerationFailed", "no Secret");
+    ready["observedGeneration"] = json!(6);
+    let waiting = |approve: &str| {
+        stack(
+            &json!({ "metadata": { "generation": 6 }, "spec": { "approvePlan": approve },
+            "status": { "observedGeneration": 6, "plan": { "pending": PLAN }, "conditions": [ready] } }),
+        )
+    };
+    let approved = repo(&json!({ "approval": "Manual", "approvePlan": PLAN }));
+    assert_eq!(
+        ready_of(&approved, waiting(PLAN), planned()),
+        "False VarsGenerationFailed: no Secret"
+    );
+}
+
+#[test]
+fn a_plan_from_another_state_is_explained() {
+    let run_with = |field: &str| {
+        let mut status = json!({ "phase": "Succeeded", "hasChanges": true, "planId": PLAN });
+        status[field] = json!("the CLI finds another state");
+        Some(run(A, 5, &status))
+    };
+    assert_eq!(
+        ready_of(
+            &repo(&json!({})),
+            manual_stack("auto", PLAN),
+            run_with("autoApplyHold")
+        ),
+        format!(
+            "Unknown ApprovalRequired: The plan is not applied automatically: the CLI finds another state. To approve {PLAN}, set \
+             spec.approval to Manual first"
+        )
+    );
+    assert_eq!(
+        ready_of(
+            &repo(&json!({ "approval": "Manual" })),
+            manual_stack("", PLAN),
+            run_with("stateMismatch")
+        ),
+        format!(
+            "Unknown ApprovalRequired: Set spec.approvePlan to {PLAN} to apply this plan. Check the state first: the CLI finds \
+             another state"
+        )
     );
 }
 

@@ -5,6 +5,17 @@ use sluice_api::repo::RunStatus;
 
 use super::*;
 
+/// Reasons of plans, of failures before a run and of failed runs, and one that is stalled.
+const REASONS: [&str; 7] = [
+    "ArtifactFailed",
+    "InvalidToolVersion",
+    "TFExecInitFailed",
+    "TFExecNewFailed",
+    "TerraformAppliedSucceed",
+    "TerraformPlannedWithChanges",
+    "VarsGenerationFailed",
+];
+
 /// Returns any status of a run.
 fn run_statuses() -> impl Strategy<Value = Value> {
     let phases = [
@@ -23,28 +34,32 @@ fn run_statuses() -> impl Strategy<Value = Value> {
         proptest::option::of(any::<bool>()),
         any::<bool>(),
         proptest::sample::select(plans.to_vec()),
+        proptest::sample::select(REASONS.to_vec()),
     )
-        .prop_map(|(phase, changes, applied, plan)| {
+        .prop_map(|(phase, changes, applied, plan, reason)| {
             json!({ "phase": phase, "hasChanges": changes, "attemptedApply": applied, "planId": plan,
-                "jobName": "job", "logSecret": "log", "message": "of the run" })
+                "jobName": "job", "logSecret": "log", "reason": reason, "message": "of the run" })
         })
 }
 
 /// Returns any stack of the `Repo`, settled or not.
 fn stacks() -> impl Strategy<Value = Terraform> {
-    let reasons = ["TerraformPlannedWithChanges", "TerraformAppliedSucceed"];
     (
         proptest::sample::select(vec!["", "auto", PLAN]),
         proptest::sample::select(vec!["", PLAN]),
         proptest::sample::select(vec![A, B]),
         4_i64..6,
         proptest::sample::select(vec!["True", "False", "Unknown"]),
-        proptest::sample::select(reasons.to_vec()),
-        any::<bool>(),
+        proptest::sample::select(REASONS.to_vec()),
+        proptest::sample::select(vec!["", "RetryLimitReached", "of Ready"]),
     )
         .prop_map(|(approve, pending, attempted, observed, ready, reason, stalled)| {
             let mut conditions = vec![condition("Ready", ready, reason, "of the stack")];
-            conditions.extend(stalled.then(|| condition("Stalled", "True", "RetryLimitReached", "x")));
+            let of_stalled = if stalled == "of Ready" { reason } else { stalled };
+            conditions.extend((!stalled.is_empty()).then(|| condition("Stalled", "True", of_stalled, "x")));
+            for condition in &mut conditions {
+                condition["observedGeneration"] = json!(observed);
+            }
             stack(&json!({ "spec": { "approvePlan": approve }, "status": { "plan": { "pending": pending },
                 "observedGeneration": observed, "lastAttemptedRevision": revision(attempted), "conditions": conditions } }))
         })
@@ -117,9 +132,12 @@ proptest! {
     fn after_its_writes_nothing_is_left_to_write(repo in repos(), stack in proptest::option::of(stacks())) {
         let existing = stack.is_some();
         let mut observed = Observed { source: existing.then(|| source(A, &json!({}))), stack, run: None };
-        let decision = decide(&repo, &observed);
-        observed.source = Some(written(observed.source, decision.source));
-        observed.stack = Some(written(observed.stack, decision.stack));
+        // The second time, `auto` follows the artifact of an edit.
+        for _ in 0..2 {
+            let decision = decide(&repo, &observed);
+            observed.source = Some(written(observed.source, decision.source));
+            observed.stack = Some(written(observed.stack, decision.stack));
+        }
         let again = decide(&repo, &observed);
         prop_assert_eq!((again.source, again.stack), (None, None));
     }

@@ -22,7 +22,7 @@ use super::history::by_sequence;
 use crate::decide::{Facts, Idle, Inputs, SourceFact, Step};
 
 /// The reason of a stack that waits for its dependencies.
-pub(super) const DEPENDENCY_NOT_READY: &str = "DependencyNotReady";
+pub(super) const DEPENDENCY_NOT_READY: &str = Reason::DependencyNotReady.as_str();
 
 /// The result of a reconciliation.
 pub(super) struct Report<'a> {

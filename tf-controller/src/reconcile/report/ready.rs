@@ -261,7 +261,7 @@ fn input_pause(report: &Report<'_>, until: Timestamp) -> ReadyConditions {
 fn dependencies(report: &Report<'_>) -> ReadyConditions {
     match &report.facts.dependencies {
         Dependencies::Denied(text) => stalled(not_ready(Reason::AccessDenied, text.as_str())),
-        Dependencies::Cycle(text) => stalled(not_ready("DependencyCycle", text.as_str())),
+        Dependencies::Cycle(text) => stalled(not_ready(Reason::DependencyCycle, text.as_str())),
         Dependencies::Waiting(text) => retrying(not_ready(DEPENDENCY_NOT_READY, text.as_str())),
         Dependencies::Ready => retrying(not_ready(DEPENDENCY_NOT_READY, "")),
     }
