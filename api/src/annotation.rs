@@ -20,6 +20,9 @@ pub const EVENT_FILES: &str = "infra.sluice.dev/files";
 /// Label on runs, and on the Secret with the object's key: the Terraform object that they belong to.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 
+/// Annotation on the GitRepository of a `Repo`: the Secret that the `Repo` names.
+pub const REPO_SECRET: &str = "infra.sluice.dev/repo-secret";
+
 /// Requests one break-the-glass session.
 pub const BREAK_THE_GLASS: &str = "break-the-glass.tf-controller/requestedAt";
 

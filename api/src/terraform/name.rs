@@ -38,12 +38,13 @@ pub fn label_value(name: &str) -> String {
     format!("{}-{}", first(name, 46), digest(name))
 }
 
-/// Returns at most 46 characters of a name, a dash, and the first 8 bytes of its SHA-256 in hex: a label value, and a valid end of an
-/// object's name, that no other name has by accident.
+/// Returns at most 45 characters of a name, `-x`, and the first 8 bytes of its SHA-256 in hex: a label value, and a valid end of an
+/// object's name, that no other name has by accident. It never ends in a dash and a number, which Terraform's kubernetes backend
+/// refuses.
 #[must_use]
 pub fn name_with_digest(name: &str) -> String {
-    let readable = first(name, 46).trim_end_matches(['-', '.']);
-    format!("{readable}-{}", digest(name))
+    let readable = first(name, 45).trim_end_matches(['-', '.']);
+    format!("{readable}-x{}", digest(name))
 }
 
 fn digest(name: &str) -> String {
@@ -153,10 +154,12 @@ mod tests {
     #[test]
     fn a_name_with_its_digest_is_a_valid_end_of_a_name() {
         // The digests of `sha256sum`.
-        assert_eq!(name_with_digest("app"), "app-a172cedcae47474b");
-        assert_eq!(name_with_digest("eu-app"), "eu-app-17423bb346f766ac");
-        let long = format!("{}.b", "a".repeat(45));
-        assert!(name_with_digest(&long).starts_with(&format!("{}-", "a".repeat(45))));
+        assert_eq!(name_with_digest("app"), "app-xa172cedcae47474b");
+        assert_eq!(name_with_digest("eu-app"), "eu-app-x17423bb346f766ac");
+        // All digits of this digest are decimal.
+        assert_eq!(name_with_digest("vpc-cdn"), "vpc-cdn-x5871132691261790");
+        let long = format!("{}.b", "a".repeat(44));
+        assert!(name_with_digest(&long).starts_with(&format!("{}-x", "a".repeat(44))));
         assert!(is_label_value(&name_with_digest(&"a".repeat(253))));
     }
 

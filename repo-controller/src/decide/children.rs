@@ -3,18 +3,21 @@
 //! Of their fields the controller keeps those that follow from the spec of the `Repo`. Others have values that it sets at the
 //! creation ([`source_object`], [`stack_object`]) or the defaults of their kinds, and users may change them.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
-use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::annotation::{REPO_SECRET, REQUESTED_AT};
 use sluice_api::repo::{ApprovalMode, Repo};
 use sluice_api::source::{GitRepository, expand_ssh_short_form};
 use sluice_api::terraform::Terraform;
 use sluice_runtime::status::difference;
 
+use super::row::present_revision;
 use super::{ChildWrite, Observed, backend, pending_request};
 
 /// The label of these objects. An object without an owner that has it becomes one of them.
@@ -77,13 +80,31 @@ pub(super) fn name_conflict(repo: &Repo, observed: &Observed) -> Option<String> 
     })
 }
 
-/// Returns the fields of the GitRepository that follow from the `Repo`. A Secret that only the GitRepository names is the user's.
-fn source_fields(repo: &Repo) -> Value {
+/// Returns the fields of the GitRepository that follow from the `Repo`. A Secret that only the GitRepository names is the user's; one
+/// that the `Repo` named, and names no more, must not be sent to another host.
+fn source_fields(repo: &Repo, source: Option<&GitRepository>) -> Value {
     let mut fields = content_fields(repo);
     if let Some(secret) = &repo.spec.secret_ref {
         fields["secretRef"] = json!(secret);
+    } else if source.is_some_and(has_secret_of_repo) {
+        fields["secretRef"] = Value::Null;
     }
     fields
+}
+
+/// Whether the GitRepository still names the Secret that a `Repo` named.
+fn has_secret_of_repo(source: &GitRepository) -> bool {
+    let written = source.annotations().get(REPO_SECRET);
+    let current = source.spec.secret_ref.as_ref().map(|secret| &secret.name);
+    written.is_some() && written == current
+}
+
+/// Returns the annotations of the GitRepository, as the fields of a merge patch.
+fn source_annotations(repo: &Repo, source: Option<&GitRepository>) -> BTreeMap<&'static str, Value> {
+    let desired = repo.spec.secret_ref.as_ref().map(|secret| &secret.name);
+    let current = source.and_then(|source| source.annotations().get(REPO_SECRET));
+    let change = (desired != current).then(|| (REPO_SECRET, json!(desired)));
+    change.into_iter().collect()
 }
 
 /// Returns those of these fields that determine the content of an artifact. The kind has no short form of ssh, the one of 2019 had.
@@ -92,20 +113,52 @@ fn content_fields(repo: &Repo) -> Value {
     json!({ "url": url, "ref": { "branch": repo.spec.branch } })
 }
 
-/// Returns the fields of the Terraform object that follow from the `Repo`. A variable file that does not exist fails the plan.
+/// Returns the fields of the Terraform object that follow from the `Repo`, except `approvePlan`. A variable file that does not exist
+/// fails the plan.
 fn stack_fields(repo: &Repo, stack: Option<&Terraform>) -> Value {
     let workspace = &repo.spec.workspace;
     let is_named = !workspace.is_empty();
     let mut fields = json!({
-        "approvePlan": Some(approve_plan(repo, stack)).filter(|value| !value.is_empty()),
         "sourceRef": { "kind": "GitRepository", "name": repo.name_any() },
         "tfVarsFiles": is_named.then(|| [format!("{workspace}.tfvars")]),
-        "workspace": if is_named { workspace } else { "default" },
+        "workspace": workspace_name(repo),
     });
     if let Some(backend) = backend::field(repo, stack) {
         fields["backendConfig"] = backend;
     }
     fields
+}
+
+fn workspace_name(repo: &Repo) -> &str {
+    let workspace = &repo.spec.workspace;
+    if workspace.is_empty() {
+        "default"
+    } else {
+        workspace
+    }
+}
+
+/// Whether the Terraform object has another workspace than the `Repo` names.
+pub(super) fn workspace_differs(repo: &Repo, stack: &Terraform) -> bool {
+    stack.spec.workspace_name() != workspace_name(repo)
+}
+
+/// Whether an existing stack must not apply without an approval yet. URL and workspace are fields of two objects: until the artifact is
+/// that of the present URL, a new workspace would get the resources of the old repository.
+fn withholds_auto(repo: &Repo, observed: &Observed) -> bool {
+    let source = observed.source.as_ref();
+    let is_read = source.is_some_and(|source| present_revision(repo, source).is_some());
+    let stack = observed.stack.as_ref();
+    !is_read && stack.is_some_and(|stack| stack.spec.approve_plan != "auto" || workspace_differs(repo, stack))
+}
+
+/// Returns `approvePlan` as a user set it in the Terraform object; `auto` is no approval of a user.
+fn approval_of_user(stack: Option<&Terraform>) -> String {
+    let current = stack.map(|stack| stack.spec.approve_plan.as_str());
+    current
+        .filter(|value| *value != "auto")
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Returns `approvePlan` of the Terraform object. An approval is copied while its plan waits. Any other value that a user set there
@@ -118,11 +171,7 @@ pub(super) fn approve_plan(repo: &Repo, stack: Option<&Terraform>) -> String {
     if !approved.is_empty() && stack.and_then(pending_plan) == Some(approved) {
         return approved.clone();
     }
-    let current = stack.map(|stack| stack.spec.approve_plan.as_str());
-    current
-        .filter(|value| *value != "auto")
-        .unwrap_or_default()
-        .to_owned()
+    approval_of_user(stack)
 }
 
 /// Returns the id of the plan that waits for an approval.
@@ -139,11 +188,7 @@ pub(super) fn source_differs(repo: &Repo, source: &GitRepository) -> bool {
 /// Whether the Terraform object has another source, workspace or variable file than follows from the `Repo`. An approval does not
 /// count: it changes what happens to a plan, not the plan.
 pub(super) fn stack_differs(repo: &Repo, stack: &Terraform) -> bool {
-    let mut fields = stack_fields(repo, Some(stack));
-    if let Some(fields) = fields.as_object_mut() {
-        fields.remove("approvePlan");
-    }
-    changed_fields(&stack.spec, &fields).is_some()
+    changed_fields(&stack.spec, &stack_fields(repo, Some(stack))).is_some()
 }
 
 /// Returns the merge patch of these fields, or `None` if the spec has them.
@@ -160,19 +205,36 @@ fn changed_fields(spec: &impl Serialize, desired: &Value) -> Option<Value> {
 
 /// Returns the write of the GitRepository.
 pub(super) fn write_source(repo: &Repo, source: Option<&GitRepository>) -> Option<ChildWrite> {
-    let fields = source_fields(repo);
+    let fields = source_fields(repo, source);
+    let annotations = source_annotations(repo, source);
     match source {
-        None => Some(ChildWrite::Create(Box::new(source_object(repo, fields)))),
-        Some(source) => patch(repo, source, changed_fields(&source.spec, &fields)),
+        None => Some(ChildWrite::Create(Box::new(source_object(
+            repo,
+            fields,
+            &annotations,
+        )))),
+        Some(source) => patch(repo, source, changed_fields(&source.spec, &fields), &annotations),
     }
 }
 
 /// Returns the write of the Terraform object.
-pub(super) fn write_stack(repo: &Repo, stack: Option<&Terraform>) -> Option<ChildWrite> {
-    let fields = stack_fields(repo, stack);
+pub(super) fn write_stack(repo: &Repo, observed: &Observed) -> Option<ChildWrite> {
+    let stack = observed.stack.as_ref();
+    let mut fields = stack_fields(repo, stack);
+    let approval = if withholds_auto(repo, observed) {
+        approval_of_user(stack)
+    } else {
+        approve_plan(repo, stack)
+    };
+    fields["approvePlan"] = json!(Some(approval).filter(|value| !value.is_empty()));
     match stack {
         None => Some(ChildWrite::Create(Box::new(stack_object(repo, fields)))),
-        Some(stack) => patch(repo, stack, changed_fields(&stack.spec, &fields)),
+        Some(stack) => patch(
+            repo,
+            stack,
+            changed_fields(&stack.spec, &fields),
+            &BTreeMap::new(),
+        ),
     }
 }
 
@@ -187,9 +249,14 @@ pub(super) fn withdraw_auto(repo: &Repo, stack: Option<&Terraform>) -> Option<Ch
     })
 }
 
-fn source_object(repo: &Repo, mut spec: Value) -> DynamicObject {
+fn source_object(repo: &Repo, mut spec: Value, annotations: &BTreeMap<&'static str, Value>) -> DynamicObject {
     spec["interval"] = json!(POLL_INTERVAL);
-    child::<GitRepository>(repo, spec)
+    let mut object = child::<GitRepository>(repo, spec);
+    for (name, value) in annotations {
+        let text = value.as_str().unwrap_or_default().to_owned();
+        object.annotations_mut().insert((*name).to_owned(), text);
+    }
+    object
 }
 
 /// One run per commit, as in 2019: no drift detection, and no retry of a failed run. A deletion destroys nothing by default.
@@ -234,8 +301,13 @@ fn owner(repo: &Repo) -> Option<OwnerReference> {
     })
 }
 
-/// Returns the patch of an existing object: fields of its spec, owner, label and reconcile request.
-fn patch(repo: &Repo, object: &impl ResourceExt, spec: Option<Value>) -> Option<ChildWrite> {
+/// Returns the patch of an existing object: fields of its spec, owner, label, annotations and reconcile request.
+fn patch(
+    repo: &Repo,
+    object: &impl ResourceExt,
+    spec: Option<Value>,
+    annotations: &BTreeMap<&'static str, Value>,
+) -> Option<ChildWrite> {
     let mut body = json!({ "metadata": {} });
     let metadata = &mut body["metadata"];
     if object.labels().get(MANAGED_BY).is_none_or(|name| name != MANAGER) {
@@ -247,8 +319,12 @@ fn patch(repo: &Repo, object: &impl ResourceExt, spec: Option<Value>) -> Option<
     }
     let request = pending_request(repo);
     let current = object.annotations().get(REQUESTED_AT).map(String::as_str);
+    let mut annotations = annotations.clone();
     if let Some(token) = request.filter(|token| Some(*token) != current) {
-        metadata["annotations"] = json!({ REQUESTED_AT: token });
+        annotations.insert(REQUESTED_AT, json!(token));
+    }
+    if !annotations.is_empty() {
+        metadata["annotations"] = json!(annotations);
     }
     let is_unchanged = metadata.as_object().is_some_and(serde_json::Map::is_empty);
     if is_unchanged && spec.is_none() {

@@ -93,7 +93,7 @@ pub(crate) fn decide(repo: &Repo, observed: &Observed) -> Decision {
     row.report(repo, &mut status);
     Decision {
         source: children::write_source(repo, observed.source.as_ref()),
-        stack: children::write_stack(repo, observed.stack.as_ref()),
+        stack: children::write_stack(repo, observed),
         order,
         ready: ready(repo, observed, &row),
         status,
@@ -101,9 +101,12 @@ pub(crate) fn decide(repo: &Repo, observed: &Observed) -> Decision {
 }
 
 /// Returns the order of the writes. An existing stack learns first that plans need an approval, so that no commit of a new source is
-/// applied without one. Otherwise a new source comes first, so that the stack does not run on the old one.
+/// applied without one, and which workspace it has, so that a new source is not applied in the old one. Otherwise a new source comes
+/// first, so that the stack does not run on the old one.
 fn order(repo: &Repo, observed: &Observed) -> [Child; 2] {
-    if repo.spec.approval == ApprovalMode::Manual && observed.stack.is_some() {
+    let is_manual = repo.spec.approval == ApprovalMode::Manual;
+    let is_first = |stack: &Terraform| is_manual || children::workspace_differs(repo, stack);
+    if observed.stack.as_ref().is_some_and(is_first) {
         [Child::Stack, Child::Source]
     } else {
         [Child::Source, Child::Stack]

@@ -1,5 +1,6 @@
-//! Tests of the decision: objects for them, tables in `conditions`, `rows` and `writes`, and its properties.
+//! Tests of the decision: objects for them, tables in `backend`, `conditions`, `rows` and `writes`, and its properties.
 
+mod backend;
 mod conditions;
 mod properties;
 mod rows;
@@ -118,4 +119,12 @@ fn row(repo: &Repo, observed: &Observed) -> String {
     let run = if status.run_name.is_empty() { "-" } else { "run" };
     let (ready, reason) = (ready.status.as_str(), ready.reason);
     format!("{commit} {} {run}, {ready} {reason}", status.run_status.as_str())
+}
+
+/// Returns the object that a write creates.
+fn created(write: Option<ChildWrite>) -> DynamicObject {
+    match write {
+        Some(ChildWrite::Create(object)) => *object,
+        other => panic!("{other:?}"),
+    }
 }

@@ -1,10 +1,5 @@
 //! The writes of the objects that a `Repo` owns.
 
-use std::collections::BTreeSet;
-
-use kube::api::DynamicObject;
-use sluice_api::terraform::{label_value, name_with_digest};
-
 use super::*;
 
 #[test]
@@ -29,13 +24,6 @@ fn only_the_approval_of_the_plan_that_waits_is_copied() {
     }
     let manual = repo(&json!({ "approval": "Manual", "approvePlan": PLAN }));
     assert_eq!(children::approve_plan(&manual, None), "");
-}
-
-fn created(write: Option<ChildWrite>) -> DynamicObject {
-    match write {
-        Some(ChildWrite::Create(object)) => *object,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]
@@ -124,72 +112,37 @@ fn a_secret_that_the_repo_names_is_that_of_the_source() {
     assert_eq!(write(&repo(&json!({}))), None);
 }
 
-/// Returns the Secret with the state of a new `Repo`, as the CLI names it.
-fn state_secret(name: &str, workspace: &str) -> String {
-    let mut repo = repo(&json!({ "workspace": workspace }));
-    repo.metadata.name = Some(name.to_owned());
-    let object = created(decide(&repo, &Observed::default()).stack);
-    let stack: Terraform = typed(serde_json::to_value(object).unwrap());
-    let suffix = stack.spec.backend_config.as_ref().map_or_else(
-        || label_value(name),
-        |config| {
-            assert!(config.in_cluster_config);
-            config.secret_suffix.clone()
-        },
-    );
-    format!("tfstate-{}-{suffix}", stack.spec.workspace_name())
-}
-
 #[test]
-fn no_two_repos_of_a_namespace_share_a_state() {
-    assert_eq!(state_secret("app", ""), "tfstate-default-app");
-    assert_eq!(state_secret("eu-app", "prod"), "tfstate-prod-eu-app");
-    assert_eq!(
-        state_secret("app", "prod-eu"),
-        format!("tfstate-prod-eu-{}", name_with_digest("app"))
-    );
-    let parts = ["a", "b", "a-b", "b-a", "a-a-b", "a-b-a", "b-a-b"];
-    let all = parts.iter().flat_map(|name| {
-        let workspaces = parts.iter().chain(&[""]);
-        workspaces.map(|workspace| state_secret(name, workspace))
-    });
-    let all: Vec<String> = all.collect();
-    let distinct: BTreeSet<&String> = all.iter().collect();
-    assert_eq!(distinct.len(), all.len(), "{all:#?}");
-}
-
-#[test]
-fn the_suffix_of_a_state_follows_from_the_present_workspace() {
-    let suffix = name_with_digest("app");
-    let own = json!({ "secretSuffix": suffix, "inClusterConfig": true });
-    let backend = |workspace: &str, spec: &Value| {
-        let stack = stack(&json!({ "spec": spec }));
+fn a_secret_that_the_repo_names_no_more_is_removed() {
+    let key = "infra.sluice.dev/repo-secret";
+    let private = repo(&json!({ "secretRef": { "name": "deploy-key" } }));
+    let object = created(decide(&private, &Observed::default()).source);
+    assert_eq!(object.annotations()[key], "deploy-key");
+    let url = "https://public.example.com/app.git";
+    let write = |repo: &Repo, annotations: Value, secret: &str| {
+        let change = json!({ "metadata": { "annotations": annotations }, "spec": { "secretRef": { "name": secret } } });
+        let source = Some(source(A, &change));
         let observed = Observed {
-            stack: Some(stack),
+            source,
             ..Observed::default()
         };
-        let repo = repo(&json!({ "workspace": workspace }));
-        match decide(&repo, &observed).stack {
-            Some(ChildWrite::Patch(body)) => body["spec"].get("backendConfig").cloned(),
-            _ => None,
+        match decide(repo, &observed).source {
+            Some(ChildWrite::Patch(body)) => (body["metadata"]["annotations"].clone(), body["spec"].clone()),
+            other => panic!("{other:?}"),
         }
     };
-    let with_own = json!({ "backendConfig": own });
-    assert_eq!(backend("prod-eu", &json!({})), Some(own.clone()));
-    assert_eq!(backend("prod-eu", &with_own), None);
-    assert_eq!(backend("prod", &with_own), Some(Value::Null));
-    assert_eq!(backend("", &with_own), Some(Value::Null));
-    assert_eq!(backend("prod", &json!({})), None);
-    // Of a user.
-    for spec in [
-        json!({ "backendConfig": { "secretSuffix": "net", "inClusterConfig": true } }),
-        json!({ "backendConfig": { "customConfiguration": "backend \"s3\" {}" } }),
-        json!({ "cloud": { "organization": "o", "workspaces": { "name": "w" } } }),
-    ] {
-        for workspace in ["prod-eu", "prod"] {
-            assert_eq!(backend(workspace, &spec), None, "{workspace} {spec}");
-        }
-    }
+    let public = repo(&json!({ "url": url }));
+    let removed = (json!({ key: null }), json!({ "url": url, "secretRef": null }));
+    assert_eq!(
+        write(&public, json!({ key: "deploy-key" }), "deploy-key"),
+        removed
+    );
+    // A user has set another one since.
+    let kept = (json!({ key: null }), json!({ "url": url }));
+    assert_eq!(write(&public, json!({ key: "deploy-key" }), "of-user"), kept);
+    // Of an earlier version, which recorded no name.
+    let recorded = (json!({ key: "deploy-key" }), Value::Null);
+    assert_eq!(write(&private, Value::Null, "deploy-key"), recorded);
 }
 
 #[test]
@@ -217,6 +170,48 @@ fn an_existing_stack_learns_first_that_plans_need_an_approval() {
     let source_first = [Child::Source, Child::Stack];
     assert_eq!(order("Auto", Some(stack(&json!({})))).0, source_first);
     assert_eq!(order("Manual", None).0, source_first);
+}
+
+#[test]
+fn an_edit_of_url_and_workspace_applies_no_module_in_the_wrong_workspace() {
+    let approval_of = |decision: &Decision| match &decision.stack {
+        Some(ChildWrite::Patch(body)) => body["spec"].get("approvePlan").cloned(),
+        _ => None,
+    };
+    let url = "https://git.example.com/other.git";
+    let edited = repo(&json!({ "url": url, "workspace": "production" }));
+    let mut observed = Observed {
+        source: Some(source(A, &json!({}))),
+        stack: Some(stack(&json!({}))),
+        run: None,
+    };
+    let first = decide(&edited, &observed);
+    assert_eq!(first.order, [Child::Stack, Child::Source]);
+    assert_eq!(approval_of(&first), Some(Value::Null));
+    // Until the artifact is that of the new URL.
+    let moved = json!({ "spec": { "workspace": "production", "tfVarsFiles": ["production.tfvars"], "approvePlan": null } });
+    observed.stack = Some(stack(&moved));
+    let unread = json!({ "metadata": { "generation": 4 }, "spec": { "url": url } });
+    for source in [source(A, &json!({})), source(A, &unread)] {
+        observed.source = Some(source);
+        assert_eq!(approval_of(&decide(&edited, &observed)), None);
+    }
+    let read = json!({ "metadata": { "generation": 4 }, "spec": { "url": url }, "status": { "observedGeneration": 4 } });
+    observed.source = Some(source(B, &read));
+    assert_eq!(approval_of(&decide(&edited, &observed)), Some(json!("auto")));
+    // Of the workspace only, or of the URL only.
+    for (spec, order) in [
+        (
+            json!({ "workspace": "production" }),
+            [Child::Stack, Child::Source],
+        ),
+        (json!({ "url": url }), [Child::Source, Child::Stack]),
+    ] {
+        observed.source = Some(source(A, &json!({})));
+        observed.stack = Some(stack(&json!({})));
+        let decision = decide(&repo(&spec), &observed);
+        assert_eq!((decision.order, approval_of(&decision)), (order, None), "{spec}");
+    }
 }
 
 #[test]
