@@ -103,7 +103,11 @@ async fn destroy_from_last_applied(outline: &Outline<'_>, inputs: Inputs, contex
         Inputs::Known(_) | Inputs::Unresolved => Reason::ArtifactFailed.as_str(),
     };
     let is_denied = reason == Reason::AccessDenied.as_str();
-    failed(reason, blocked_destroy::without_inputs(&missing, is_denied, &why)).into()
+    failed(
+        reason,
+        blocked_destroy::without_inputs(&missing, is_denied, &why, &stack.spec),
+    )
+    .into()
 }
 
 /// Describes what the destroy lacks.

@@ -107,7 +107,7 @@ pub(super) fn ready_conditions(report: &Report<'_>) -> ReadyConditions {
         Step::CreateFailed(why) => retrying(not_ready(
             Reason::TfExecNewFailed,
             if report.facts.deleting {
-                blocked_destroy::without_run(why)
+                blocked_destroy::without_run(why, &report.stack.spec)
             } else {
                 why.clone()
             },
@@ -162,7 +162,7 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
     if let Some(text) = run.and_then(pending_run) {
         let is_blocked_destroy = report.facts.deleting && run.is_some_and(needs_change);
         return in_progress(if is_blocked_destroy {
-            blocked_destroy::without_runner(&text)
+            blocked_destroy::without_runner(&text, &report.stack.spec)
         } else {
             text
         });

@@ -129,8 +129,7 @@ fn a_destroy_that_cannot_begin_says_who_must_do_what() {
     };
     let wait = "Ready Unknown Progressing: Waiting for the pod of run net-u1-1: FailedCreate: serviceaccount \"own\" not found; \
         create the ServiceAccount, or change spec.serviceAccountName";
-    let abandon =
-        "; or abandon the resources with deletionPolicy: Retain or destroyResourcesOnDeletion: false\n";
+    let abandon = "; or abandon the resources with destroyResourcesOnDeletion: false\n";
     let text = blocked(true);
     assert!(text.contains(&format!("{wait}{abandon}")), "{text}");
     let text = blocked(false);
