@@ -107,11 +107,14 @@ pub struct InvalidAccountName(pub String);
 /// The longest name of an object.
 const MAX_NAME: usize = 253;
 
-/// Returns whether a ServiceAccount can have this name.
+/// Returns whether a ServiceAccount can have this name: a DNS subdomain of RFC 1123.
 #[must_use]
 pub fn is_account_name(name: &str) -> bool {
-    let is_valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_valid)
+    let is_valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(is_valid) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    name.len() <= MAX_NAME && name.split('.').all(is_label)
 }
 
 /// Returns a client that sends its requests in the name of a ServiceAccount, over the connections and with the policy of `client`. The
@@ -239,6 +242,9 @@ mod tests {
         let account = impersonate(&client, "team", "tf-runner").unwrap();
         assert_eq!(uid(account).await, "system:serviceaccount:team:tf-runner");
         assert_eq!(uid(client.clone()).await, "", "the sender is unchanged");
+        for name in ["a", "0-a.b-1", &"a".repeat(MAX_NAME)] {
+            assert!(is_account_name(name), "{name}");
+        }
         let long = "a".repeat(MAX_NAME + 1);
         for name in [
             "",
@@ -246,6 +252,14 @@ mod tests {
             "A",
             "a\r\nImpersonate-Group: system:masters",
             "a b",
+            "-",
+            "a-",
+            "-a",
+            ".a",
+            "a.",
+            "a..b",
+            "a.-b",
+            "..",
             &long,
         ] {
             let refused = impersonate(&client, "team", name).map(drop);

@@ -37,7 +37,7 @@ pub(super) struct Resolved {
     pub(super) bundle: Bundle,
     /// The digest of everything that a plan depends on.
     pub(super) inputs: String,
-    /// The Secrets that were read.
+    /// The Secrets that the spec names.
     pub(super) secrets: BTreeSet<ObjectKey>,
 }
 
@@ -163,6 +163,8 @@ pub(super) async fn resolve(
     bundle.run_environment =
         execution_environment(stack, (&name, &key), &backend, (&reader, context)).await?;
     let arguments = &bundle.run_environment.backend_arguments;
+    let secrets = inputs::referenced_objects(stack, KeySource::Secret);
+    reader.check_unused(&secrets).await?;
     bundle.state_check.location = inputs::state_fields(&key, &stack.spec, &backend, arguments);
     bundle.state_check.secrets = inputs::state_secrets(&stack.spec, arguments);
     bundle.backend = backend.file;
@@ -183,7 +185,7 @@ pub(super) async fn resolve(
         artifact: artifact.clone(),
         bundle,
         inputs,
-        secrets: inputs::referenced_objects(stack, KeySource::Secret),
+        secrets,
     })
 }
 

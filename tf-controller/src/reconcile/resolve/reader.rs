@@ -2,6 +2,7 @@
 //! of the stack's ServiceAccount. Live, not from a cache.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::Status;
@@ -11,6 +12,7 @@ use sluice_api::reference::ObjectName;
 use sluice_api::terraform::{KeySource, Terraform};
 use sluice_runtime::client::{self, InvalidAccountName};
 use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::sync::lock;
 use sluice_tf_core::redaction::Redactor;
 
 use super::{Context, api_message};
@@ -35,10 +37,11 @@ pub(in crate::reconcile) enum ReadError {
     },
     /// The stack's account may not read the object.
     #[error(
-        "ServiceAccount {account} may not get {kind:?} {object} of {field}: in namespace {}, bind it to the role \
-         sluice-tf-runner of the overlay multi-tenant, or to a role with the verb get on {}",
+        "ServiceAccount {account} may not get {kind:?} {object} of {field}: in namespace {}, bind it to a role with the verb get on \
+         {} {}, or to the role sluice-tf-runner of the overlay multi-tenant, which permits to read and write all of them",
         .object.namespace,
-        resource(*.kind)
+        resource(*.kind),
+        .object.name
     )]
     Refused {
         /// The account.
@@ -102,6 +105,8 @@ pub(in crate::reconcile) struct InputReader {
     namespace: String,
     /// The account that the client impersonates.
     account: Option<ObjectName>,
+    /// The Secrets that were read.
+    secrets: Mutex<BTreeSet<ObjectKey>>,
 }
 
 impl InputReader {
@@ -116,6 +121,7 @@ impl InputReader {
                 client: context.client.clone(),
                 namespace,
                 account: None,
+                secrets: Mutex::default(),
             });
         }
         Self::impersonating(&context.client, namespace, context.account_of(stack))
@@ -130,6 +136,7 @@ impl InputReader {
                 name: account.to_owned(),
             }),
             namespace,
+            secrets: Mutex::default(),
         })
     }
 
@@ -155,7 +162,10 @@ impl InputReader {
         field: &'static str,
     ) -> Result<Pairs, ReadError> {
         let read = match kind {
-            KeySource::Secret => read_secret(object, &self.client).await,
+            KeySource::Secret => {
+                lock(&self.secrets).insert(key_of(object));
+                read_secret(object, &self.client).await
+            }
             KeySource::ConfigMap => read_config_map(object, &self.client).await,
         };
         read.map_err(|error| self.error(kind, object, field, &error))
@@ -181,6 +191,16 @@ impl InputReader {
             }
         }
         Ok(known.values())
+    }
+
+    /// Reads those of these Secrets that were not read yet, because no value of them is an input: the account must be permitted to get
+    /// them too. With the rights of the controller there is nothing to check.
+    pub(super) async fn check_unused(&self, secrets: &BTreeSet<ObjectKey>) -> Result<(), ReadError> {
+        if self.account.is_none() {
+            return Ok(());
+        }
+        let unused: BTreeSet<_> = secrets.difference(&lock(&self.secrets)).cloned().collect();
+        self.sensitive_values(&unused).await.map(drop)
     }
 
     fn error(
@@ -215,6 +235,13 @@ impl InputReader {
                 text: api_message(error),
             },
         }
+    }
+}
+
+fn key_of(object: &ObjectName) -> ObjectKey {
+    ObjectKey {
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
     }
 }
 
@@ -284,6 +311,7 @@ mod tests {
             client,
             namespace: "team".into(),
             account: None,
+            secrets: Mutex::default(),
         }
     }
 
@@ -319,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_names_account_object_verb_and_role() {
         let refused = error(&account(&api(403, "secrets"))).await;
-        insta::assert_snapshot!(refused.to_string(), @"ServiceAccount team/deployer may not get Secret team/login of varsFrom: in namespace team, bind it to the role sluice-tf-runner of the overlay multi-tenant, or to a role with the verb get on secrets");
+        insta::assert_snapshot!(refused.to_string(), @"ServiceAccount team/deployer may not get Secret team/login of varsFrom: in namespace team, bind it to a role with the verb get on secrets login, or to the role sluice-tf-runner of the overlay multi-tenant, which permits to read and write all of them");
         let not_impersonated = error(&account(&api(403, "serviceaccounts"))).await;
         insta::assert_snapshot!(not_impersonated.to_string(), @"tf-controller may not impersonate ServiceAccount team/deployer to read varsFrom: in namespace team, bind the ServiceAccount of tf-controller to a role with the verb impersonate on serviceaccounts, such as sluice-tf-controller-stacks of the overlay multi-tenant");
         let invalid = InputReader::impersonating(&api(404, ""), "team".into(), "a:b");
@@ -348,5 +376,40 @@ mod tests {
         // The run would have the value among its inputs, and not know that it is sensitive.
         let refused = account(&api(403, "secrets"));
         assert!(refused.sensitive_values(&both).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_refused_secret_without_a_use_is_refused_too() {
+        let key = |name: &str| {
+            BTreeSet::from([ObjectKey {
+                namespace: "team".into(),
+                name: name.into(),
+            }])
+        };
+        let refused = account(&api(403, "secrets"));
+        assert!(
+            refused
+                .check_unused(&key("closed"))
+                .await
+                .unwrap_err()
+                .is_refused()
+        );
+        assert!(refused.check_unused(&key("open")).await.is_ok());
+        assert!(
+            account(&api(404, "secrets"))
+                .check_unused(&key("closed"))
+                .await
+                .is_ok()
+        );
+        assert!(
+            controller(api(500, "secrets"))
+                .check_unused(&key("closed"))
+                .await
+                .is_ok()
+        );
+        // A step has read it, and its error counts: no second request.
+        let read = account(&api(503, "secrets"));
+        assert!(read.read(KeySource::Secret, "closed", "varsFrom").await.is_err());
+        assert!(read.check_unused(&key("closed")).await.is_ok());
     }
 }
