@@ -76,7 +76,7 @@ pub struct TerraformRunSpec {
     /// The stored plan to apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSource>,
-    /// ServiceAccount of the pod, where it is not that of the Terraform object, which did not exist.
+    /// ServiceAccount of the pod, if it is not that of the Terraform object, whose ServiceAccount did not exist.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub service_account_name: String,
     /// The artifact of the run.

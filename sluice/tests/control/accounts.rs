@@ -98,7 +98,7 @@ async fn a_stack_reads_what_its_account_may_read() {
         let waiting = env.wait_ready(name, text).await;
         let message = condition(&waiting, "Ready");
         assert!(
-            message.contains("bind it to the role sluice-tf-runner"),
+            message.contains("bind it to a role with the verb get on secrets closed"),
             "{message}"
         );
         assert!(!message.contains("hunter2"), "{message}");
@@ -111,7 +111,7 @@ async fn a_stack_reads_what_its_account_may_read() {
         assert!(env.state(name).await.contains("hunter2-hunter"));
     }
     env.wait_ready("slow", "False AccessDenied").await;
-    let text = "False TFExecNewFailed cannot create a run: ServiceAccount team/stranger may not get Secret team/closed of the spec";
+    let text = "False AccessDenied ServiceAccount team/stranger may not get Secret team/closed of the spec";
     env.wait_ready("unused", text).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let requests = roles.count(":stranger");
@@ -130,6 +130,30 @@ async fn a_stack_reads_what_its_account_may_read() {
     assert!(env.state("own").await.contains("hunter2-hunter"));
     let by_controller = roles.by_controller.lock().unwrap().clone();
     assert!(by_controller.is_empty(), "{by_controller:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroy_without_the_right_to_a_secret_uses_the_last_applied_record() {
+    let mut env = TestEnvironment::without_controller().await;
+    let roles = Arc::new(Roles::default());
+    roles.permitted.store(true, Ordering::SeqCst);
+    env.kubeconfig = open_proxy(&env, roles.refusal()).await;
+    env.default_account = Some("tf-runner".to_owned());
+    env.start(4).await;
+    env.commit("a", &[("main.tf", SIZED)]).await;
+    env.secret("closed", &[("size", "hunter2-hunter")]).await;
+    // No value of it is an input.
+    let unused = json!([{ "name": "closed", "as": "closed" }]);
+    env.stack(
+        "unused",
+        json!({ "serviceAccountName": "deployer", "readInputsFromSecrets": unused, "deletionPolicy": "Destroy" }),
+    )
+    .await;
+    env.wait_ready("unused", "True TerraformAppliedSucceed").await;
+    roles.permitted.store(false, Ordering::SeqCst);
+    env.delete("unused").await;
+    env.wait_gone("unused").await;
+    assert!(roles.count(":deployer") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use sluice_api::run::{TerraformRun, Trigger};
 use sluice_api::terraform::Terraform;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_controller::executor::{
@@ -42,7 +43,7 @@ async fn a_blocked_destroy_reports_missing_inputs_and_remedies() {
     assert!(
         text.contains(
             "GitRepository.source.toolkit.fluxcd.io \"code\" not found; no last applied record exists"
-        ) && text.contains("deletionPolicy: Retain"),
+        ) && text.contains("abandon the resources with destroyResourcesOnDeletion: false"),
         "{text}"
     );
     env.wait_event("net", "Warning ArtifactFailed").await;
@@ -94,7 +95,8 @@ async fn a_destroy_without_its_secret_or_config_map_names_it_and_the_remedies() 
             })
             .await;
         let ready = condition(&stuck, "Ready");
-        let remedies = "no last applied record exists: restore the missing objects, or abandon the resources";
+        let remedies = "no last applied record exists: restore the missing objects, or abandon the resources with \
+                        destroyResourcesOnDeletion: false";
         assert!(ready.contains(remedies), "{ready}");
         env.edit(name, json!({ "destroyResourcesOnDeletion": false }))
             .await;
@@ -120,7 +122,7 @@ async fn a_destroy_in_a_deleted_namespace_says_how_to_end_the_wait() {
             condition(stack, "Ready").starts_with("False ArtifactFailed cannot destroy: ")
         })
         .await;
-    // The source and the last applied record go with the namespace.
+    // The source and the last applied record are deleted with the namespace.
     let text = condition(&stuck, "Ready");
     assert!(
         text.contains("no last applied record exists") && text.contains("abandon the resources with"),
@@ -151,8 +153,20 @@ impl AccountExecutor {
         })
     }
 
-    fn delete_account(&self, name: &str) {
+    /// Deletes the account, also for pods.
+    async fn delete_account(&self, env: &TestEnvironment, name: &str) {
+        self.lose_account(name);
+        let accounts: Api<ServiceAccount> = env.api();
+        accounts.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// From now on, pods do not find the account, which exists: the last attempt to create one was before that.
+    fn lose_account(&self, name: &str) {
         assert!(self.accounts.lock().unwrap().remove(name));
+    }
+
+    fn find_account(&self, name: &str) {
+        self.accounts.lock().unwrap().insert(name.to_owned());
     }
 
     fn started(&self) -> Vec<String> {
@@ -212,9 +226,18 @@ impl Executor for AccountExecutor {
     }
 }
 
-/// Starts a controller whose runs need one of these accounts, and applies a stack under `tf-runner` whose destroy writes its name to
+async fn create_account(env: &TestEnvironment, name: &str) {
+    let accounts: Api<ServiceAccount> = env.api();
+    let account = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+}
+
+/// Creates these accounts, starts a controller whose runs need one of them, and applies a stack under `tf-runner` whose destroy writes its name to
 /// a file.
 async fn applied_stack(env: &mut TestEnvironment, name: &str, accounts: &[&str]) -> Arc<AccountExecutor> {
+    for account in accounts {
+        create_account(env, account).await;
+    }
     let (processes, ended) = env.executor();
     let executor = AccountExecutor::new(processes, accounts);
     env.start_with(Arc::clone(&executor), ended, 4).await;
@@ -232,7 +255,7 @@ async fn a_destroy_without_its_account_has_the_one_that_the_policy_names() {
     let mut env = TestEnvironment::without_controller().await;
     env.destroy_account = Some("destroyer".to_owned());
     let executor = applied_stack(&mut env, "net", &["tf-runner", "destroyer"]).await;
-    executor.delete_account("tf-runner");
+    executor.delete_account(&env, "tf-runner").await;
     env.delete("net").await;
     env.wait_gone("net").await;
     let record = std::fs::read_to_string(env.path("record")).unwrap();
@@ -241,15 +264,72 @@ async fn a_destroy_without_its_account_has_the_one_that_the_policy_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn neither_a_past_event_nor_the_code_of_a_module_changes_the_account_of_a_destroy() {
+    let mut env = TestEnvironment::without_controller().await;
+    env.destroy_account = Some("destroyer".to_owned());
+    let executor = applied_stack(&mut env, "net", &["tf-runner", "destroyer"]).await;
+    executor.lose_account("tf-runner");
+    env.delete("net").await;
+    env.wait_for("net", "the past event", |stack| {
+        condition(stack, "Ready").contains("serviceaccount \"tf-runner\" not found")
+    })
+    .await;
+    let is_destroy = |run: &TerraformRun| run.spec.trigger == Trigger::Deletion;
+    let first = env.wait_run("net", "the destroy", is_destroy).await;
+    // As the account of runs may.
+    let status = json!({ "status": { "phase": "Superseded", "reason": "ServiceAccountNotFound" } });
+    let runs: Api<TerraformRun> = env.api();
+    runs.patch_status(&first.name_any(), &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+    let is_next = |run: &TerraformRun| is_destroy(run) && run.name_any() != first.name_any();
+    let next = env.wait_run("net", "the next destroy", is_next).await;
+    for run in [&first, &next] {
+        assert_eq!(run.spec.service_account_name, "");
+    }
+    executor.find_account("tf-runner");
+    executor.cancel(RunRef::of(&next)).await.unwrap();
+    env.wait_gone("net").await;
+    assert_eq!(executor.started(), ["tf-runner", "tf-runner"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroy_does_not_wait_for_a_run_before_the_deletion() {
+    let mut env = TestEnvironment::without_controller().await;
+    let executor = applied_stack(&mut env, "net", &["tf-runner", "other"]).await;
+    executor.lose_account("tf-runner");
+    env.commit("b", &[("main.tf", &format!("{}\n", inner(&env.path("record"))))])
+        .await;
+    let waiting = env
+        .wait_run("net", "a run that waits", |run| {
+            run.spec.trigger == Trigger::Revision
+                && run.status.as_ref().is_some_and(|s| s.reason == "FailedCreate")
+        })
+        .await;
+    env.delete("net").await;
+    env.wait_run("net", "the end of that run", |run| {
+        run.name_any() == waiting.name_any() && run.status.as_ref().is_some_and(|s| s.reason == "Deleted")
+    })
+    .await;
+    let destroy = env
+        .wait_run("net", "the destroy", |run| run.spec.trigger == Trigger::Deletion)
+        .await;
+    executor.find_account("tf-runner");
+    executor.cancel(RunRef::of(&destroy)).await.unwrap();
+    env.wait_gone("net").await;
+    assert!(env.path("record").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_destroy_without_its_account_waits_until_the_stack_names_another() {
     let mut env = TestEnvironment::without_controller().await;
     let executor = applied_stack(&mut env, "net", &["tf-runner", "deployer"]).await;
-    executor.delete_account("tf-runner");
+    executor.delete_account(&env, "tf-runner").await;
     env.delete("net").await;
     let waits = |stack: &Terraform| {
         let ready = condition(stack, "Ready");
         ready.contains("serviceaccount \"tf-runner\" not found")
-            && ready.contains("; or abandon the resources with deletionPolicy: Retain")
+            && ready.contains("; or abandon the resources with destroyResourcesOnDeletion: false")
     };
     env.wait_for("net", "the missing account", waits).await;
     env.edit("net", json!({ "serviceAccountName": "deployer" })).await;
@@ -262,14 +342,21 @@ async fn a_destroy_without_its_account_waits_until_the_stack_names_another() {
 async fn a_destroy_without_its_account_can_be_abandoned() {
     let mut env = TestEnvironment::without_controller().await;
     let executor = applied_stack(&mut env, "net", &["tf-runner"]).await;
-    executor.delete_account("tf-runner");
+    executor.delete_account(&env, "tf-runner").await;
+    // The policy takes precedence, so the other field alone would end nothing.
+    env.edit(
+        "net",
+        json!({ "deletionPolicy": "Destroy", "destroyResourcesOnDeletion": null }),
+    )
+    .await;
     env.delete("net").await;
     env.wait_for("net", "the missing account", |stack| {
-        condition(stack, "Ready").contains("serviceaccount \"tf-runner\" not found")
+        let ready = condition(stack, "Ready");
+        ready.contains("serviceaccount \"tf-runner\" not found")
+            && ready.ends_with("; or abandon the resources with deletionPolicy: Retain")
     })
     .await;
-    env.edit("net", json!({ "destroyResourcesOnDeletion": false }))
-        .await;
+    env.edit("net", json!({ "deletionPolicy": "Retain" })).await;
     env.wait_gone("net").await;
     assert!(!env.path("record").exists(), "nothing was destroyed");
     assert!(env.state("net").await.contains("terraform_data"));

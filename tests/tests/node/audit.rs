@@ -14,7 +14,7 @@ use crate::tenant::Tenant;
 
 const TENANT: &str = "audit";
 /// The verbs that no scenario here uses, with the one that does.
-const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 5] = [
+const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 6] = [
     // Their definitions are not installed: control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version.
     ("source.toolkit.fluxcd.io", "buckets", "get list watch"),
     ("source.toolkit.fluxcd.io", "ocirepositories", "get list watch"),
@@ -23,6 +23,8 @@ const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 5] = [
     // A state that could not be written and outlives its stack: control::rescued_states.
     ("infra.sluice.dev", "terraformruns", "patch"),
     ("", "secrets", "patch"),
+    // With --destroy-service-account: control::blocked_deletions::a_destroy_without_its_account_has_the_one_that_the_policy_names.
+    ("", "serviceaccounts", "get"),
 ];
 const UNUSED_BY_SOURCE_CONTROLLER: [(&str, &str, &str); 1] = [
     // Only while the cache lags behind an own write: sluice_source_controller::reconcile::tests.

@@ -207,6 +207,8 @@ fn values_without_effect_or_sense_are_refused() {
     }
     let text = refusal(&["--set", "executor=process,tfController.replicas=2"]);
     assert!(text.contains("needs executor: job"), "{text}");
+    let text = refusal(&["--set", "executor=process,multiTenant=true"]);
+    assert!(text.contains("multiTenant: needs executor: job"), "{text}");
     let text = refusal(&["--set", "watchAllNamespaces=false,repoController=true"]);
     assert!(text.contains("needs watchAllNamespaces: true"), "{text}");
     let other = "watchAllNamespaces=false,runner.serviceAccount.allowedNamespaces={team-a}";

@@ -36,11 +36,12 @@ const TF_CONTROLLER: [Rule; 10] = [
     ("batch/jobs", "get list watch"),
     ("/pods", "list watch"),
 ];
-const TF_CONTROLLER_STACKS: [Rule; 4] = [
+const TF_CONTROLLER_STACKS: [Rule; 5] = [
     ("/secrets", "create patch delete"),
     ("/configmaps", "delete"),
     ("coordination.k8s.io/leases", "delete"),
     ("batch/jobs", "create delete"),
+    ("/serviceaccounts", "get"),
 ];
 const REPO_CONTROLLER: [Rule; 7] = [
     ("terraform.gitops.k8s.io/repos", "get list watch"),
@@ -263,7 +264,7 @@ fn with_the_process_executor_the_controller_has_the_rights_of_runs_and_creates_n
     let without_jobs = |rules: &[Rule]| -> Vec<Rule> {
         let kept = rules
             .iter()
-            .filter(|(resources, _)| !matches!(*resources, "batch/jobs" | "/pods"));
+            .filter(|(resources, _)| !matches!(*resources, "batch/jobs" | "/pods" | "/serviceaccounts"));
         kept.map(|rule| match *rule {
             ("/events", _) => ("/events", "create patch"),
             rule => rule,

@@ -1,11 +1,16 @@
 //! The ServiceAccount of a stack, under which its runs work and its inputs are read; and that of a destroy whose stack has lost its own.
 
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
 use sluice_api::run::{TerraformRun, TerraformRunSpec, Trigger};
-use sluice_api::terraform::{Reason, Terraform};
+use sluice_api::terraform::Terraform;
+use sluice_runtime::client::is_account_name;
 
 use super::Context;
-use super::history::by_sequence;
-use crate::decide::{NewRun, RunAction};
+use crate::decide::RunAction;
+
+/// The account of pods that name none.
+const DEFAULT_ACCOUNT: &str = "default";
 
 impl Context {
     /// Returns the ServiceAccount of a stack; empty: that of pods without one.
@@ -15,6 +20,14 @@ impl Context {
             self.default_account.as_deref().unwrap_or_default()
         } else {
             own
+        }
+    }
+
+    /// Returns the name of the ServiceAccount under which the pods of a stack run.
+    pub(super) fn account_of_pods<'a>(&'a self, stack: &'a Terraform) -> &'a str {
+        match self.account_of(stack) {
+            "" => DEFAULT_ACCOUNT,
+            named => named,
         }
     }
 }
@@ -32,33 +45,39 @@ pub(super) fn account_of_run<'a>(
     }
 }
 
-/// Returns whether a run is part of the deletion of its stack: the destroy, or the release of the state lock before it.
-pub(super) fn is_of_deletion(run: &TerraformRunSpec, stack: &Terraform) -> bool {
-    // The deletion increments the generation.
-    let is_release = || run.action == RunAction::Unlock && is_current(run, stack);
-    run.trigger == Trigger::Deletion || stack.metadata.deletion_timestamp.is_some() && is_release()
-}
-
-fn is_current(run: &TerraformRunSpec, stack: &Terraform) -> bool {
-    Some(run.terraform.generation) == stack.metadata.generation
-}
-
-/// Returns the account of `--destroy-service-account` for a deletion whose last run had no ServiceAccount, and for the runs that follow
-/// it. After an edit, the account of the stack comes first again.
-pub(super) fn destroy_account<'a>(
-    new: &NewRun,
+/// Returns the account of `--destroy-service-account` for a run of a deletion, if the ServiceAccount of the stack does not exist. Asks the
+/// API: what a run reports is written by the code of its module.
+pub(super) async fn replacement<'a>(
+    run: &TerraformRunSpec,
     stack: &Terraform,
-    runs: &[TerraformRun],
-    account: Option<&'a str>,
+    context: &'a Context,
+) -> Result<Option<&'a str>, kube::Error> {
+    let own = context.account_of_pods(stack);
+    let Some(other) = candidate(run, stack, own, context.destroy_account.as_deref()) else {
+        return Ok(None);
+    };
+    let accounts: Api<ServiceAccount> = context.api_of(stack);
+    let exists = is_account_name(own) && accounts.get_metadata_opt(own).await?.is_some();
+    Ok((!exists).then_some(other))
+}
+
+/// Returns the account that a run has if that of its stack does not exist. Pure.
+fn candidate<'a>(
+    run: &TerraformRunSpec,
+    stack: &Terraform,
+    own: &str,
+    other: Option<&'a str>,
 ) -> Option<&'a str> {
-    let is_release = new.action == RunAction::Unlock && stack.metadata.deletion_timestamp.is_some();
-    let account = account.filter(|_| new.trigger == Trigger::Deletion || is_release)?;
-    let newest = by_sequence(runs).pop()?;
-    let status = newest.status.as_ref();
-    let had_none = status.is_some_and(|status| status.reason == Reason::ServiceAccountNotFound);
-    let had_this = !newest.spec.service_account_name.is_empty();
-    let is_same_deletion = is_of_deletion(&newest.spec, stack) && is_current(&newest.spec, stack);
-    (is_same_deletion && (had_none || had_this)).then_some(account)
+    let is_replaceable = run.service_account_name.is_empty() && is_of_deletion(run, stack);
+    other.filter(|other| is_replaceable && *other != own)
+}
+
+/// Returns whether a run is part of the deletion of its stack: the destroy, or the release of the state lock before it.
+fn is_of_deletion(run: &TerraformRunSpec, stack: &Terraform) -> bool {
+    // The deletion increments the generation.
+    let is_current = Some(run.terraform.generation) == stack.metadata.generation;
+    let is_release = run.action == RunAction::Unlock && is_current;
+    run.trigger == Trigger::Deletion || stack.metadata.deletion_timestamp.is_some() && is_release
 }
 
 #[cfg(test)]
@@ -67,116 +86,47 @@ mod tests {
 
     use super::*;
 
-    /// Returns a stack that is being deleted.
-    fn stack(generation: i64) -> Terraform {
-        serde_json::from_value(
-            json!({ "metadata": { "name": "net", "namespace": "team", "generation": generation,
-                "deletionTimestamp": "2026-01-01T00:00:00Z" },
-            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } }),
-        )
-        .unwrap()
-    }
-
-    fn run(number: u32, spec: &Value, reason: &str) -> TerraformRun {
-        let mut full_spec = json!({ "action": "PlanAndApply", "attempt": 1, "deadline": "1h", "trigger": "Deletion",
-            "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
-            "terraform": { "name": "net", "uid": "u", "generation": 2 } });
-        full_spec
-            .as_object_mut()
+    #[test]
+    fn only_a_destroy_may_have_another_account_and_only_one() {
+        let stack = |deleted: Value| -> Terraform {
+            serde_json::from_value(
+                json!({ "metadata": { "name": "net", "generation": 2, "deletionTimestamp": deleted },
+                "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } }),
+            )
             .unwrap()
-            .extend(spec.as_object().unwrap().clone());
-        serde_json::from_value(
-            json!({ "metadata": { "name": format!("net-u-{number}") }, "spec": full_spec,
-            "status": { "phase": "Superseded", "reason": reason } }),
-        )
-        .unwrap()
-    }
-
-    fn new_run(trigger: Trigger) -> NewRun {
-        NewRun {
-            action: RunAction::PlanAndApply,
-            trigger,
-            destroy: true,
-            plan: None,
-            approved_by: None,
-            attempt: 1,
-        }
-    }
-
-    #[test]
-    fn a_destroy_has_the_other_account_once_its_own_is_missing() {
-        let deletion = new_run(Trigger::Deletion);
-        let account = |runs: &[TerraformRun]| destroy_account(&deletion, &stack(2), runs, Some("destroyer"));
-        let none = json!({});
-        assert_eq!(account(&[]), None, "the account of the stack comes first");
-        let superseded = run(9, &none, "InputsChanged");
-        assert_eq!(account(std::slice::from_ref(&superseded)), None);
-        let missing = run(10, &none, "ServiceAccountNotFound");
-        // The newest by its number, in any order.
-        let both = [missing.clone(), superseded];
-        assert_eq!(account(&both), Some("destroyer"));
-        let failed = run(
-            11,
-            &json!({ "serviceAccountName": "destroyer" }),
-            "TFExecDestroyFailed",
-        );
-        assert_eq!(account(&[missing.clone(), failed]), Some("destroyer"));
+        };
+        let run = |fields: Value| -> TerraformRunSpec {
+            let mut spec = json!({ "action": "PlanAndApply", "attempt": 1, "deadline": "1h", "trigger": "Deletion",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 2 } });
+            let fields = fields.as_object().unwrap().clone();
+            spec.as_object_mut().unwrap().extend(fields);
+            serde_json::from_value(spec).unwrap()
+        };
+        let release = |generation: u32| {
+            run(json!({ "action": "Unlock", "trigger": "Retry",
+                "terraform": { "name": "net", "uid": "u", "generation": generation } }))
+        };
+        let deleted = stack(json!("2026-01-01T00:00:00Z"));
+        let of = |run: &TerraformRunSpec, stack: &Terraform| candidate(run, stack, "own", Some("destroyer"));
+        let destroy = run(json!({}));
+        assert_eq!(of(&destroy, &deleted), Some("destroyer"));
+        assert_eq!(of(&release(2), &deleted), Some("destroyer"));
+        assert_eq!(candidate(&destroy, &deleted, "own", None), None, "the policy");
         assert_eq!(
-            destroy_account(&deletion, &stack(2), &both, None),
+            candidate(&destroy, &deleted, "own", Some("own")),
             None,
-            "the policy"
+            "the same"
         );
-    }
-
-    #[test]
-    fn the_release_of_a_lock_is_part_of_a_deletion() {
-        let release = NewRun {
-            action: RunAction::Unlock,
-            destroy: false,
-            ..new_run(Trigger::Retry)
-        };
-        let account = |new: &NewRun, newest: &TerraformRun, stack: &Terraform| {
-            destroy_account(new, stack, std::slice::from_ref(newest), Some("destroyer")).is_some()
-        };
-        let other = json!({ "serviceAccountName": "destroyer" });
-        let locked = run(1, &other, "TFExecPlanFailed");
-        assert!(
-            account(&release, &locked, &stack(2)),
-            "after a destroy that met a lock"
-        );
-        let unlock = json!({ "action": "Unlock", "trigger": "Retry", "serviceAccountName": "destroyer" });
-        let released = run(2, &unlock, "");
-        assert!(
-            account(&new_run(Trigger::Deletion), &released, &stack(2)),
-            "the destroy after it"
-        );
-        let missing = json!({ "action": "Unlock", "trigger": "Retry" });
-        let missing = run(3, &missing, "ServiceAccountNotFound");
-        assert!(account(&release, &missing, &stack(2)));
-        assert!(!account(&release, &missing, &stack(3)), "after an edit");
-        let mut kept = stack(2);
-        kept.metadata.deletion_timestamp = None;
-        for newest in [&locked, &released, &missing] {
-            assert!(!account(&release, newest, &kept), "no deletion");
+        assert_eq!(of(&release(1), &deleted), None, "before the deletion");
+        assert_eq!(of(&release(2), &stack(Value::Null)), None, "no deletion");
+        for fields in [
+            json!({ "trigger": "Revision" }),
+            // `spec.destroy` of a stack that is not deleted.
+            json!({ "trigger": "Spec", "destroy": true }),
+            json!({ "serviceAccountName": "destroyer" }),
+        ] {
+            assert_eq!(of(&run(fields.clone()), &deleted), None, "{fields}");
         }
-    }
-
-    #[test]
-    fn neither_an_edited_stack_nor_another_run_has_the_other_account() {
-        let missing = run(1, &json!({}), "ServiceAccountNotFound");
-        let account = |trigger, generation| {
-            let runs = std::slice::from_ref(&missing);
-            destroy_account(&new_run(trigger), &stack(generation), runs, Some("destroyer"))
-        };
-        assert_eq!(account(Trigger::Deletion, 2), Some("destroyer"));
-        assert_eq!(account(Trigger::Deletion, 3), None);
-        assert_eq!(account(Trigger::Revision, 2), None);
-        // A run before the deletion cannot have that reason; its account would not follow from the policy.
-        let before = run(1, &json!({ "trigger": "Revision" }), "ServiceAccountNotFound");
-        let runs = std::slice::from_ref(&before);
-        assert_eq!(
-            destroy_account(&new_run(Trigger::Deletion), &stack(2), runs, Some("d")),
-            None
-        );
     }
 }

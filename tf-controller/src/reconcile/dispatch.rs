@@ -14,7 +14,7 @@ use sluice_api::terraform::{Reason, Terraform, label_value, run_name};
 use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
 
 use super::Context;
-use super::account::{account_of_run, destroy_account};
+use super::account::{account_of_run, replacement};
 use super::history::{find_run, is_drift_check, run_fact, sequence};
 use super::resolve::{InputReader, ReadError, Resolved};
 use crate::decide::{Health, History, NewRun, RunAction};
@@ -39,14 +39,13 @@ pub(super) enum DispatchError {
 
 impl DispatchError {
     /// Returns the message for the user if the API rejects the run permanently: a quota, a terminating namespace, an
-    /// admission rule; or if the account of the stack may not read a Secret that the spec names and no input uses. Other errors are
-    /// temporary and not reported.
+    /// admission rule. Other errors are temporary and not reported: a Secret that the account of the stack may not read any more fails
+    /// the next resolution of the inputs.
     pub(super) fn refusal(&self) -> Option<String> {
         match self {
             Self::Api(kube::Error::Api(status)) if is_refused(status) => {
                 Some(format!("cannot create a run: {}", status.message))
             }
-            Self::Read(error) if error.is_refused() => Some(format!("cannot create a run: {error}")),
             _ => None,
         }
     }
@@ -76,8 +75,12 @@ pub(super) async fn start(
     context: &Context,
 ) -> Result<TerraformRun, DispatchError> {
     let mut desired = run_object(request, context);
+    if let Some(account) = replacement(&desired.spec, request.stack, context).await? {
+        account.clone_into(&mut desired.spec.service_account_name);
+    }
     let bundle = bundle_of(
-        (&desired, request.stack),
+        &desired,
+        request.stack,
         request.resolved,
         request.history,
         context,
@@ -170,9 +173,7 @@ fn run_object(request: &RunRequest<'_>, context: &Context) -> TerraformRun {
         approved_by: new.approved_by.clone().unwrap_or_default(),
         attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
         deadline: deadline(stack, new.action, context),
-        service_account_name: destroy_account(new, stack, request.runs, context.destroy_account.as_deref())
-            .unwrap_or_default()
-            .to_owned(),
+        service_account_name: String::new(),
     };
     let mut run = TerraformRun::new(&name, spec);
     run.metadata = ObjectMeta {
@@ -222,7 +223,8 @@ fn deadline(stack: &Terraform, action: RunAction, context: &Context) -> Interval
 
 /// Returns the complete bundle of a run.
 async fn bundle_of(
-    (run, stack): (&TerraformRun, &Terraform),
+    run: &TerraformRun,
+    stack: &Terraform,
     resolved: &Resolved,
     history: &History,
     context: &Context,
@@ -258,7 +260,7 @@ pub(super) async fn restart(
     history: &History,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    let bundle = bundle_of((run, stack), resolved, history, context).await?;
+    let bundle = bundle_of(run, stack, resolved, history, context).await?;
     let packed = bundle.pack();
     let is_same = |packed: &BundlePayload| packed.digest() == run.spec.bundle_digest;
     let launch = launch(run, stack, history, context);
@@ -419,31 +421,5 @@ pub(super) async fn end(
         }
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
         Err(error) => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use sluice_api::terraform::KeySource;
-    use sluice_runtime::client::InvalidAccountName;
-
-    use super::*;
-
-    #[test]
-    fn a_refused_account_is_reported_and_an_api_that_fails_is_not() {
-        let refused = ReadError::Account(InvalidAccountName("a:b".to_owned()));
-        let text = DispatchError::from(refused).refusal().unwrap();
-        assert!(
-            text.starts_with("cannot create a run: spec.serviceAccountName: "),
-            "{text}"
-        );
-        let failed = ReadError::Api {
-            kind: KeySource::Secret,
-            name: "login".to_owned(),
-            field: "the spec",
-            code: 503,
-            text: "no".to_owned(),
-        };
-        assert_eq!(DispatchError::from(failed).refusal(), None);
     }
 }

@@ -13,12 +13,12 @@ use sluice_api::terraform::{Reason, Terraform};
 use tokio::time::Instant;
 
 use super::Context;
-use super::account::is_of_deletion;
+use super::account::replacement;
 use super::dispatch::{DispatchError, end, restart};
 use super::end_reason::{EndReason, failed_start_reason, lost_reason, no_account_reason, not_started_reason};
 use super::resolve::Resolved;
 use crate::decide::{Facts, MutationPoint, RunAction, holds};
-use crate::executor::{Liveness, PendingReason, RunRef, is_without_account};
+use crate::executor::{Liveness, RunRef, is_without_account};
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ pub(super) enum Supervision {
     Launch,
     /// End it: no runner has claimed it, and its inputs or the spec have changed.
     EndOutdated,
-    /// End it: no runner has claimed it, and its inputs are not available.
+    /// End it: no runner has claimed it, and its inputs are not available, or the stack must not run now.
     EndWithoutInputs,
     /// End it: it cannot begin under its ServiceAccount, and the next run has another one.
     EndWithoutAccount,
@@ -121,10 +121,13 @@ pub(super) fn decide_supervision(run: RunState<'_>) -> Supervision {
     match (run.current, run.runner) {
         (Some(current), _) if is_outdated(current) => Supervision::EndOutdated,
         (_, RunnerState::Ended) => Supervision::MarkFailed,
-        (_, RunnerState::WithoutAccount) => Supervision::EndWithoutAccount,
+        // Also with its inputs: the destroy of a deletion does not wait for a run before it.
+        _ if run.spec == SpecState::Stopped => Supervision::EndWithoutInputs,
         // What it waits for may be in the pod template, which is no input of the plan.
-        (Some(_), RunnerState::Pending) if run.spec == SpecState::Edited => Supervision::EndOutdated,
-        (None, RunnerState::Pending) if run.spec == SpecState::Stopped => Supervision::EndWithoutInputs,
+        (Some(_), RunnerState::Pending | RunnerState::WithoutAccount) if run.spec == SpecState::Edited => {
+            Supervision::EndOutdated
+        }
+        (_, RunnerState::WithoutAccount) => Supervision::EndWithoutAccount,
         (_, RunnerState::Pending) => Supervision::ReportPending,
         (Some(_), _) => Supervision::Launch,
         (None, _) => Supervision::EndWithoutInputs,
@@ -153,7 +156,7 @@ pub(super) async fn supervise(
     let status = live.status.clone().unwrap_or_default();
     let liveness = self::liveness(&live, context).await?;
     let step = decide_supervision(RunState {
-        runner: runner_state(&liveness, &live, stack, context),
+        runner: runner_state(&liveness, &live, stack, context).await?,
         ended: status.phase.is_final(),
         claimed: status.claim.is_some(),
         created_for: &live.spec.inputs_digest,
@@ -181,7 +184,7 @@ pub(super) async fn supervise(
         ),
         (Supervision::EndWithoutInputs, _) => (Phase::Superseded, not_started_reason(facts)),
         (Supervision::EndWithoutAccount, _) => {
-            let (own, other) = (context.account_of(stack), context.destroy_account.as_deref());
+            let (own, other) = (context.account_of_pods(stack), context.destroy_account.as_deref());
             (
                 Phase::Superseded,
                 no_account_reason(own, other.unwrap_or_default()),
@@ -256,7 +259,7 @@ pub(super) async fn needs_supervision(
     context: &Context,
 ) -> Result<bool, DispatchError> {
     let liveness = liveness(run, context).await?;
-    Ok(match runner_state(&liveness, run, stack, context) {
+    Ok(match runner_state(&liveness, run, stack, context).await? {
         RunnerState::Alive => false,
         RunnerState::Pending => !is_reported(run, &liveness),
         RunnerState::WithoutAccount | RunnerState::Ended | RunnerState::Gone => true,
@@ -264,36 +267,30 @@ pub(super) async fn needs_supervision(
 }
 
 /// Returns the state of the runner, as far as visible from here.
-fn runner_state(
+async fn runner_state(
     liveness: &Liveness,
     run: &TerraformRun,
     stack: &Terraform,
     context: &Context,
-) -> RunnerState {
-    let replacement = context.destroy_account.as_deref();
-    match liveness {
+) -> Result<RunnerState, DispatchError> {
+    Ok(match liveness {
         // The status of a pod lags: a runner that has claimed its run has begun.
         Liveness::Pending(_) if is_claimed(run) => RunnerState::Alive,
-        Liveness::Pending(Some(why)) if lacks_account(why, run, stack, replacement) => {
-            RunnerState::WithoutAccount
+        Liveness::Pending(why) => {
+            let mut why = why.iter();
+            // An event is about the past: the account may exist again.
+            let is_missing = why.any(|why| is_without_account(&why.reason, &why.message));
+            if is_missing && replacement(&run.spec, stack, context).await?.is_some() {
+                RunnerState::WithoutAccount
+            } else {
+                RunnerState::Pending
+            }
         }
-        Liveness::Pending(_) => RunnerState::Pending,
         Liveness::Ended(_) => RunnerState::Ended,
         Liveness::OtherLockDomain if has_recent_heartbeat(run, context) => RunnerState::Alive,
         _ if is_known_alive(liveness, run, context) => RunnerState::Alive,
         _ => RunnerState::Gone,
-    }
-}
-
-/// Returns whether a run of a deletion waits for a ServiceAccount that does not exist, and this one may replace it.
-fn lacks_account(
-    why: &PendingReason,
-    run: &TerraformRun,
-    stack: &Terraform,
-    replacement: Option<&str>,
-) -> bool {
-    let is_replaceable = is_of_deletion(&run.spec, stack) && run.spec.service_account_name.is_empty();
-    replacement.is_some() && is_replaceable && is_without_account(&why.reason, &why.message)
+    })
 }
 
 fn is_claimed(run: &TerraformRun) -> bool {
@@ -348,47 +345,6 @@ mod tests {
         let fields = spec.as_object().unwrap().clone();
         full_spec.as_object_mut().unwrap().extend(fields);
         serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": full_spec })).unwrap()
-    }
-
-    #[test]
-    fn only_a_destroy_may_change_its_account_and_only_once() {
-        let why = |message: &str| PendingReason {
-            reason: "FailedCreate".into(),
-            message: message.into(),
-        };
-        let mut stack: Terraform = serde_json::from_value(serde_json::json!({
-            "metadata": { "name": "net", "generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z" },
-            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } }))
-        .unwrap();
-        let missing = why("error looking up service account team/own: serviceaccount \"own\" not found");
-        let destroy = run_with(&serde_json::json!({}));
-        assert!(lacks_account(&missing, &destroy, &stack, Some("destroyer")));
-        assert!(
-            !lacks_account(&missing, &destroy, &stack, None),
-            "the policy permits it"
-        );
-        let quota = why("pods \"a\" is forbidden: exceeded quota: pods");
-        assert!(!lacks_account(&quota, &destroy, &stack, Some("destroyer")));
-        for fields in [
-            serde_json::json!({ "trigger": "Revision", "destroy": false }),
-            // `spec.destroy` of a stack that is not deleted.
-            serde_json::json!({ "trigger": "Spec" }),
-            serde_json::json!({ "serviceAccountName": "destroyer" }),
-        ] {
-            let run = run_with(&fields);
-            assert!(
-                !lacks_account(&missing, &run, &stack, Some("destroyer")),
-                "{fields}"
-            );
-        }
-        let release =
-            run_with(&serde_json::json!({ "action": "Unlock", "trigger": "Retry", "destroy": false }));
-        assert!(lacks_account(&missing, &release, &stack, Some("destroyer")));
-        stack.metadata.deletion_timestamp = None;
-        assert!(
-            !lacks_account(&missing, &release, &stack, Some("destroyer")),
-            "no deletion"
-        );
     }
 
     #[test]
@@ -496,10 +452,11 @@ mod tests {
             } = state;
             let (is_open, step) = (!state.ended, decide_supervision(state));
             let is_unclaimed = |of: RunnerState| runner == of && !claimed && is_open;
-            let waits = match current {
-                Some("a") => spec != SpecState::Edited,
-                Some(_) => false,
-                None => spec != SpecState::Stopped,
+            let is_current = current == Some("a");
+            let is_kept = match spec {
+                SpecState::Unchanged => current != Some("b"),
+                SpecState::Edited => current.is_none(),
+                SpecState::Stopped => false,
             };
             let can_wait = matches!(runner, RunnerState::Pending | RunnerState::WithoutAccount);
             let has_begun = runner == RunnerState::Alive || can_wait && claimed;
@@ -507,12 +464,12 @@ mod tests {
             let rules = [
                 (
                     Supervision::Launch,
-                    is_unclaimed(RunnerState::Gone) && current == Some("a"),
+                    is_unclaimed(RunnerState::Gone) && is_current && spec != SpecState::Stopped,
                 ),
                 (Supervision::MarkLost, claimed && is_open && is_gone),
                 (
                     Supervision::ReportPending,
-                    is_unclaimed(RunnerState::Pending) && waits,
+                    is_unclaimed(RunnerState::Pending) && is_kept,
                 ),
                 (
                     Supervision::MarkFailed,
@@ -520,7 +477,17 @@ mod tests {
                 ),
                 (
                     Supervision::EndWithoutAccount,
-                    is_unclaimed(RunnerState::WithoutAccount) && current != Some("b"),
+                    is_unclaimed(RunnerState::WithoutAccount) && is_kept,
+                ),
+                (
+                    Supervision::EndWithoutInputs,
+                    match spec {
+                        SpecState::Stopped => {
+                            let can_start = can_wait || runner == RunnerState::Gone;
+                            can_start && !claimed && is_open && current != Some("b")
+                        }
+                        _ => is_unclaimed(RunnerState::Gone) && current.is_none(),
+                    },
                 ),
                 (Supervision::Wait, !is_open || has_begun),
             ];
