@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    fn spec(fields: Value) -> TerraformSpec {
+    fn spec(fields: &Value) -> TerraformSpec {
         let mut spec = json!({ "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } });
         let fields = fields.as_object().unwrap().clone();
         spec.as_object_mut().unwrap().extend(fields);
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn each_obstacle_has_its_remedies() {
         let terminating = "unable to create new content in namespace team because it is being terminated";
-        let spec = spec(json!({ "deletionPolicy": "Destroy" }));
+        let spec = spec(&json!({ "deletionPolicy": "Destroy" }));
         insta::assert_snapshot!([
             without_inputs("cannot read Secret a of varsFrom: not found", false, "no last applied record exists", &spec),
             without_inputs("ServiceAccount team/own may not get Secret team/a of varsFrom", true, "no last applied record exists", &spec),
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn the_fields_that_abandon_the_resources_follow_from_those_that_are_set() {
         let fields = |fields: Value| {
-            let text = abandon(&spec(fields));
+            let text = abandon(&spec(&fields));
             text.trim_start_matches("abandon the resources with ").to_owned()
         };
         assert_eq!(
