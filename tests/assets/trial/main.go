@@ -26,8 +26,6 @@ type order struct {
 	Fail    string `json:"fail"`
 	Crash   bool   `json:"crash"`
 	Hang    bool   `json:"hang"`
-	// Hold keeps the step waiting until the test replaces the order.
-	Hold bool `json:"hold"`
 	// MemoryMiB is what the step takes in addition.
 	MemoryMiB int `json:"memoryMiB"`
 	// FailAfter fails after the step: the resource exists, but the state does not contain it.
@@ -272,11 +270,6 @@ func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequ
 
 // obey logs the step and executes its order. secret is the secret attribute in the state.
 func (p *provider) obey(step, name, secret string) (order, error) {
-	// Read before the step is logged: a test may replace the orders as soon as it sees the step.
-	all, err := p.orders()
-	if err != nil {
-		return order{}, err
-	}
 	log, err := os.OpenFile(filepath.Join(p.world, "calls.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return order{}, err
@@ -285,17 +278,13 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	if err := errors.Join(err, log.Close()); err != nil {
 		return order{}, err
 	}
-	own := all.of(step, name)
-	for own.Hold {
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-p.stop:
-			return own, fmt.Errorf("%s of %q was interrupted", step, name)
-		}
-		if all, err = p.orders(); err != nil {
-			return own, err
-		}
-		own = all.of(step, name)
+	all, err := p.orders()
+	if err != nil {
+		return order{}, err
+	}
+	own, isNamed := all.Steps[step+" "+name]
+	if !isNamed {
+		own = all.Steps[step]
 	}
 	if own.Crash {
 		os.Exit(3)
@@ -332,14 +321,6 @@ func take(mebibytes int) []byte {
 		memory[i] = 1
 	}
 	return memory
-}
-
-// of returns the order of a step: that of its resource, or that of all.
-func (all orders) of(step, name string) order {
-	if own, isNamed := all.Steps[step+" "+name]; isNamed {
-		return own
-	}
-	return all.Steps[step]
 }
 
 func (p *provider) orders() (orders, error) {

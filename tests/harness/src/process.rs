@@ -26,8 +26,6 @@ kill "$watcher" 2>/dev/null
 exit "$code"
 "#;
 
-/// How long [`Process::wait`] waits: the import of an image takes the longest.
-const WAIT_LIMIT: Duration = Duration::from_secs(180);
 /// How long a stopped process may take until all its threads have stopped.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -94,15 +92,11 @@ impl Process {
         !matches!(self.supervisor.try_wait(), Ok(None))
     }
 
-    /// Waits for its end, up to [`WAIT_LIMIT`]. The pipe stays open meanwhile: at its end the shell kills the child.
+    /// Waits for its end. The pipe stays open meanwhile: at its end the shell kills the child.
     pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
-        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(status) = self.supervisor.try_wait()? {
                 return Ok(status);
-            }
-            if Instant::now() > deadline {
-                return Err(io::Error::other("it does not end"));
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -17,11 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Runs a program in a folder, with the kubeconfig `admin` there and `kubectl` on its PATH. Returns its output.
 pub(crate) async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
-    run_within(TIMEOUT, program, folder, arguments).await
-}
-
-/// As [`run`], with this time limit.
-pub(crate) async fn run_within(limit: Duration, program: &Path, folder: &Path, arguments: &[&str]) -> String {
     let kubectl = cli::kubectl().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let child = Command::new(program)
@@ -37,10 +32,8 @@ pub(crate) async fn run_within(limit: Duration, program: &Path, folder: &Path, a
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let output = tokio::time::timeout(limit, child.wait_with_output()).await;
-    let output = output
-        .unwrap_or_else(|_| panic!("{arguments:?}: no end in {limit:?}"))
-        .unwrap();
+    let output = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await;
+    let output = output.unwrap().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {error}");
     String::from_utf8(output.stdout).unwrap()

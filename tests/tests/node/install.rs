@@ -86,14 +86,6 @@ impl Installation {
 
     /// Runs `kubectl` as administrator and returns its output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
-        match self.try_kubectl(arguments).await {
-            Ok(output) => output,
-            Err(error) => panic!("{error}\n{}", Box::pin(self.describe_pods()).await),
-        }
-    }
-
-    /// As [`Self::kubectl`], with an error if it fails.
-    pub(crate) async fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let child = Command::new(cli::kubectl().unwrap())
             .args(arguments)
             .env("KUBECONFIG", self.folder.path().join("admin"))
@@ -106,13 +98,13 @@ impl Installation {
             .unwrap();
         let output =
             tokio::time::timeout(sluice_tests::scenario::TIMEOUT * 2, child.wait_with_output()).await;
-        let output = output.map_err(|_| format!("kubectl {arguments:?}: no end in time"))?;
-        let output = output.map_err(|error| format!("kubectl {arguments:?}: {error}"))?;
+        let output = output.unwrap().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            let error = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("kubectl {arguments:?}: {error}"));
+            let pods = Box::pin(self.describe_pods()).await;
+            panic!("kubectl {arguments:?}: {error}\n{pods}");
         }
-        Ok(String::from_utf8(output.stdout).unwrap())
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Returns what a user would look at after a failure.
@@ -133,9 +125,7 @@ impl Installation {
         ] {
             let output = Command::new(cli::kubectl().unwrap())
                 .args(arguments)
-                .arg("--request-timeout=20s")
                 .env("KUBECONFIG", self.folder.path().join("admin"))
-                .kill_on_drop(true)
                 .output()
                 .await
                 .unwrap();

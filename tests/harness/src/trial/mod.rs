@@ -123,7 +123,7 @@ impl TrialProvider {
     }
 
     /// Controls the steps `read`, `plan`, `create`, `update`, `delete` and `value` (`create a`: for that resource only), each
-    /// with `delayMs`, `fail`, `failAfter`, `crash`, `hang`, `hold` (until the orders are replaced) and `memoryMiB`. In `fail`, `{token}`, `{environment}` and `{secret}` stand
+    /// with `delayMs`, `fail`, `failAfter`, `crash`, `hang` and `memoryMiB`. In `fail`, `{token}`, `{environment}` and `{secret}` stand
     /// for the configured token, `TRIAL_TOKEN` and the secret in the state. Next to `steps` are `ignoreInterrupts`,
     /// `secret` and `value`.
     ///

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use sluice_harness::cli;
 use tokio::process::Command;
 
-use crate::TEST_TIMEOUT;
 use crate::environment::config;
 
 const TEXT: &str = include_str!("../../../../docs/guides/migrating-from-tofu-controller.md");
@@ -84,11 +83,8 @@ pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
         .env("HOME", folder)
         .env("PATH", path)
         .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(TEST_TIMEOUT, output).await;
-    let output = output
-        .unwrap_or_else(|_| panic!("no end in {TEST_TIMEOUT:?}: {commands}"))
+        .output()
+        .await
         .unwrap();
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();

@@ -6,7 +6,7 @@ pub(super) const QUOTA_EXCEEDED: &str = "quota exceeded";
 /// The moment of a stack's first apply at which something breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moment {
-    /// The Job of a run has a pod; for faults of the container, this has one.
+    /// The Job of a run has a pod.
     Start,
     /// The provider plans.
     Plan,
@@ -51,10 +51,8 @@ pub(super) enum Fault {
     DeletePod,
     /// The pod is evicted, as `kubectl drain` does.
     EvictPod,
-    /// SIGKILL to all processes of tf-controller's container.
+    /// The pod of tf-controller is deleted without grace.
     KillController,
-    /// The pod of tf-controller is deleted with its grace: SIGTERM.
-    StopController,
     /// tf-controller is restarted as for another version.
     RestartController,
     /// Another process takes the Lease of tf-controller.
@@ -94,14 +92,13 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 24] = [
         Self::KillRunner,
         Self::KillCli,
         Self::DeletePodNow,
         Self::DeletePod,
         Self::EvictPod,
         Self::KillController,
-        Self::StopController,
         Self::RestartController,
         Self::TakeLease,
         Self::StopKubelet,
@@ -132,28 +129,6 @@ impl Fault {
                 | Self::IgnoreInterrupt
                 | Self::ExhaustMemory
         )
-    }
-
-    /// Whether the fault is one of the stack alone, and not of the whole node.
-    pub(super) const fn is_local(self) -> bool {
-        self.is_of_provider()
-            || matches!(
-                self,
-                Self::KillRunner
-                    | Self::KillCli
-                    | Self::DeletePodNow
-                    | Self::DeletePod
-                    | Self::EvictPod
-                    | Self::CollectArtifact
-                    | Self::DeleteAccount
-                    | Self::DeleteInputs
-                    | Self::DeleteNamespace
-            )
-    }
-
-    /// Whether the fault needs a container of the run at this moment. At a random time the run may have ended.
-    pub(super) fn needs_container(self, moment: Moment) -> bool {
-        matches!(self, Self::KillRunner | Self::KillCli) && moment != Moment::Any
     }
 
     /// Whether the provider causes the fault in the step of the moment.

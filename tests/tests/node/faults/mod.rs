@@ -20,13 +20,10 @@ use stage::Stage;
 
 /// The number of trials; `SLUICE_TRIALS` requests another, or `all`.
 const TRIALS: usize = 8;
-/// Trials at the same time. A fault of the whole node disturbs the others too.
-const LANES: usize = 3;
-/// Time limit until the moment of the fault, and from its end until the stack is applied. The longest fault takes 75 s, and that of
-/// another trial may disturb this one meanwhile.
+/// Trials at the same time. A fault of the whole node disturbs the other one too.
+const LANES: usize = 2;
+/// Time limit of a trial. The longest fault takes 75 s, and the lock of a dead runner some more.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Time limit of the removal of a trial.
-const REMOVAL_LIMIT: Duration = Duration::from_secs(120);
 /// Interval of the requests of a trial.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -63,35 +60,25 @@ impl Trial {
         trials
     }
 
-    /// Carries out the trial and removes its stack, which would go on beside the other trials. Returns what it took.
+    /// Carries out the trial. Returns what it took.
     async fn carry_out(self, stage: &Stage) -> Result<String, String> {
         let stack = Stack::create(stage, self).await?;
-        let result = self.disturb(stage, &stack).await;
-        stack.behave_well();
-        let removed = tokio::time::timeout(REMOVAL_LIMIT, stack.remove(stage)).await;
-        let removed = removed.unwrap_or_else(|_| Err("the namespace does not end".to_owned()));
-        result.and_then(|text| removed.map(|()| text))
-    }
-
-    /// Causes the fault at its moment, and waits until the stack is applied. Returns what it took.
-    async fn disturb(self, stage: &Stage, stack: &Stack) -> Result<String, String> {
         let deadline = Instant::now() + LIMIT;
-        while !stack.has_reached(self).await? {
-            sleep_before(deadline, "did not reach the moment", stack).await?;
+        while !stack.has_reached(self.moment, self.delay).await? {
+            sleep_before(deadline, "did not reach the moment", &stack).await?;
             stack.approve(&stack.read().await?).await?;
         }
-        self.fault.cause(stage, stack, self.moment).await?;
+        self.fault.cause(stage, &stack).await?;
         stack.behave_well();
         let since = Instant::now();
-        let deadline = since + LIMIT;
         if self.fault == Fault::DeleteNamespace {
             while !stack.is_gone().await? {
-                sleep_before(deadline, "was not deleted", stack).await?;
+                sleep_before(deadline, "was not deleted", &stack).await?;
             }
             stack.check_deleted().await?;
             return Ok(format!("{} s until it was deleted", since.elapsed().as_secs()));
         }
-        let orphans = self.wait_until_applied(stack, deadline).await?;
+        let orphans = self.wait_until_applied(&stack, deadline).await?;
         stack.check_outcome().await?;
         let runs = stack.runs().await?.len();
         Ok(format!(

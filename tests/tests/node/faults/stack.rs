@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
@@ -16,17 +16,17 @@ use sluice_harness::trial::TrialProvider;
 use sluice_runtime::sync::lock;
 use sluice_tests::scenario::retry;
 
+use super::Trial;
 use super::fault::{Fault, Moment, QUOTA_EXCEEDED};
 use super::stage::Stage;
-use super::{POLL_INTERVAL, Trial};
 
-/// How long the provider goes on working in the step of the moment once the fault may begin: far longer than it takes to cause it.
+/// How long the provider works in the step of the moment: far longer than it takes to see it and to cause the fault.
 const STEP: Duration = Duration::from_secs(6);
 
 /// The Secret and the ConfigMap with variables of the module.
 pub(super) const INPUTS: &str = "inputs";
 /// The deadline of a run whose CLI hangs.
-const SHORT_DEADLINE: &str = "90s";
+const SHORT_DEADLINE: &str = "40s";
 /// Seconds after which a CLI is killed that ignores its interrupt.
 const SHORT_GRACE: u32 = 10;
 /// The memory limit of a pod.
@@ -123,8 +123,7 @@ impl Stack {
             start: Mutex::default(),
             repository,
         };
-        let created = stage.create_namespace(&stack.namespace).await;
-        created.map_err(|error| format!("create the namespace: {error}"))?;
+        stage.create_namespace(&stack.namespace).await?;
         stack.commit("")?;
         stack.create_inputs().await?;
         stack.apply(&stack.source(&url)).await?;
@@ -174,9 +173,7 @@ impl Stack {
         let api = self.api(&gvk(group, version, text("/kind")));
         let (parameters, patch) = (PatchParams::apply("tests").force(), Patch::Apply(manifest));
         let applied = retry(|| api.patch(text("/metadata/name"), &parameters, &patch)).await;
-        applied
-            .map(drop)
-            .map_err(|error| format!("apply {}: {error}", text("/kind")))
+        applied.map(drop).map_err(|error| error.to_string())
     }
 
     fn source(&self, url: &str) -> Value {
@@ -192,8 +189,7 @@ impl Stack {
         let folder = folder.parent().map(|folder| folder.display().to_string());
         let config = self.provider.cli_config().display().to_string();
         let mut spec = json!({
-            // No drift detection during a trial.
-            "interval": "24h", "retryInterval": "3s", "path": "./",
+            "interval": "10m", "retryInterval": "3s", "path": "./",
             "approvePlan": if self.is_manual { "" } else { "auto" },
             "sourceRef": { "kind": "GitRepository", "name": self.name },
             "varsFrom": [{ "kind": "Secret", "name": INPUTS }, { "kind": "ConfigMap", "name": INPUTS }],
@@ -236,7 +232,20 @@ impl Stack {
 
     /// Returns name and container id of each pod that has not ended.
     pub(super) async fn running_pods(&self) -> Result<Vec<(String, Option<String>)>, String> {
-        running_pods(&self.pods(), &self.pod_selector()).await
+        let (pods, selected) = (self.pods(), ListParams::default().labels(&self.pod_selector()));
+        let found = retry(|| pods.list(&selected))
+            .await
+            .map_err(|error| error.to_string())?;
+        let is_running = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            !matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let container = |pod: &Pod| {
+            let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+            containers.first()?.container_id.clone()
+        };
+        let running = found.items.iter().filter(|pod| is_running(pod));
+        Ok(running.map(|pod| (pod.name_any(), container(pod))).collect())
     }
 
     /// Returns the runs of the stack, oldest first.
@@ -273,7 +282,7 @@ impl Stack {
         })
     }
 
-    /// Approves the pending plan, as a user would who reads each plan.
+    /// Approves the pending plan, as a person would who reads each plan.
     pub(super) async fn approve(&self, status: &StackStatus) -> Result<(), String> {
         let plan = status.text("/status/plan/pending");
         if !self.is_manual || plan.is_empty() || !self.approved.lock().unwrap().insert(plan.to_owned()) {
@@ -295,19 +304,16 @@ impl Stack {
             .map_err(|error| error.to_string())
     }
 
-    /// Returns whether the moment has come.
-    pub(super) async fn has_reached(&self, trial: Trial) -> Result<bool, String> {
-        if let Some(step) = trial.moment.step() {
+    /// Returns whether the moment has come; `delay` is that of [`Moment::Any`].
+    pub(super) async fn has_reached(&self, moment: Moment, delay: Duration) -> Result<bool, String> {
+        if let Some(step) = moment.step() {
             return Ok(self.provider.calls().iter().any(|call| call == step));
         }
-        let has_started = |(_, container): &(String, Option<String>)| {
-            container.is_some() || !trial.fault.needs_container(trial.moment)
-        };
-        if self.start.lock().unwrap().is_none() && self.running_pods().await?.iter().any(has_started) {
+        if self.start.lock().unwrap().is_none() && !self.running_pods().await?.is_empty() {
             *self.start.lock().unwrap() = Some(Instant::now());
         }
-        let wait = if trial.moment == Moment::Any {
-            trial.delay
+        let wait = if moment == Moment::Any {
+            delay
         } else {
             Duration::ZERO
         };
@@ -315,38 +321,9 @@ impl Stack {
         Ok(start.is_some_and(|start| start.elapsed() >= wait))
     }
 
-    /// The fault begins: the step of the moment goes on, and lasts a while.
-    pub(super) fn release_step(&self, moment: Moment) {
-        if let Some(step) = moment.step() {
-            let order = json!({ "delayMs": STEP.as_millis() });
-            self.provider
-                .set_behaviour(&json!({ "steps": { step: order } }))
-                .unwrap();
-        }
-    }
-
     /// The provider is neither slow nor faulty any more.
     pub(super) fn behave_well(&self) {
         self.provider.set_behaviour(&json!({})).unwrap();
-    }
-
-    /// Deletes the namespace, and waits until it is gone. The resources stay, as in any deletion without a policy.
-    pub(super) async fn remove(&self, stage: &Stage) -> Result<(), String> {
-        let begun = async {
-            let _no_fault = stage.fault.read().await;
-            if self.is_gone().await? {
-                return Ok(());
-            }
-            let namespaces: Api<Namespace> = Api::all(self.client.clone());
-            let params = DeleteParams::default();
-            let deleted = retry(|| namespaces.delete(&self.namespace, &params)).await;
-            deleted.map(drop).map_err(|error| error.to_string())
-        };
-        begun.await?;
-        while !self.is_gone().await? {
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        Ok(())
     }
 
     /// Removes the resource that a killed apply created and could not record, as a user would who reads the error. Returns how many.
@@ -387,27 +364,6 @@ impl Stack {
     }
 }
 
-/// Returns name and container id of each of these pods that has not ended.
-pub(super) async fn running_pods(
-    pods: &Api<Pod>,
-    selector: &str,
-) -> Result<Vec<(String, Option<String>)>, String> {
-    let selected = ListParams::default().labels(selector);
-    let found = retry(|| pods.list(&selected))
-        .await
-        .map_err(|error| error.to_string())?;
-    let is_running = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    let container = |pod: &Pod| {
-        let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-        containers.first()?.container_id.clone()
-    };
-    let running = found.items.iter().filter(|pod| is_running(pod));
-    Ok(running.map(|pod| (pod.name_any(), container(pod))).collect())
-}
-
 pub(super) fn gvk(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
@@ -431,7 +387,7 @@ fn behaviour(fault: Fault, moment: Moment) -> Value {
         Fault::FailProvider => json!({ "fail": QUOTA_EXCEEDED }),
         Fault::HangProvider | Fault::IgnoreInterrupt => json!({ "hang": true }),
         Fault::ExhaustMemory => json!({ "memoryMiB": TAKEN_MEBIBYTES }),
-        _ => json!({ "hold": true }),
+        _ => json!({ "delayMs": STEP.as_millis() }),
     };
     json!({ "steps": { step: order }, "ignoreInterrupts": fault == Fault::IgnoreInterrupt })
 }

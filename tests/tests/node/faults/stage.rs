@@ -3,7 +3,7 @@
 use serde_json::json;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::node::Node;
-use tokio::sync::{OnceCell, RwLock};
+use tokio::sync::{Mutex, OnceCell};
 
 use crate::install::Installation;
 use crate::tenant::account_with_role;
@@ -18,8 +18,8 @@ pub(super) struct Stage {
     server: GitServer,
     /// The address of the Git server for pods.
     address: String,
-    /// Held while a fault lasts, shared if it is one of a single stack: two of the whole node at once could be one that nobody asked for.
-    pub(super) fault: RwLock<()>,
+    /// Held while a fault lasts: two of them at once could be one that nobody asked for.
+    pub(super) fault: Mutex<()>,
 }
 
 impl Stage {
@@ -36,7 +36,7 @@ impl Stage {
             node,
             server,
             address,
-            fault: RwLock::default(),
+            fault: Mutex::default(),
         }
     }
 
@@ -49,8 +49,8 @@ impl Stage {
 
     /// Creates the namespace of a trial: a fault of its account or of itself disturbs no other one.
     pub(super) async fn create_namespace(&self, name: &str) -> Result<(), String> {
-        // The API server may be away for the fault of another trial.
-        let _no_fault = self.fault.read().await;
+        // The API server may be away for the fault of the other trial.
+        let _no_fault = self.fault.lock().await;
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let mut documents = vec![namespace.to_string()];
         documents.extend(account_with_role(name, ACCOUNT).map(|manifest| manifest.to_string()));
