@@ -1,6 +1,6 @@
 // A Terraform provider for tests. Its resources are files in a configured directory, so that a test can read them, change them
-// (drift) and count the calls. orders.json in that directory injects faults: a step can be slow, fail, crash, hang, take
-// memory, or ignore interrupts.
+// (drift) and count the calls. orders.json in that directory injects faults: a step can be held, be slow, fail, crash, hang,
+// take memory, or ignore interrupts.
 package main
 
 import (
@@ -22,6 +22,8 @@ import (
 
 // order is the fault of one step.
 type order struct {
+	// Hold keeps the step until orders.json does not hold it any more. The rest of the order applies then.
+	Hold    bool   `json:"hold"`
 	DelayMS int    `json:"delayMs"`
 	Fail    string `json:"fail"`
 	Crash   bool   `json:"crash"`
@@ -32,12 +34,23 @@ type order struct {
 	FailAfter string `json:"failAfter"`
 }
 
-// orders is read before each step.
+// orders is read before each step, and repeatedly while a step is held.
 type orders struct {
 	Steps            map[string]order `json:"steps"`
 	IgnoreInterrupts bool             `json:"ignoreInterrupts"`
 	Secret           string           `json:"secret"`
 	Value            string           `json:"value"`
+}
+
+// holdInterval is the time between two reads of the orders while a step is held.
+const holdInterval = 50 * time.Millisecond
+
+// of returns the order of a step: that for the resource, or that for all.
+func (o orders) of(step, name string) order {
+	if own, isNamed := o.Steps[step+" "+name]; isNamed {
+		return own
+	}
+	return o.Steps[step]
 }
 
 // thing is the file of a resource.
@@ -268,8 +281,13 @@ func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequ
 	return &tfprotov6.ReadDataSourceResponse{State: &value}, err
 }
 
-// obey logs the step and executes its order. secret is the secret attribute in the state.
+// obey reads the orders, logs the step, and executes its order: a test that sees the step in the log may replace the orders. secret
+// is the secret attribute in the state.
 func (p *provider) obey(step, name, secret string) (order, error) {
+	all, err := p.orders()
+	if err != nil {
+		return order{}, err
+	}
 	log, err := os.OpenFile(filepath.Join(p.world, "calls.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return order{}, err
@@ -278,14 +296,7 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	if err := errors.Join(err, log.Close()); err != nil {
 		return order{}, err
 	}
-	all, err := p.orders()
-	if err != nil {
-		return order{}, err
-	}
-	own, isNamed := all.Steps[step+" "+name]
-	if !isNamed {
-		own = all.Steps[step]
-	}
+	own := all.of(step, name)
 	if own.Crash {
 		os.Exit(3)
 	}
@@ -295,6 +306,19 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	if all.IgnoreInterrupts {
 		stop = nil
 	}
+	interrupted := fmt.Errorf("%s of %q was interrupted", step, name)
+	for isHeld := own.Hold; isHeld; {
+		select {
+		case <-time.After(holdInterval):
+		case <-stop:
+			return own, interrupted
+		}
+		now, err := p.orders()
+		if err != nil {
+			return own, err
+		}
+		isHeld = now.of(step, name).Hold
+	}
 	wait := time.Duration(own.DelayMS) * time.Millisecond
 	if own.Hang {
 		wait = 24 * time.Hour
@@ -303,7 +327,7 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 		select {
 		case <-time.After(wait):
 		case <-stop:
-			return own, fmt.Errorf("%s of %q was interrupted", step, name)
+			return own, interrupted
 		}
 	}
 	if own.Fail != "" {

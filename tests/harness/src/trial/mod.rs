@@ -123,7 +123,8 @@ impl TrialProvider {
     }
 
     /// Controls the steps `read`, `plan`, `create`, `update`, `delete` and `value` (`create a`: for that resource only), each
-    /// with `delayMs`, `fail`, `failAfter`, `crash`, `hang` and `memoryMiB`. In `fail`, `{token}`, `{environment}` and `{secret}` stand
+    /// with `hold`, `delayMs`, `fail`, `failAfter`, `crash`, `hang` and `memoryMiB`. A step with `hold` waits until another behaviour does not
+    /// hold it; its own `delayMs` follows. In `fail`, `{token}`, `{environment}` and `{secret}` stand
     /// for the configured token, `TRIAL_TOKEN` and the secret in the state. Next to `steps` are `ignoreInterrupts`,
     /// `secret` and `value`.
     ///
@@ -204,6 +205,7 @@ const fn go_architecture() -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Output};
+    use std::time::Duration;
 
     use super::*;
     use crate::cli;
@@ -261,5 +263,27 @@ mod tests {
         assert_eq!(run(&["plan", "-detailed-exitcode"]).status.code(), Some(2));
         let created = trial.calls().iter().filter(|call| *call == "create a").count();
         assert_eq!(created, 2);
+    }
+
+    #[test]
+    fn a_held_step_goes_on_when_another_behaviour_does_not_hold_it() {
+        let trial = TrialProvider::create().unwrap();
+        let module = module(&trial);
+        assert!(run(&trial, module.path(), &["init"]).status.success());
+        trial
+            .set_behaviour(&json!({ "steps": { "create a": { "hold": true } } }))
+            .unwrap();
+        std::thread::scope(|scope| {
+            let apply = scope.spawn(|| run(&trial, module.path(), &["apply", "-auto-approve"]));
+            while !trial.calls().iter().any(|call| call == "create a") {
+                assert!(!apply.is_finished(), "{:?}", trial.calls());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(trial.resources().unwrap().is_empty() && !apply.is_finished());
+            trial.set_behaviour(&json!({})).unwrap();
+            assert!(apply.join().unwrap().status.success());
+        });
+        assert_eq!(trial.resources().unwrap(), ["a"]);
     }
 }
