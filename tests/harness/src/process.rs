@@ -92,13 +92,18 @@ impl Process {
         !matches!(self.supervisor.try_wait(), Ok(None))
     }
 
-    /// Waits for its end. The pipe stays open meanwhile: at its end the shell kills the child.
-    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+    /// Waits for its end, at most this long. The pipe stays open meanwhile: at its end the shell kills the child.
+    pub(crate) async fn wait_at_most(&mut self, limit: Duration) -> io::Result<ExitStatus> {
+        let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.supervisor.try_wait()? {
                 return Ok(status);
             }
-            thread::sleep(Duration::from_millis(5));
+            if Instant::now() > deadline {
+                let what = format!("it has not ended after {limit:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -202,6 +207,19 @@ mod tests {
         assert!(within(Duration::from_secs(20), || process.log_tail(1) == "ready"));
         drop(process);
         assert!(!alive(pid));
+    }
+
+    #[tokio::test]
+    async fn a_wait_has_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |seconds: &str| {
+            let log = folder.path().join("log");
+            Process::start(Path::new("/bin/sleep"), &[seconds.to_owned()], &log, None).unwrap()
+        };
+        let status = start("0").wait_at_most(Duration::from_secs(60)).await;
+        assert!(status.unwrap().success());
+        let error = start("300").wait_at_most(Duration::from_millis(20)).await;
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The audit log of the node shows that the controllers and the account of runs use every verb of their own roles, and that none is
 //! missing. Runs are Jobs, so their requests are not those of tf-controller.
 //!
-//! The log has the requests of all tests of this program; one more than these stories make is no fault.
+//! The log has the requests of all tests of this program; one more than these scenarios make is no fault.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::install::{Installation, NAMESPACE};
 use crate::tenant::Tenant;
 
 const TENANT: &str = "audit";
-/// The verbs that no story here uses, with the story that does.
+/// The verbs that no scenario here uses, with the scenario that does.
 const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 6] = [
     // Their definitions are not installed: control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version.
     ("source.toolkit.fluxcd.io", "buckets", "get list watch"),
@@ -37,13 +37,13 @@ const UNUSED_BY_RUNS: [(&str, &str, &str); 3] = [
     ("infra.sluice.dev", "terraformruns", "list"),
 ];
 
-/// The stories, in one namespace.
-struct Stories {
-    installation: &'static Installation,
+/// The scenarios, in one namespace.
+struct Scenarios {
+    installation: &'static Installation<'static>,
     tenant: Tenant,
 }
 
-impl Stories {
+impl Scenarios {
     async fn kubectl(&self, arguments: &[&str]) -> String {
         self.installation
             .kubectl(&[&["-n", TENANT], arguments].concat())
@@ -174,15 +174,15 @@ async fn controllers_and_runs_use_every_verb_of_their_roles() {
         return;
     }
     let installation = Installation::shared().await;
-    let stories = Stories {
+    let scenarios = Scenarios {
         installation,
         tenant: Tenant::new(installation.node, TENANT).await,
     };
-    stories.run_stacks().await;
-    stories.run_a_pending_stack().await;
-    stories.run_a_source().await;
+    scenarios.run_stacks().await;
+    scenarios.run_a_pending_stack().await;
+    scenarios.run_a_source().await;
     let requests = requests(&installation.node.audit_log().unwrap()).unwrap();
-    let roles = stories.roles().await;
+    let roles = scenarios.roles().await;
     let of_controllers = format!("{NAMESPACE}:");
     let runner = format!("{TENANT}:tf-runner");
     // Other tests have accounts without the role of runs.

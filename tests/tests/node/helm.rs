@@ -17,6 +17,31 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Runs a program in a folder, with the kubeconfig `admin` there and `kubectl` on its PATH. Returns its output.
 pub(crate) async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
+    run_within(TIMEOUT, program, folder, arguments).await
+}
+
+/// As [`run`], with another timeout.
+pub(crate) async fn run_within(limit: Duration, program: &Path, folder: &Path, arguments: &[&str]) -> String {
+    let error = match try_run(limit, program, folder, arguments).await {
+        Ok(output) => return output,
+        Err(error) => error,
+    };
+    let kubectl = cli::kubectl().unwrap();
+    let all = ["get", "pods,events", "-A", "--request-timeout=20s"];
+    let objects = try_run(TIMEOUT, &kubectl, folder, &all).await;
+    panic!(
+        "{} {arguments:?}: {error}\n{}",
+        program.display(),
+        objects.unwrap_or_else(|error| error)
+    );
+}
+
+async fn try_run(
+    limit: Duration,
+    program: &Path,
+    folder: &Path,
+    arguments: &[&str],
+) -> Result<String, String> {
     let kubectl = cli::kubectl().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let child = Command::new(program)
@@ -32,11 +57,15 @@ pub(crate) async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> St
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let output = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await;
-    let output = output.unwrap().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
+    let output = tokio::time::timeout(limit, child.wait_with_output()).await;
+    let output = output
+        .map_err(|_| format!("timeout after {limit:?}"))?
+        .map_err(|error| error.to_string())?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(printed);
+    }
+    Err(format!("{printed}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// Returns the namespace of the release; its pods are as restricted as Kubernetes can ask for.
@@ -54,7 +83,7 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     node.apply(&restricted_namespace()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    images::import(&node, &folder.join("images"));
+    images::import(&node, &folder.join("images")).await;
     std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
     let (helm, kubectl) = (cli::helm().unwrap(), cli::kubectl().unwrap());
     let chart = format!("{}/../charts/sluice", env!("CARGO_MANIFEST_DIR"));

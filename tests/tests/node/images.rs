@@ -21,7 +21,7 @@ pub(crate) const RUNNER: &str = "sluice.invalid/tf-runner:0.1.0";
 
 /// Imports the images under the names of `config`. They have the newest packages of Debian, not the locked ones: Debian's archive
 /// serves no others.
-pub(crate) fn import(node: &Node, folder: &Path) {
+pub(crate) async fn import(node: &Node, folder: &Path) {
     let clis = [cli_program(&cli::tofu().unwrap(), true).unwrap()];
     let packed = pack(&Options {
         program: &binary("sluice").unwrap(),
@@ -38,7 +38,7 @@ pub(crate) fn import(node: &Node, folder: &Path) {
     let images: Vec<_> = packed.unwrap().into_iter().map(|packed| packed.image).collect();
     assert!(images.iter().any(|image| image.reference.to_string() == RUNNER));
     for image in &images {
-        node.import(&image.archive).unwrap();
+        node.import(&image.archive).await.unwrap();
     }
 }
 
@@ -53,7 +53,7 @@ async fn the_image_of_runs_clones_modules_as_an_unprivileged_user_on_a_read_only
     }
     let node = Node::shared().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    import(node, &folder.path().join("images"));
+    import(node, &folder.path().join("images")).await;
     let repository = Repository::create().unwrap();
     let commit = Commit::First.create(&repository).unwrap();
     let server = GitServer::start().await.unwrap();

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::json;
 use sluice_harness::cli;
 use sluice_harness::node::Node;
+use sluice_tests::scenario::TIMEOUT;
 use sluice_tests::wait_for_definitions;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -17,24 +18,26 @@ use crate::images;
 pub(crate) const NAMESPACE: &str = "sluice-system";
 
 /// A kubeconfig of the administrator and a folder for manifests.
-pub(crate) struct Installation {
-    pub(crate) node: &'static Node,
+pub(crate) struct Installation<'n> {
+    pub(crate) node: &'n Node,
     folder: TempDir,
 }
 
-impl Installation {
+impl Installation<'static> {
     /// Returns the installation of all tests: both controllers with the job executor.
     pub(crate) async fn shared() -> &'static Self {
-        static SHARED: OnceCell<Installation> = OnceCell::const_new();
+        static SHARED: OnceCell<Installation<'static>> = OnceCell::const_new();
         SHARED
             .get_or_init(|| async { Self::standalone(Node::shared().await.unwrap()).await })
             .await
     }
+}
 
+impl<'n> Installation<'n> {
     /// Installs the overlay `standalone`.
-    pub(crate) async fn standalone(node: &'static Node) -> Self {
+    pub(crate) async fn standalone(node: &'n Node) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        images::import(node, &folder.path().join("images"));
+        images::import(node, &folder.path().join("images")).await;
         std::fs::write(folder.path().join("admin"), node.admin().kubeconfig()).unwrap();
         let installation = Self { node, folder };
         let setup = config("overlays/standalone/setup");
@@ -86,6 +89,15 @@ impl Installation {
 
     /// Runs `kubectl` as administrator and returns its output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
+        match self.try_kubectl(arguments).await {
+            Ok(output) => output,
+            Err(error) => panic!("{error}\n{}", self.describe_pods().await),
+        }
+    }
+
+    /// As [`Installation::kubectl`], for a caller that goes on after a failure.
+    pub(crate) async fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let failure = |why: String| format!("kubectl {arguments:?}: {why}");
         let child = Command::new(cli::kubectl().unwrap())
             .args(arguments)
             .env("KUBECONFIG", self.folder.path().join("admin"))
@@ -95,16 +107,15 @@ impl Installation {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .unwrap();
-        let output =
-            tokio::time::timeout(sluice_tests::scenario::TIMEOUT * 2, child.wait_with_output()).await;
-        let output = output.unwrap().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
+            .map_err(|error| failure(error.to_string()))?;
+        let output = tokio::time::timeout(TIMEOUT * 2, child.wait_with_output()).await;
+        let output = output
+            .map_err(|_| failure("timeout".into()))?
+            .map_err(|error| failure(error.to_string()))?;
         if !output.status.success() {
-            let pods = Box::pin(self.describe_pods()).await;
-            panic!("kubectl {arguments:?}: {error}\n{pods}");
+            return Err(failure(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
-        String::from_utf8(output.stdout).unwrap()
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Returns what a user would look at after a failure.
@@ -123,14 +134,9 @@ impl Installation {
                 "--tail=10",
             ],
         ] {
-            let output = Command::new(cli::kubectl().unwrap())
-                .args(arguments)
-                .env("KUBECONFIG", self.folder.path().join("admin"))
-                .output()
-                .await
-                .unwrap();
-            text.push_str(&String::from_utf8_lossy(&output.stdout));
-            text.push_str(&String::from_utf8_lossy(&output.stderr));
+            let bounded = [&["--request-timeout=20s"], arguments].concat();
+            let output = self.try_kubectl(&bounded).await;
+            text.push_str(&output.unwrap_or_else(|error| error));
         }
         text
     }

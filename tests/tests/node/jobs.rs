@@ -145,7 +145,7 @@ const ABSENT: &str = "<none>";
 
 /// Returns fields of the objects of a kind, in the order of their names.
 async fn columns(
-    installation: &Installation,
+    installation: &Installation<'_>,
     namespace: &str,
     kind: &str,
     paths: &[String],

@@ -11,7 +11,7 @@ fn pod(spec: &Value) -> Value {
 }
 
 /// Waits until the only run of the stack is pending and says why.
-async fn wait_until_pending(installation: &Installation, tenant: &Tenant, stack: &str, texts: &[&str]) {
+async fn wait_until_pending(installation: &Installation<'_>, tenant: &Tenant, stack: &str, texts: &[&str]) {
     if let Err(error) = tenant.wait_for_message(stack, texts).await {
         panic!("{stack}: {error}\n{}", installation.describe_pods().await);
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use sluice_harness::cli;
 use sluice_harness::git::{GitServer, Repository};
@@ -9,13 +10,15 @@ use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
 use sluice_tests::page::{SAMPLE_ADDRESS, SAMPLE_MODULE, command_blocks};
 
-use crate::helm::run;
+use crate::helm::{run, run_within};
 use crate::images;
 use crate::install::config;
 
 const PAGE: &str = include_str!("../../../docs/get-started/quick-start.md");
 /// `end_to_end::docs` runs the command of this section: it names images that no node has.
 const OTHER_CLUSTER: &str = "\n## On any cluster\n";
+/// Above the timeouts of the waits in a block.
+const BLOCK_TIMEOUT: Duration = Duration::from_secs(900);
 /// The page promises no more.
 const COMMANDS: usize = 10;
 
@@ -48,7 +51,7 @@ async fn the_commands_of_the_quick_start_install_apply_and_delete() {
     let exposed = node.expose(address.parse().unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    images::import(&node, &folder.join("images"));
+    images::import(&node, &folder.join("images")).await;
     std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
     check_out(folder, &format!("http://{exposed}/{path}"));
 
@@ -61,7 +64,7 @@ async fn the_commands_of_the_quick_start_install_apply_and_delete() {
     };
     let shell = |block: &str| {
         let script = format!("set -euo pipefail\n{block}");
-        async move { run(Path::new("bash"), folder, &["-c", &script]).await }
+        async move { run_within(BLOCK_TIMEOUT, Path::new("bash"), folder, &["-c", &script]).await }
     };
     shell(install).await;
     let output = shell(apply).await;

@@ -261,7 +261,7 @@ impl ControlPlane {
     /// # Errors
     /// When the control plane was started without one, or it cannot be read.
     pub fn audit_log(&self) -> io::Result<String> {
-        std::fs::read_to_string(control_plane::audit_log(self.folder.path()))
+        control_plane::audit_log(self.folder.path())
     }
 
     /// Returns the folder with keys and logs; it is removed with the control plane.

@@ -1,5 +1,6 @@
 //! Keys of a control plane, and the flags that its components have wherever they run.
 
+use std::io;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 
@@ -101,8 +102,16 @@ rules:
   - level: None
 ";
 
-pub(crate) fn audit_log(folder: &Path) -> PathBuf {
+fn audit_file(folder: &Path) -> PathBuf {
     folder.join("audit.log")
+}
+
+/// Returns the complete lines of the audit log: the server may be writing the last one.
+pub(crate) fn audit_log(folder: &Path) -> io::Result<String> {
+    let mut log = std::fs::read(audit_file(folder))?;
+    let end = log.iter().rposition(|byte| *byte == b'\n');
+    log.truncate(end.map_or(0, |at| at + 1));
+    String::from_utf8(log).map_err(io::Error::other)
 }
 
 /// Writes the audit policy. Returns the flags of a kube-apiserver for a log that has an event before its request is answered.
@@ -111,7 +120,7 @@ pub(crate) fn audit(folder: &Path) -> Result<[String; 3], ComponentError> {
     written.map_err(system("write the audit policy"))?;
     Ok([
         format!("--audit-policy-file={}", folder.join("audit.yaml").display()),
-        format!("--audit-log-path={}", audit_log(folder).display()),
+        format!("--audit-log-path={}", audit_file(folder).display()),
         "--audit-log-mode=blocking".into(),
     ])
 }
@@ -129,4 +138,25 @@ pub(crate) fn api_client(kubeconfig: &Path, port: u16) -> Vec<String> {
         "--profiling=false".into(),
         "--v=1".into(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_audit_log_ends_with_its_last_complete_line() {
+        let folder = tempfile::tempdir().unwrap();
+        for (written, read) in [
+            (&b"one\ntwo\n"[..], "one\ntwo\n"),
+            (b"one\ntw", "one\n"),
+            // The first byte of a character.
+            (b"one\n\xc3", "one\n"),
+            (b"on", ""),
+            (b"", ""),
+        ] {
+            std::fs::write(audit_file(folder.path()), written).unwrap();
+            assert_eq!(audit_log(folder.path()).unwrap(), read);
+        }
+    }
 }

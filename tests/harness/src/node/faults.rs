@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Component, Node, components};
+use super::{CTR_TIMEOUT, Component, Node, components};
 use crate::control_plane::{self, ComponentError, lock, system};
 use crate::gobuild::{self, Tool};
 use crate::process::Process;
@@ -63,9 +63,10 @@ impl Node {
     ///
     /// # Errors
     /// When the container does not run.
-    pub fn kill_container(&self, id: &str) -> Result<(), ComponentError> {
+    pub async fn kill_container(&self, id: &str) -> Result<(), ComponentError> {
         let mut kill = self.start_ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", id])?;
-        let status = kill.wait().map_err(system("wait for ctr"))?;
+        let ended = kill.wait_at_most(CTR_TIMEOUT).await;
+        let status = ended.map_err(system("wait for ctr"))?;
         if status.success() {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
@@ -29,6 +29,9 @@ use crate::control_plane::{
 use crate::gobuild::{self, BuildError, Tool};
 use crate::packages;
 use crate::process::Process;
+
+/// Time limit of a command of the container runtime. The import of the largest image takes some seconds.
+const CTR_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Debian's packages of the container runtime, with the libraries that a machine may lack.
 const PACKAGES: [&str; 15] = [
@@ -169,7 +172,7 @@ impl Node {
         self.wait_for("kube-apiserver", || self.is_api_ready()).await?;
         self.wait_for("containerd", || std::future::ready(self.has_runtime()))
             .await?;
-        self.import(&pack_pause(&at)?)?;
+        self.import(&pack_pause(&at)?).await?;
         self.start_in_network(
             "kube-controller-manager",
             Tool::KubeControllerManager,
@@ -220,7 +223,7 @@ impl Node {
     /// # Errors
     /// When it cannot be read.
     pub fn audit_log(&self) -> std::io::Result<String> {
-        std::fs::read_to_string(control_plane::audit_log(self.folder.path()))
+        control_plane::audit_log(self.folder.path())
     }
 
     async fn wait_for<F: Future<Output = bool>>(
@@ -282,9 +285,10 @@ impl Node {
     ///
     /// # Errors
     /// When the runtime refuses it.
-    pub fn import(&self, archive: &Path) -> Result<(), ComponentError> {
+    pub async fn import(&self, archive: &Path) -> Result<(), ComponentError> {
         let mut import = self.start_ctr(&["images", "import", &archive.display().to_string()])?;
-        let status = import.wait().map_err(system("wait for ctr"))?;
+        let ended = import.wait_at_most(CTR_TIMEOUT).await;
+        let status = ended.map_err(system("wait for ctr"))?;
         if status.success() {
             return Ok(());
         }

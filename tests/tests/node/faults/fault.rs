@@ -6,7 +6,7 @@ pub(super) const QUOTA_EXCEEDED: &str = "quota exceeded";
 /// The moment of a stack's first apply at which something breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moment {
-    /// The Job of a run has a pod.
+    /// The Job of a run has a pod; for a fault that kills processes, its container has started.
     Start,
     /// The provider plans.
     Plan,
@@ -36,6 +36,15 @@ impl Moment {
             Self::Start | Self::Any => None,
         }
     }
+
+    /// Returns the provider's step that is held until the fault has begun: a run that has just started does not end before it.
+    pub(super) const fn held_step(self) -> Option<&'static str> {
+        match self {
+            Self::Start => Some("plan first"),
+            Self::Any => None,
+            _ => self.step(),
+        }
+    }
 }
 
 /// Who dies, or what breaks.
@@ -51,9 +60,11 @@ pub(super) enum Fault {
     DeletePod,
     /// The pod is evicted, as `kubectl drain` does.
     EvictPod,
-    /// The pod of tf-controller is deleted without grace.
+    /// SIGKILL to all processes of tf-controller's container.
     KillController,
-    /// tf-controller is restarted as for another version.
+    /// The pod of tf-controller is deleted with its grace: SIGTERM.
+    DeleteController,
+    /// The Deployment of tf-controller is rolled out again.
     RestartController,
     /// Another process takes the Lease of tf-controller.
     TakeLease,
@@ -92,13 +103,14 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::KillRunner,
         Self::KillCli,
         Self::DeletePodNow,
         Self::DeletePod,
         Self::EvictPod,
         Self::KillController,
+        Self::DeleteController,
         Self::RestartController,
         Self::TakeLease,
         Self::StopKubelet,
@@ -129,6 +141,16 @@ impl Fault {
                 | Self::IgnoreInterrupt
                 | Self::ExhaustMemory
         )
+    }
+
+    /// Whether the fault kills processes in the pod of the run: there are none before its container has started.
+    pub(super) const fn kills_processes(self) -> bool {
+        matches!(self, Self::KillRunner | Self::KillCli)
+    }
+
+    /// Whether the run of the fault has a short deadline.
+    pub(super) const fn needs_deadline(self) -> bool {
+        matches!(self, Self::HangProvider | Self::IgnoreInterrupt)
     }
 
     /// Whether the provider causes the fault in the step of the moment.

@@ -1,10 +1,14 @@
 //! Faults during runs: each trial breaks one thing at one moment of a stack's first apply, and checks what is left.
 //!
-//! A commit and a day select a sample of the trials. `make chaos` runs all of them, `SLUICE_SEED` repeats a sample.
+//! A commit and a day select a sample of the trials. `make chaos` runs each of them more than once, `SLUICE_SEED` repeats a sample. One trial
+//! at a time is between the creation of its stack and the end of its fault, so the seed decides too which faults meet: that of a trial and the
+//! recovery of the one before it.
 
 mod cause;
 mod fault;
+mod manifests;
 mod outcome;
+mod pods;
 mod stack;
 mod stage;
 
@@ -13,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use fault::{Fault, Moment};
 use futures::{StreamExt as _, stream};
+use sluice_harness::node::Node;
 use sluice_harness::sample::Rng;
 use sluice_harness::skip::without_cluster;
 use stack::Stack;
@@ -20,9 +25,10 @@ use stage::Stage;
 
 /// The number of trials; `SLUICE_TRIALS` requests another, or `all`.
 const TRIALS: usize = 8;
-/// Trials at the same time. A fault of the whole node disturbs the other one too.
+/// Trials at the same time: one is at its moment or its fault, the other one recovers. A fault of the whole node disturbs the other one too.
 const LANES: usize = 2;
-/// Time limit of a trial. The longest fault takes 75 s, and the lock of a dead runner some more.
+/// Time limit of a trial until its moment, and from the end of its fault until its stack is applied. A fault of the other trial can be in
+/// it: the longest takes 75 s, and the lock of a dead runner some more.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Interval of the requests of a trial.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -60,31 +66,58 @@ impl Trial {
         trials
     }
 
-    /// Carries out the trial. Returns what it took.
-    async fn carry_out(self, stage: &Stage) -> Result<String, String> {
-        let stack = Stack::create(stage, self).await?;
+    /// Carries out the trial, and deletes what is left of it. Returns what it took.
+    async fn carry_out(self, stage: &Stage<'_>) -> Result<String, String> {
+        let stack = Stack::new(stage, self).await?;
+        let result = match self.break_at_moment(stage, &stack).await {
+            Ok(hits) => self
+                .recover(&stack)
+                .await
+                .map(|what| format!("{hits} hits, {what}")),
+            Err(error) => Err(error),
+        };
+        let later = stage.faults_after(self);
+        let result = result
+            .map(|what| format!("{what}; later faults: {later:?}"))
+            .map_err(|error| format!("{error}; later faults: {later:?}"));
+        match (result, stack.delete().await) {
+            (Err(error), Err(also)) => Err(format!("{error}\n{also}")),
+            (result, deleted) => deleted.and(result),
+        }
+    }
+
+    /// Creates the stack, and causes and ends its fault at the moment. Returns how many processes or objects it hit.
+    async fn break_at_moment(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
+        let _no_other_fault = stage.fault.lock().await;
+        stack.start(stage).await?;
         let deadline = Instant::now() + LIMIT;
-        while !stack.has_reached(self.moment, self.delay).await? {
-            sleep_before(deadline, "did not reach the moment", &stack).await?;
+        while !stack.has_reached_moment().await? {
+            sleep_before(deadline, "did not reach the moment", stack).await?;
             stack.approve(&stack.read().await?).await?;
         }
-        self.fault.cause(stage, &stack).await?;
-        stack.behave_well();
+        stage.record(self);
+        let hits = self.fault.cause(stage, stack).await?;
+        stack.release()?;
+        stack.reset_deadline().await?;
+        Ok(hits)
+    }
+
+    /// Acts as a user until the stack is applied, or its namespace deleted, and checks what is left. Returns what it took.
+    async fn recover(self, stack: &Stack) -> Result<String, String> {
         let since = Instant::now();
+        let deadline = since + LIMIT;
         if self.fault == Fault::DeleteNamespace {
             while !stack.is_gone().await? {
-                sleep_before(deadline, "was not deleted", &stack).await?;
+                sleep_before(deadline, "was not deleted", stack).await?;
             }
             stack.check_deleted().await?;
             return Ok(format!("{} s until it was deleted", since.elapsed().as_secs()));
         }
-        let orphans = self.wait_until_applied(&stack, deadline).await?;
+        let orphans = self.wait_until_applied(stack, deadline).await?;
+        let seconds = since.elapsed().as_secs();
         stack.check_outcome().await?;
         let runs = stack.runs().await?.len();
-        Ok(format!(
-            "{} s, {runs} runs, {orphans} orphans",
-            since.elapsed().as_secs()
-        ))
+        Ok(format!("{seconds} s, {runs} runs, {orphans} orphans"))
     }
 
     /// Acts as a user until the stack is applied. Returns how many resources no state had.
@@ -118,7 +151,8 @@ async fn no_fault_repeats_or_loses_what_a_run_did() {
     if without_cluster().unwrap() {
         return;
     }
-    let stage = Stage::start().await;
+    let node = Node::start().await.unwrap();
+    let stage = Stage::start(&node).await;
     let count = match std::env::var("SLUICE_TRIALS").as_deref() {
         Ok("all") => fault::pairs().len(),
         Ok(count) => count.parse().unwrap(),
@@ -163,4 +197,20 @@ fn a_sample_repeats_no_pair_before_each_was_chosen() {
     pairs.dedup();
     assert_eq!((pairs.len(), trials.len()), (all, all + 3));
     assert!(pairs.iter().any(|(fault, _)| *fault == Fault::KillRunner));
+}
+
+#[test]
+fn the_provider_holds_or_breaks_the_step_of_every_moment_but_a_random_one() {
+    let pairs = fault::pairs();
+    // As docs/reliability.md says.
+    assert_eq!(pairs.len(), 114);
+    for (fault, moment) in pairs {
+        let orders = manifests::behaviour(fault, moment);
+        let order = moment.held_step().map(|step| &orders["steps"][step]);
+        let holds = order.is_some_and(|order| order["hold"] == true);
+        let breaks = order.is_some_and(|order| order.is_object() && !holds);
+        let has_moment = moment != Moment::Any;
+        let expected = (has_moment && !fault.is_of_provider(), fault.is_of_provider());
+        assert_eq!((holds, breaks), expected, "{fault:?} {moment:?}: {orders}");
+    }
 }

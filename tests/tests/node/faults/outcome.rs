@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 use sluice_tests::scenario::{TIMEOUT, retry};
 
-use super::POLL_INTERVAL;
-use super::stack::Stack;
+use super::stack::{Stack, failure};
+use super::{POLL_INTERVAL, Trial};
 
 /// How long nothing of a deleted stack may work.
 const QUIET: Duration = Duration::from_secs(3);
@@ -42,7 +42,7 @@ impl Stack {
 
     /// Returns the computed value of each resource of the provider: it differs each time the resource is made.
     fn made_resources(&self) -> Result<BTreeMap<String, String>, String> {
-        let names = self.provider.resources().map_err(|error| error.to_string())?;
+        let names = self.provider.resources().map_err(failure("list the resources"))?;
         let folder = self.provider.data_dir().join("things");
         let mut made = BTreeMap::new();
         for name in names {
@@ -58,7 +58,7 @@ impl Stack {
             .secret(&format!("tfstate-default-{}", self.name), "tfstate")
             .await?;
         let state: Value = serde_json::from_reader(flate2::read::GzDecoder::new(packed.as_slice()))
-            .map_err(|error| error.to_string())?;
+            .map_err(failure("read the state"))?;
         let mut recorded = BTreeMap::new();
         for resource in state["resources"].as_array().into_iter().flatten() {
             let attributes = &resource["instances"][0]["attributes"];
@@ -70,7 +70,8 @@ impl Stack {
 
     async fn secret(&self, name: &str, key: &str) -> Result<Vec<u8>, String> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let secret = retry(|| api.get(name)).await.map_err(|error| error.to_string())?;
+        let secret = retry(|| api.get(name)).await;
+        let secret = secret.map_err(failure(&format!("read the Secret {name}")))?;
         let value = secret.data.and_then(|mut data| data.remove(key));
         value
             .map(|bytes| bytes.0)
@@ -101,7 +102,7 @@ impl Stack {
             last_end = last_end.max(end);
             let has_applied = run.pointer("/status/attemptedApply") == Some(&Value::Bool(true));
             let plan = text("/spec/plan/id");
-            if self.is_manual && has_applied && !self.approved.lock().unwrap().contains(&plan) {
+            if self.trial.is_manual && has_applied && !self.approved.lock().unwrap().contains(&plan) {
                 return Err(format!("{name} applied {plan:?}, which was not approved"));
             }
         }
@@ -110,7 +111,8 @@ impl Stack {
 
     /// A run reports what broke.
     async fn check_evidence(&self) -> Result<(), String> {
-        let Some(evidence) = self.evidence else {
+        let Trial { fault, moment, .. } = self.trial;
+        let Some(evidence) = fault.evidence(moment) else {
             return Ok(());
         };
         let says = |run: &Value| {
@@ -148,9 +150,8 @@ impl Stack {
     async fn check_lock(&self) -> Result<(), String> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = format!("lock-tfstate-default-{}", self.name);
-        let lease = retry(|| api.get_opt(&name))
-            .await
-            .map_err(|error| error.to_string())?;
+        let lease = retry(|| api.get_opt(&name)).await;
+        let lease = lease.map_err(failure("read the lock of the state"))?;
         let holder = lease.and_then(|lease| lease.spec?.holder_identity);
         match holder {
             Some(holder) if !holder.is_empty() => Err(format!("{holder} holds the lock of the state")),
@@ -167,7 +168,8 @@ impl Stack {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(format!("these pods still run: {running:?}"));
+                let names: Vec<_> = running.iter().map(ResourceExt::name_any).collect();
+                return Err(format!("these pods still run: {names:?}"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

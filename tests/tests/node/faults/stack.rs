@@ -1,6 +1,7 @@
 //! The stack of a trial: two resources of the provider of the suites, the second one after the first.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
@@ -8,51 +9,18 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_harness::git::Repository;
 use sluice_harness::trial::TrialProvider;
 use sluice_runtime::sync::lock;
 use sluice_tests::scenario::retry;
 
-use super::Trial;
-use super::fault::{Fault, Moment, QUOTA_EXCEEDED};
+use super::fault::Moment;
+use super::manifests::{INPUTS, RESOURCES, behaviour};
 use super::stage::Stage;
-
-/// How long the provider works in the step of the moment: far longer than it takes to see it and to cause the fault.
-const STEP: Duration = Duration::from_secs(6);
-
-/// The Secret and the ConfigMap with variables of the module.
-pub(super) const INPUTS: &str = "inputs";
-/// The deadline of a run whose CLI hangs.
-const SHORT_DEADLINE: &str = "40s";
-/// Seconds after which a CLI is killed that ignores its interrupt.
-const SHORT_GRACE: u32 = 10;
-/// The memory limit of a pod.
-const MEMORY_LIMIT: &str = "512Mi";
-/// What the provider takes beyond it.
-const TAKEN_MEBIBYTES: u32 = 1024;
-
-const RESOURCES: &str = r#"
-variable "content" {
-  default = "one"
-}
-variable "note" {
-  default = ""
-}
-resource "trial_thing" "first" {
-  name    = "first"
-  content = var.content
-}
-resource "trial_thing" "second" {
-  name    = "second"
-  content = trial_thing.first.id
-}
-output "first" {
-  value = trial_thing.first.random
-}
-"#;
+use super::{LIMIT, Trial, pods, sleep_before};
 
 /// A stack with its source and its provider.
 pub(super) struct Stack {
@@ -60,16 +28,16 @@ pub(super) struct Stack {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) provider: TrialProvider,
-    pub(super) is_manual: bool,
-    /// What a run says because of the fault.
-    pub(super) evidence: Option<&'static str>,
+    pub(super) trial: Trial,
     /// Ids of the plans that were approved.
     pub(super) approved: Mutex<BTreeSet<String>>,
     /// The revision to apply.
     revision: Mutex<String>,
-    /// When the first pod was seen.
+    /// When a pod was seen to have started.
     start: Mutex<Option<Instant>>,
     repository: Repository,
+    /// The URL of the repository for pods.
+    pub(super) url: String,
 }
 
 /// What the object says.
@@ -101,34 +69,52 @@ impl StackStatus {
 }
 
 impl Stack {
-    pub(super) async fn create(stage: &Stage, trial: Trial) -> Result<Self, String> {
-        let provider = TrialProvider::create().map_err(|error| error.to_string())?;
-        open_to_pods(&provider).map_err(|error| error.to_string())?;
+    /// Makes the provider and the repository. Nothing is in the API yet.
+    pub(super) async fn new(stage: &Stage<'_>, trial: Trial) -> Result<Self, String> {
+        let provider = TrialProvider::create().map_err(failure("make the provider"))?;
+        open_to_pods(&provider).map_err(failure("open the provider to pods"))?;
         provider
             .set_behaviour(&behaviour(trial.fault, trial.moment))
-            .map_err(|error| error.to_string())?;
-        let repository = Repository::create().map_err(|error| error.to_string())?;
+            .map_err(failure("set the behaviour of the provider"))?;
+        let repository = Repository::create().map_err(failure("make the repository"))?;
         let name = format!("trial-{}", trial.number);
-        let url = stage.serve(&name, &repository);
-        let client = stage.node.client().await.map_err(|error| error.to_string())?;
-        let stack = Self {
+        let client = stage.node.client().await.map_err(failure("make a client"))?;
+        Ok(Self {
             client,
             namespace: name.clone(),
+            url: stage.serve(&name, &repository),
             name,
             provider,
-            is_manual: trial.is_manual,
-            evidence: trial.fault.evidence(trial.moment),
+            trial,
             approved: Mutex::default(),
             revision: Mutex::default(),
             start: Mutex::default(),
             repository,
-        };
-        stage.create_namespace(&stack.namespace).await?;
-        stack.commit("")?;
-        stack.create_inputs().await?;
-        stack.apply(&stack.source(&url)).await?;
-        stack.apply(&stack.manifest(trial.fault)).await?;
-        Ok(stack)
+        })
+    }
+
+    /// Creates the objects.
+    pub(super) async fn start(&self, stage: &Stage<'_>) -> Result<(), String> {
+        stage.create_namespace(&self.namespace).await?;
+        self.commit("")?;
+        self.create_inputs().await?;
+        self.apply(&self.source()).await?;
+        self.apply(&self.manifest()).await
+    }
+
+    /// Deletes the namespace, and pods in it without grace: what is left would go on, and load the node. Waits until it is gone.
+    pub(super) async fn delete(&self) -> Result<(), String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        // It is absent after its own deletion.
+        let how = DeleteParams::default();
+        let _absent = retry(|| namespaces.delete(&self.namespace, &how)).await;
+        let (pods, how, all) = (self.pods(), without_grace(), ListParams::default());
+        let deadline = Instant::now() + LIMIT;
+        while !self.is_gone().await? {
+            let _ended = retry(|| pods.delete_collection(&how, &all)).await;
+            sleep_before(deadline, "was not deleted after the trial", self).await?;
+        }
+        Ok(())
     }
 
     /// Commits the module with these lines; the stack is to be applied at this commit.
@@ -137,7 +123,7 @@ impl Stack {
         let commit = self
             .repository
             .commit_files(&[("main.tf", module)], "Two resources");
-        *lock(&self.revision) = format!("main@sha1:{}", commit.map_err(|error| error.to_string())?);
+        *lock(&self.revision) = format!("main@sha1:{}", commit.map_err(failure("commit"))?);
         Ok(())
     }
 
@@ -149,7 +135,7 @@ impl Stack {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": request } }));
         let params = PatchParams::default();
         let requested = retry(|| sources.patch(&self.name, &params, &patch)).await;
-        requested.map(drop).map_err(|error| error.to_string())
+        requested.map(drop).map_err(failure("request the source"))
     }
 
     /// Creates the Secret and the ConfigMap that the stack reads.
@@ -173,49 +159,8 @@ impl Stack {
         let api = self.api(&gvk(group, version, text("/kind")));
         let (parameters, patch) = (PatchParams::apply("tests").force(), Patch::Apply(manifest));
         let applied = retry(|| api.patch(text("/metadata/name"), &parameters, &patch)).await;
-        applied.map(drop).map_err(|error| error.to_string())
-    }
-
-    fn source(&self, url: &str) -> Value {
-        json!({
-            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-            "metadata": { "name": self.name, "namespace": self.namespace },
-            "spec": { "interval": "10m", "url": url, "ref": { "branch": "main" } },
-        })
-    }
-
-    fn manifest(&self, fault: Fault) -> Value {
-        let folder = self.provider.cli_config();
-        let folder = folder.parent().map(|folder| folder.display().to_string());
-        let config = self.provider.cli_config().display().to_string();
-        let mut spec = json!({
-            "interval": "10m", "retryInterval": "3s", "path": "./",
-            "approvePlan": if self.is_manual { "" } else { "auto" },
-            "sourceRef": { "kind": "GitRepository", "name": self.name },
-            "varsFrom": [{ "kind": "Secret", "name": INPUTS }, { "kind": "ConfigMap", "name": INPUTS }],
-            "writeOutputsToSecret": { "name": format!("{}-outputs", self.name) },
-            "runnerPodTemplate": { "spec": {
-                "env": [{ "name": "TF_CLI_CONFIG_FILE", "value": config }],
-                "volumes": [{ "name": "provider", "hostPath": { "path": folder } }],
-                "volumeMounts": [{ "name": "provider", "mountPath": folder }],
-            } },
-        });
-        match fault {
-            Fault::HangProvider | Fault::IgnoreInterrupt => {
-                spec["runDeadline"] = json!(SHORT_DEADLINE);
-                spec["runnerTerminationGracePeriodSeconds"] = json!(SHORT_GRACE);
-            }
-            Fault::ExhaustMemory => {
-                let limits = json!({ "limits": { "memory": MEMORY_LIMIT } });
-                spec["runnerPodTemplate"]["spec"]["resources"] = limits;
-            }
-            _ => {}
-        }
-        json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": { "name": self.name, "namespace": self.namespace },
-            "spec": spec,
-        })
+        let what = format!("apply {} {}", text("/kind"), text("/metadata/name"));
+        applied.map(drop).map_err(failure(&what))
     }
 
     pub(super) fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
@@ -230,31 +175,13 @@ impl Stack {
         format!("infra.sluice.dev/terraform={}", self.name)
     }
 
-    /// Returns name and container id of each pod that has not ended.
-    pub(super) async fn running_pods(&self) -> Result<Vec<(String, Option<String>)>, String> {
-        let (pods, selected) = (self.pods(), ListParams::default().labels(&self.pod_selector()));
-        let found = retry(|| pods.list(&selected))
-            .await
-            .map_err(|error| error.to_string())?;
-        let is_running = |pod: &Pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            !matches!(phase, Some("Succeeded" | "Failed"))
-        };
-        let container = |pod: &Pod| {
-            let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-            containers.first()?.container_id.clone()
-        };
-        let running = found.items.iter().filter(|pod| is_running(pod));
-        Ok(running.map(|pod| (pod.name_any(), container(pod))).collect())
-    }
-
     /// Returns the runs of the stack, oldest first.
     pub(super) async fn runs(&self) -> Result<Vec<Value>, String> {
         let api = self.api(&gvk("infra.sluice.dev", "v1alpha1", "TerraformRun"));
         let selected = ListParams::default().labels(&self.pod_selector());
         let found = retry(|| api.list(&selected))
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(failure("list runs"))?;
         let mut runs: Vec<_> = found
             .items
             .iter()
@@ -273,26 +200,31 @@ impl Stack {
     /// Reads the object.
     pub(super) async fn read(&self) -> Result<StackStatus, String> {
         let api = self.api(&gvk("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"));
-        let found = retry(|| api.get(&self.name))
-            .await
-            .map_err(|error| error.to_string())?;
+        let found = retry(|| api.get(&self.name)).await;
+        let found = found.map_err(failure("read the stack"))?;
         Ok(StackStatus {
             object: serde_json::to_value(found).unwrap(),
             revision: lock(&self.revision).clone(),
         })
     }
 
-    /// Approves the pending plan, as a person would who reads each plan.
+    /// Approves the pending plan, as a user would who reads each plan.
     pub(super) async fn approve(&self, status: &StackStatus) -> Result<(), String> {
         let plan = status.text("/status/plan/pending");
-        if !self.is_manual || plan.is_empty() || !self.approved.lock().unwrap().insert(plan.to_owned()) {
+        if !self.trial.is_manual || plan.is_empty() || !self.approved.lock().unwrap().insert(plan.to_owned())
+        {
             return Ok(());
         }
+        self.edit(&json!({ "approvePlan": plan })).await
+    }
+
+    /// Changes fields of the spec.
+    async fn edit(&self, fields: &Value) -> Result<(), String> {
         let api = self.api(&gvk("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"));
-        let patch = Patch::Merge(json!({ "spec": { "approvePlan": plan } }));
+        let patch = Patch::Merge(json!({ "spec": fields }));
         let params = PatchParams::default();
-        let approved = retry(|| api.patch(&self.name, &params, &patch)).await;
-        approved.map(drop).map_err(|error| error.to_string())
+        let edited = retry(|| api.patch(&self.name, &params, &patch)).await;
+        edited.map(drop).map_err(failure("edit the stack"))
     }
 
     /// Returns whether the namespace is deleted.
@@ -301,29 +233,46 @@ impl Stack {
         let found = retry(|| namespaces.get_opt(&self.namespace)).await;
         found
             .map(|found| found.is_none())
-            .map_err(|error| error.to_string())
+            .map_err(failure("read the namespace"))
     }
 
-    /// Returns whether the moment has come; `delay` is that of [`Moment::Any`].
-    pub(super) async fn has_reached(&self, moment: Moment, delay: Duration) -> Result<bool, String> {
+    /// Returns the pods that have not ended.
+    pub(super) async fn running_pods(&self) -> Result<Vec<Pod>, String> {
+        pods::running(&self.pods(), &self.pod_selector()).await
+    }
+
+    /// Returns whether the moment has come.
+    pub(super) async fn has_reached_moment(&self) -> Result<bool, String> {
+        let Trial { fault, moment, .. } = self.trial;
         if let Some(step) = moment.step() {
             return Ok(self.provider.calls().iter().any(|call| call == step));
         }
-        if self.start.lock().unwrap().is_none() && !self.running_pods().await?.is_empty() {
-            *self.start.lock().unwrap() = Some(Instant::now());
+        if self.start.lock().unwrap().is_none() {
+            let has_started = |pod: &Pod| !fault.kills_processes() || pods::container_id(pod).is_some();
+            if self.running_pods().await?.iter().any(has_started) {
+                *self.start.lock().unwrap() = Some(Instant::now());
+            }
         }
-        let wait = if moment == Moment::Any {
-            delay
-        } else {
-            Duration::ZERO
+        let wait = match moment {
+            Moment::Any => self.trial.delay,
+            _ => Duration::ZERO,
         };
         let start = *self.start.lock().unwrap();
         Ok(start.is_some_and(|start| start.elapsed() >= wait))
     }
 
-    /// The provider is neither slow nor faulty any more.
-    pub(super) fn behave_well(&self) {
-        self.provider.set_behaviour(&json!({})).unwrap();
+    /// The fault has begun: the provider goes on with a step that it holds, and is neither slow nor faulty any more.
+    pub(super) fn release(&self) -> Result<(), String> {
+        let behaviour = self.provider.set_behaviour(&json!({}));
+        behaviour.map_err(failure("set the behaviour of the provider"))
+    }
+
+    /// Later runs have the usual deadline. The deadline of a run is that of its creation.
+    pub(super) async fn reset_deadline(&self) -> Result<(), String> {
+        if self.trial.fault.needs_deadline() {
+            self.edit(&json!({ "runDeadline": null })).await?;
+        }
+        Ok(())
     }
 
     /// Removes the resource that a killed apply created and could not record, as a user would who reads the error. Returns how many.
@@ -364,6 +313,18 @@ impl Stack {
     }
 }
 
+/// Names what failed.
+pub(super) fn failure<E: Display>(what: &str) -> impl Fn(E) -> String {
+    move |error| format!("cannot {what}: {error}")
+}
+
+pub(super) fn without_grace() -> DeleteParams {
+    DeleteParams {
+        grace_period_seconds: Some(0),
+        ..DeleteParams::default()
+    }
+}
+
 pub(super) fn gvk(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
@@ -375,19 +336,4 @@ fn open_to_pods(provider: &TrialProvider) -> std::io::Result<()> {
     fs::set_permissions(data.parent().unwrap_or(&data), Permissions::from_mode(0o755))?;
     fs::set_permissions(&data, Permissions::from_mode(0o777))?;
     fs::set_permissions(&things, Permissions::from_mode(0o777))
-}
-
-/// Returns what the provider does in the step of the moment.
-fn behaviour(fault: Fault, moment: Moment) -> Value {
-    let Some(step) = moment.step() else {
-        return json!({});
-    };
-    let order = match fault {
-        Fault::CrashProvider => json!({ "crash": true }),
-        Fault::FailProvider => json!({ "fail": QUOTA_EXCEEDED }),
-        Fault::HangProvider | Fault::IgnoreInterrupt => json!({ "hang": true }),
-        Fault::ExhaustMemory => json!({ "memoryMiB": TAKEN_MEBIBYTES }),
-        _ => json!({ "delayMs": STEP.as_millis() }),
-    };
-    json!({ "steps": { step: order }, "ignoreInterrupts": fault == Fault::IgnoreInterrupt })
 }

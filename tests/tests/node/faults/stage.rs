@@ -1,10 +1,14 @@
 //! The node of the trials, with the controllers and a Git server.
 
+use std::sync::Mutex;
+
 use serde_json::json;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::node::Node;
-use tokio::sync::{Mutex, OnceCell};
+use sluice_runtime::sync::lock;
 
+use super::Trial;
+use super::stack::failure;
 use crate::install::Installation;
 use crate::tenant::account_with_role;
 
@@ -12,20 +16,21 @@ use crate::tenant::account_with_role;
 pub(super) const ACCOUNT: &str = "tf-runner";
 
 /// A node of its own: other tests expect the controllers to live.
-pub(super) struct Stage {
-    pub(super) installation: Installation,
-    pub(super) node: &'static Node,
+pub(super) struct Stage<'n> {
+    pub(super) installation: Installation<'n>,
+    pub(super) node: &'n Node,
     server: GitServer,
     /// The address of the Git server for pods.
     address: String,
-    /// Held while a fault lasts: two of them at once could be one that nobody asked for.
-    pub(super) fault: Mutex<()>,
+    /// Held by a trial from the creation of its stack until its fault is over: two faults at once could be one that nobody asked for, and
+    /// the fault of another trial could end the run that the own fault is to hit.
+    pub(super) fault: tokio::sync::Mutex<()>,
+    /// The trials whose fault was caused, in this order.
+    caused: Mutex<Vec<Trial>>,
 }
 
-impl Stage {
-    pub(super) async fn start() -> Self {
-        static NODE: OnceCell<Node> = OnceCell::const_new();
-        let node = NODE.get_or_try_init(Node::start).await.unwrap();
+impl<'n> Stage<'n> {
+    pub(super) async fn start(node: &'n Node) -> Self {
         let installation = Installation::standalone(node).await;
         let server = GitServer::start().await.unwrap();
         let url = server.serve("none", &Repository::create().unwrap());
@@ -36,7 +41,8 @@ impl Stage {
             node,
             server,
             address,
-            fault: Mutex::default(),
+            fault: tokio::sync::Mutex::default(),
+            caused: Mutex::default(),
         }
     }
 
@@ -49,12 +55,26 @@ impl Stage {
 
     /// Creates the namespace of a trial: a fault of its account or of itself disturbs no other one.
     pub(super) async fn create_namespace(&self, name: &str) -> Result<(), String> {
-        // The API server may be away for the fault of the other trial.
-        let _no_fault = self.fault.lock().await;
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let mut documents = vec![namespace.to_string()];
         documents.extend(account_with_role(name, ACCOUNT).map(|manifest| manifest.to_string()));
         let applied = self.node.apply(&documents.join("\n---\n")).await;
-        applied.map_err(|error| error.to_string())
+        applied.map_err(failure("create the namespace"))
+    }
+
+    /// Records that the fault of a trial is caused now.
+    pub(super) fn record(&self, trial: Trial) {
+        lock(&self.caused).push(trial);
+    }
+
+    /// Returns the faults that were caused after that of a trial: they disturb it too.
+    pub(super) fn faults_after(&self, trial: Trial) -> Vec<String> {
+        let caused = lock(&self.caused);
+        let own = caused.iter().position(|other| other.number == trial.number);
+        let later = own.map_or(&[][..], |own| &caused[own + 1..]);
+        later
+            .iter()
+            .map(|other| format!("{} {:?}", other.number, other.fault))
+            .collect()
     }
 }

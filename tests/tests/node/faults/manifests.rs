@@ -1,0 +1,107 @@
+//! The objects and the module of a trial's stack, and the orders of its provider.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::fault::{Fault, Moment, QUOTA_EXCEEDED};
+use super::stack::Stack;
+
+/// How long the provider works in the step of the moment after the fault has begun.
+const STEP: Duration = Duration::from_secs(6);
+
+/// The Secret and the ConfigMap with variables of the module.
+pub(super) const INPUTS: &str = "inputs";
+/// The deadline of a run whose CLI hangs.
+const SHORT_DEADLINE: &str = "40s";
+/// Seconds after which a CLI is killed that ignores its interrupt.
+const SHORT_GRACE: u32 = 10;
+/// The memory limit of a pod.
+const MEMORY_LIMIT: &str = "512Mi";
+/// What the provider takes beyond it.
+const TAKEN_MEBIBYTES: u32 = 1024;
+/// No drift check and no poll is due during a trial.
+const INTERVAL: &str = "24h";
+
+/// The module after the block of the provider.
+pub(super) const RESOURCES: &str = r#"
+variable "content" {
+  default = "one"
+}
+variable "note" {
+  default = ""
+}
+resource "trial_thing" "first" {
+  name    = "first"
+  content = var.content
+}
+resource "trial_thing" "second" {
+  name    = "second"
+  content = trial_thing.first.id
+}
+output "first" {
+  value = trial_thing.first.random
+}
+"#;
+
+impl Stack {
+    pub(super) fn source(&self) -> Value {
+        json!({
+            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+            "metadata": { "name": self.name, "namespace": self.namespace },
+            "spec": { "interval": INTERVAL, "url": self.url, "ref": { "branch": "main" } },
+        })
+    }
+
+    pub(super) fn manifest(&self) -> Value {
+        let fault = self.trial.fault;
+        let folder = self.provider.cli_config();
+        let folder = folder.parent().map(|folder| folder.display().to_string());
+        let config = self.provider.cli_config().display().to_string();
+        let mut spec = json!({
+            "interval": INTERVAL, "retryInterval": "3s", "path": "./",
+            "approvePlan": if self.trial.is_manual { "" } else { "auto" },
+            "sourceRef": { "kind": "GitRepository", "name": self.name },
+            "varsFrom": [{ "kind": "Secret", "name": INPUTS }, { "kind": "ConfigMap", "name": INPUTS }],
+            "writeOutputsToSecret": { "name": format!("{}-outputs", self.name) },
+            "runnerPodTemplate": { "spec": {
+                "env": [{ "name": "TF_CLI_CONFIG_FILE", "value": config }],
+                "volumes": [{ "name": "provider", "hostPath": { "path": folder } }],
+                "volumeMounts": [{ "name": "provider", "mountPath": folder }],
+            } },
+        });
+        match fault {
+            _ if fault.needs_deadline() => {
+                spec["runDeadline"] = json!(SHORT_DEADLINE);
+                spec["runnerTerminationGracePeriodSeconds"] = json!(SHORT_GRACE);
+            }
+            Fault::ExhaustMemory => {
+                let limits = json!({ "limits": { "memory": MEMORY_LIMIT } });
+                spec["runnerPodTemplate"]["spec"]["resources"] = limits;
+            }
+            _ => {}
+        }
+        json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": { "name": self.name, "namespace": self.namespace },
+            "spec": spec,
+        })
+    }
+}
+
+/// Returns what the provider does in the step of the moment, until [`Stack::release`].
+pub(super) fn behaviour(fault: Fault, moment: Moment) -> Value {
+    let Some(step) = moment.held_step() else {
+        return json!({});
+    };
+    let delay = moment.step().map_or(Duration::ZERO, |_| STEP);
+    let order = match fault {
+        Fault::CrashProvider => json!({ "crash": true }),
+        Fault::FailProvider => json!({ "fail": QUOTA_EXCEEDED }),
+        Fault::HangProvider | Fault::IgnoreInterrupt => json!({ "hang": true }),
+        Fault::ExhaustMemory => json!({ "memoryMiB": TAKEN_MEBIBYTES }),
+        // Held until the fault has begun, however long that takes.
+        _ => json!({ "hold": true, "delayMs": delay.as_millis() }),
+    };
+    json!({ "steps": { step: order }, "ignoreInterrupts": fault == Fault::IgnoreInterrupt })
+}

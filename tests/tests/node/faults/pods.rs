@@ -1,0 +1,25 @@
+//! Pods that have not ended.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use sluice_tests::scenario::retry;
+
+/// Returns the pods with these labels that have not ended.
+pub(super) async fn running(pods: &Api<Pod>, selector: &str) -> Result<Vec<Pod>, String> {
+    let selected = ListParams::default().labels(selector);
+    let found = retry(|| pods.list(&selected)).await;
+    let mut found = found.map_err(|error| format!("list pods: {error}"))?.items;
+    found.retain(|pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    });
+    Ok(found)
+}
+
+/// Returns the id of the container of a pod, as the container runtime names it.
+pub(super) fn container_id(pod: &Pod) -> Option<&str> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let id = containers.first()?.container_id.as_deref()?;
+    Some(id.trim_start_matches("containerd://"))
+}
