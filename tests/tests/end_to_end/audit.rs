@@ -10,10 +10,10 @@ use sluice_tests::audit::{Request, faults, permissions, requests};
 use sluice_tests::scenario::{NAMESPACE, wait_for, wait_until_gone};
 
 use crate::environment::{CONTROLLERS, Origin, TestEnvironment, kubectl, ready};
-use crate::features::{FeatureTest, run_stories};
-use crate::{with_timeout, without_cluster};
+use crate::features::{FeatureTest, run_scenarios};
+use crate::{TEST_TIMEOUT, with_timeout_of, without_cluster};
 
-/// The verbs that no story here uses, with the story that does.
+/// The verbs that no scenario here uses, with the scenario that does.
 const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 6] = [
     // Their definitions are not installed: control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version.
     ("source.toolkit.fluxcd.io", "buckets", "get list watch"),
@@ -149,14 +149,14 @@ fn each_verb_of_a_role_is_used_and_none_is_missing() {
     if without_cluster() {
         return;
     }
-    with_timeout(async {
+    with_timeout_of(3 * TEST_TIMEOUT, async {
         let origin = Origin::start().await;
         let mut env = TestEnvironment::start_with_audit_log().await;
         env.elect_leaders();
         env.seal_plans().await;
         env.start_controllers();
         let test = FeatureTest::new(&env).await;
-        run_stories(&test, &origin, &env).await;
+        run_scenarios(&test, &origin, &env).await;
         check_inputs_and_shared_files(&test, &env).await;
         check_credentials(&test, &origin, &env).await;
         for controller in [&mut env.source_controller, &mut env.tf_controller] {

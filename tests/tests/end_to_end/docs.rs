@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 
 use super::environment::{Origin, remaining_processes};
 use super::migration::shell;
-use super::{with_timeout, without_cluster};
+use super::{TEST_TIMEOUT, with_timeout, with_timeout_of, without_cluster};
 
 const README: &str = include_str!("../../../README.md");
 const LAPTOP: &str = include_str!("../../../docs/get-started/laptop.md");
@@ -352,7 +352,7 @@ fn the_commands_of_the_cluster_pages_run_verbatim() {
     if without_cluster() {
         return;
     }
-    with_timeout(async {
+    with_timeout_of(3 * TEST_TIMEOUT, async {
         // The keys whose public halves the page about signatures exports. No agent stays.
         let keys = "mkdir -m 700 .gnupg .ssh
             gpg --batch --quiet --passphrase '' --quick-generate-key ada@example.com ed25519 sign never

@@ -269,8 +269,8 @@ async fn check_deletion_order(test: &FeatureTest, env: &TestEnvironment) {
     }
 }
 
-/// Runs all stories of this file, from the source to the deletion of the stacks.
-pub(crate) async fn run_stories(test: &FeatureTest, origin: &Origin, env: &TestEnvironment) {
+/// Runs all scenarios of this file, from the source to the deletion of the stacks.
+pub(crate) async fn run_scenarios(test: &FeatureTest, origin: &Origin, env: &TestEnvironment) {
     let revision = test.source(origin).await;
     check_dependent_stacks(test, env).await;
     check_force_unlock(test, env).await;
@@ -289,7 +289,7 @@ fn guard_rails_order_locks_and_sealed_plans_on_a_real_api_server() {
         env.seal_plans().await;
         env.start_controllers();
         let test = FeatureTest::new(&env).await;
-        run_stories(&test, &origin, &env).await;
+        run_scenarios(&test, &origin, &env).await;
         for controller in [&mut env.source_controller, &mut env.tf_controller] {
             controller.end_without_refusal().await;
         }

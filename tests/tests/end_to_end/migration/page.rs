@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use sluice_harness::cli;
 use tokio::process::Command;
@@ -11,6 +12,8 @@ use tokio::process::Command;
 use crate::environment::config;
 
 const TEXT: &str = include_str!("../../../../docs/guides/migrating-from-tofu-controller.md");
+/// Timeout of the commands of a block.
+const SHELL_TIMEOUT: Duration = Duration::from_secs(240);
 /// Section and number of a step.
 type StepId = (String, u32);
 
@@ -75,7 +78,7 @@ pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
         path.push(":");
     }
     path.push(std::env::var_os("PATH").unwrap());
-    let output = Command::new("sh")
+    let child = Command::new("sh")
         .args(["-ec", commands])
         .current_dir(folder)
         .env("KUBECONFIG", folder.join("admin"))
@@ -83,8 +86,14 @@ pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
         .env("HOME", folder)
         .env("PATH", path)
         .stdin(Stdio::null())
-        .output()
-        .await
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let output = tokio::time::timeout(SHELL_TIMEOUT, child.wait_with_output()).await;
+    let output = output
+        .unwrap_or_else(|_| panic!("timeout after {SHELL_TIMEOUT:?}: {commands}"))
         .unwrap();
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();
