@@ -2,7 +2,7 @@
 //!
 //! In the order in which a controller uses it: [`args`] and [`telemetry`] at start, [`client`] and [`http`] for connections,
 //! [`watch`] for reconciliations, [`paging`] for long lists, [`failure`] and [`schedule`] for their results, [`status`],
-//! [`finalizer`] and [`event`] for reports, [`artifact`] to consume the artifacts of sources. [`leader`] elects one of several
+//! [`finalizer`], [`event`] and [`trace`] for reports, [`artifact`] to consume the artifacts of sources. [`leader`] elects one of several
 //! replicas, [`manager`] wires these parts into a program, and [`semver`] evaluates version constraints.
 //! The crate depends on no kind of Sluice: kinds are type parameters.
 
@@ -29,4 +29,5 @@ pub mod shutdown;
 pub mod status;
 pub mod sync;
 pub mod telemetry;
+pub mod trace;
 pub mod watch;

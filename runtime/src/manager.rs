@@ -9,7 +9,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::args::{Addresses, Common, Logging};
+use crate::args::{Addresses, Common, Logging, Tracing};
 use crate::clock::{Clock, SystemClock};
 use crate::event::{Poster, PosterError, Recorder, Reporter};
 use crate::leader::{Candidate, ElectionTimingError, Leadership, LeadershipEnd, Settings, lease_name};
@@ -18,6 +18,7 @@ use crate::probes::{self, Readiness};
 use crate::random::{Generator, Random};
 use crate::serve::{ListenAddress, listen};
 use crate::shutdown::Token;
+use crate::trace::{TraceError, Tracer};
 use crate::{failure, http, telemetry, watch};
 
 /// Error of a controller program.
@@ -113,6 +114,14 @@ impl<'a, const CONCURRENT: u16> Instance<'a, CONCURRENT> {
         let poster = Poster::for_address(&addresses.events_addr, reporter.clone(), clock, &self.metrics)?;
         let recorder = Recorder::start(self.client.clone(), reporter, Arc::clone(&self.clock));
         Ok(recorder.with_poster(poster))
+    }
+
+    /// Starts the export of traces, if `--otlp-endpoint` is set.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn tracer(&self, flags: &Tracing) -> Result<Tracer, TraceError> {
+        Tracer::start(&flags.otlp_endpoint, self.component, &self.metrics)
     }
 
     /// Returns the settings of the controller's watch from the flags.

@@ -1,5 +1,5 @@
 //! Flags shared by the controllers, with Flux's names, defaults, syntax and environment variables. A flag wins over its
-//! variable, the variable over the default. Nothing else reads the environment.
+//! variable, the variable over the default. Nothing else reads the environment, except the exporter of OpenTelemetry its own variables.
 
 mod parse;
 
@@ -40,6 +40,19 @@ pub struct Addresses {
     #[arg(long, default_value = "false", value_parser = boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub trace_events: bool,
+}
+
+/// Where the program exports traces.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Tracing {
+    /// URL of an OpenTelemetry collector that gets traces (OTLP over HTTP with protobuf); empty for none.
+    #[arg(
+        long,
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        value_name = "URL",
+        default_value = ""
+    )]
+    pub otlp_endpoint: String,
 }
 
 /// How many objects of a kind are worked on at once; the default is the controller's.
