@@ -21,6 +21,7 @@ use sluice_runtime::probes::Readiness;
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::serve::ListenAddress;
 use sluice_runtime::shutdown::{self, Token};
+use sluice_runtime::trace::{TraceError, Tracer};
 use sluice_runtime::watch::ObjectCache;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -42,8 +43,8 @@ const LEASE: &str = "source-controller-leader-election";
 const MIRRORS: &str = ".mirrors";
 /// Concurrent reconciliations for each of `--concurrent`: most wait for a remote, and only packing needs CPU time.
 const RECONCILIATIONS_PER_WORKER: u16 = 8;
-/// Time limit for the delivery of queued events on shutdown.
-const EVENT_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the delivery of queued events and spans on shutdown.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The controller cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,9 @@ pub enum StartError {
     /// Events cannot be posted.
     #[error(transparent)]
     Events(#[from] PosterError),
+    /// Traces cannot be exported.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     /// The environment has an invalid proxy.
     #[error(transparent)]
     Proxies(#[from] EnvironmentError),
@@ -162,7 +166,7 @@ pub async fn run_with(
     let names = ("source-controller", LEASE);
     let host = hostname(&options.storage);
     let instance = Instance::new(names, &options.common, host, client.clone(), metrics);
-    let recorder = instance.recorder()?;
+    let reports = Reports::start(&options, &instance)?;
     let tokens = tokens(&options, &instance)?;
     let endpoints = Endpoints::open(&options.common.addresses).await?;
     let (metrics_address, health) = endpoints.addresses();
@@ -180,13 +184,13 @@ pub async fn run_with(
         .concurrency
         .concurrent
         .saturating_mul(RECONCILIATIONS_PER_WORKER);
-    let settings = instance.watch_settings("gitrepository", concurrency, recorder.clone());
+    let settings = instance.watch_settings("gitrepository", concurrency, reports.recorder.clone());
     let watch = watch(client.clone(), settings);
     let repositories = watch.objects();
     let context = context(
         &options,
         &instance,
-        recorder.clone(),
+        reports.clone(),
         tokens,
         &disk,
         repositories,
@@ -206,7 +210,7 @@ pub async fn run_with(
     tasks.spawn(async move {
         reconciliations.await;
         completed.cancel();
-        recorder.close(EVENT_FLUSH_TIMEOUT).await;
+        reports.close().await;
     });
     Ok(Running {
         artifacts,
@@ -239,6 +243,30 @@ async fn hold_leadership(leadership: Leadership, completed: Token, lost: Token) 
     }
 }
 
+/// Where reconciliations report besides the status.
+#[derive(Clone)]
+struct Reports {
+    recorder: Recorder,
+    tracer: Tracer,
+}
+
+impl Reports {
+    fn start(options: &Options, instance: &Instance<'_, CONCURRENT>) -> Result<Self, StartError> {
+        Ok(Self {
+            recorder: instance.recorder()?,
+            tracer: instance.tracer(&options.tracing)?,
+        })
+    }
+
+    /// Delivers what is queued.
+    async fn close(&self) {
+        tokio::join!(
+            self.recorder.close(FLUSH_TIMEOUT),
+            self.tracer.close(FLUSH_TIMEOUT)
+        );
+    }
+}
+
 /// The data on disk.
 struct Disk {
     storage: LocalDirectory,
@@ -248,7 +276,7 @@ struct Disk {
 fn context(
     options: &Options,
     instance: &Instance<'_, CONCURRENT>,
-    recorder: Recorder,
+    reports: Reports,
     tokens: Arc<Tokens>,
     disk: &Disk,
     repositories: ObjectCache<GitRepository>,
@@ -266,7 +294,7 @@ fn context(
             Arc::clone(&instance.clock),
         )),
         storage: Arc::new(disk.storage.clone()),
-        recorder,
+        recorder: reports.recorder,
         schedule: Schedule::new(
             options.common.retry.interval_jitter_percentage,
             Arc::clone(&instance.random),
@@ -288,6 +316,7 @@ fn context(
         packing: Pool::new(usize::from(concurrent).saturating_mul(2)),
         slots: Slots::new(SlotLimits::of(workers, usize::from(concurrent))),
         tracker: ObjectTracker::default(),
+        tracer: reports.tracer,
         stop: stop.clone(),
     })
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use gates::{Gate, Gates};
-use sluice_runtime::args::{Common, duration};
+use sluice_runtime::args::{Common, Tracing, duration};
 use sluice_runtime::redact::Secret;
 
 use crate::archive::Algorithm;
@@ -29,6 +29,9 @@ pub struct Options {
     /// Flags common to all controllers.
     #[command(flatten)]
     pub common: Common<CONCURRENT>,
+    /// Traces.
+    #[command(flatten)]
+    pub tracing: Tracing,
     /// Storage and file server.
     #[command(flatten)]
     pub storage: StorageOptions,

@@ -40,6 +40,7 @@ use sluice_runtime::event::Recorder;
 use sluice_runtime::schedule::{ObjectKey, Schedule};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::status::WriteError;
+use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{Reconciler, Requeue};
 pub use submodules::SubmoduleError;
 use tokio::time::Instant;
@@ -89,6 +90,8 @@ pub struct Context {
     pub slots: Slots,
     /// State of each object between reconciliations.
     pub tracker: ObjectTracker,
+    /// Exports traces.
+    pub tracer: Tracer,
     /// Shutdown token of the process.
     pub stop: Token,
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sluice_api::source::Artifact;
 use sluice_runtime::blocking::JobError;
+use sluice_runtime::clock::Clock;
 use sluice_runtime::shutdown::Token;
 use tokio::runtime::Handle;
 
@@ -31,6 +32,8 @@ pub(super) struct Published {
     pub(super) artifact: Artifact,
     pub(super) files: u64,
     pub(super) warnings: ContentWarnings,
+    /// When the archive was complete.
+    pub(super) packed_at: Timestamp,
 }
 
 /// The inputs of an artifact build and its target.
@@ -52,6 +55,7 @@ struct ArtifactBuild {
     /// Number of the object's artifacts to keep when the disk is full.
     keep: usize,
     now: Timestamp,
+    clock: Arc<dyn Clock>,
 }
 
 impl Reconciliation<'_> {
@@ -82,6 +86,7 @@ impl Reconciliation<'_> {
             previous,
             keep: context.retention.records,
             now: context.clock.now(),
+            clock: Arc::clone(&context.clock),
         };
         let slot = context.slots.acquire_additional(&self.namespace, Lane::Packing);
         let slot = tokio::select! {
@@ -144,10 +149,12 @@ impl ArtifactBuild {
             pack::pack(&self.tree, self.ignore.as_deref(), self.algorithm, draft, stop)?;
         let (files, revision) = (totals.files, &self.revision);
         tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
+        let packed_at = self.clock.now();
         Ok(Published {
             artifact: self.publish(draft, &totals)?,
             files,
             warnings,
+            packed_at,
         })
     }
 

@@ -78,6 +78,7 @@ impl Reconciliation<'_> {
         else {
             return Ok(Requeue::OnChange);
         };
+        self.export_trace(&outcome);
         for event in events::outcome_events(&self.object, &outcome, &after.status.unwrap_or_default()) {
             self.record_event(event);
         }

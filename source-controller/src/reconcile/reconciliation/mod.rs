@@ -8,6 +8,7 @@
 mod build;
 mod finish;
 mod progress;
+mod trace;
 mod wait;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
+use trace::PhaseTimes;
 pub(super) use wait::QueueWait;
 
 use super::content::{Change, ContentConfig};
@@ -90,6 +92,8 @@ pub(super) struct Reconciliation<'a> {
     slot: Option<Slot>,
     /// When an event triggered the reconciliation, if one did.
     triggered_at: Option<Instant>,
+    /// The times of the phases, for the trace.
+    times: PhaseTimes,
 }
 
 impl<'a> Reconciliation<'a> {
@@ -109,6 +113,7 @@ impl<'a> Reconciliation<'a> {
             change: UpstreamChange::default(),
             slot: None,
             triggered_at: None,
+            times: PhaseTimes::new(context.clock.now()),
         }
     }
 
@@ -148,6 +153,7 @@ impl<'a> Reconciliation<'a> {
             Err(EarlyExit::Outcome(outcome)) => *outcome,
             Err(EarlyExit::Unreported(error)) => return Err(error),
         };
+        self.begin_phase("report");
         self.finish(&observed, outcome).await
     }
 
@@ -165,6 +171,7 @@ impl<'a> Reconciliation<'a> {
             }
             self.announce(observed, &text).await?;
         }
+        self.begin_phase("resolve");
         let source = tokio::select! {
             source = self.resolve() => source.map_err(EarlyExit::failed)?,
             () = self.context.stop.cancelled() => return Err(EarlyExit::failed(FetchError::Stopped)),
@@ -176,6 +183,7 @@ impl<'a> Reconciliation<'a> {
             is_announced = true;
         }
         let verification = Verification::load(&self.object.spec, &self.namespace, &self.context.client).await;
+        self.begin_phase("lookup");
         let head = self.context.origin.head(&source, &self.context.stop).await;
         let head = head.map_err(|error| self.remote_failure(&source, error))?;
         let inputs = BuildInputs {
@@ -186,6 +194,7 @@ impl<'a> Reconciliation<'a> {
             verification,
         };
         let revision = inputs.head.revision();
+        self.times.revision = Some(revision.clone());
         if let Some(because) = self.build_reason(observed, &revision, &inputs.content) {
             tracing::info!(revision, because, "building a new artifact");
             return self.build(directory, observed, inputs, is_announced).await;
@@ -222,14 +231,17 @@ impl<'a> Reconciliation<'a> {
     ) -> Result<Outcome, EarlyExit> {
         let (source, head) = (&inputs.source, &inputs.head);
         self.change.revision = Some(head.revision());
+        self.begin_phase("fetch");
         let deadline = Instant::now() + source.remote.timeout;
         let checkout = self.fetch(source, head).await?;
         // Do not announce a revision before it is verified.
         let revision = self.change.revision.take();
+        self.begin_phase("verify");
         let signatures = self
             .verify(inputs.verification.map_err(EarlyExit::failed)?, &checkout, head)
             .await?;
         self.change.revision = revision;
+        self.begin_phase("compose");
         let tree = self.compose(source, checkout, deadline).await;
         let tree = tree.map_err(EarlyExit::failed)?;
         if let Some(slot) = &mut self.slot {
@@ -239,9 +251,12 @@ impl<'a> Reconciliation<'a> {
         if self.change.requires_build(observed) && !is_announced {
             self.announce_change(observed).await?;
         }
+        self.begin_phase("pack");
         let subject = tree.commit().subject().to_owned();
         let stored = self.store(directory, observed, tree, inputs.included, head).await;
-        let Published { artifact, files, .. } = stored.map_err(EarlyExit::failed)?;
+        let published = stored.map_err(EarlyExit::failed)?;
+        let Published { artifact, files, .. } = published;
+        self.times.begin("publish", published.packed_at);
         Ok(Outcome::Stored(Box::new(Stored {
             artifact,
             files,

@@ -29,6 +29,7 @@ use sluice_runtime::metrics::Metrics;
 use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::shutdown::Token;
+use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{Reconciler as _, Requeue};
 use writes::{CachedObjects, NoRepositories, check_writes, versions_of};
 
@@ -200,6 +201,7 @@ impl TestEnvironment {
             packing: Pool::new(2),
             slots: Slots::new(SlotLimits::of(16, 2)),
             tracker: ObjectTracker::default(),
+            tracer: Tracer::default(),
             stop: Token::new(),
         }
     }
