@@ -32,8 +32,8 @@ const CONCURRENT_RECONCILES: u16 = 16;
 const MIN_JOB_TTL: Duration = Duration::from_secs(60);
 /// Minimum of `--run-silence`: live runs send heartbeats less often.
 const MIN_RUN_SILENCE: Duration = Duration::from_secs(30);
-/// Time for queued events at shutdown.
-const EVENT_GRACE: Duration = Duration::from_secs(5);
+/// Time for queued events and spans at shutdown.
+const FLUSH_GRACE: Duration = Duration::from_secs(5);
 /// Default of `--tools-dir` for Jobs: where the images of runs have the versions of the CLI.
 const IMAGE_TOOLS: &str = "/opt/tools";
 /// The Lease of an instance that watches all objects: tofu-controller's.
@@ -75,6 +75,7 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     } = Runners::start(&args, &client, &stop)?;
     let recorder = instance.recorder()?;
     let options = options(&args, &instance, recorder.clone(), ready)?;
+    let tracer = options.tracer.clone();
     let (done, stopped_at) = (Token::new(), stop_time(&stop));
     let grace = || remaining_grace(args.graceful_shutdown_timeout, &stopped_at);
     // In its own task: a long reconciliation must not delay the renewal of the Lease.
@@ -84,7 +85,7 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     });
     let work = async {
         run(options, (executor, ended), client, stop).await?;
-        recorder.close(EVENT_GRACE).await;
+        tokio::join!(recorder.close(FLUSH_GRACE), tracer.close(FLUSH_GRACE));
         if let Some(processes) = &processes {
             processes.finish(grace(), signals.reached(2)).await;
         }
@@ -328,6 +329,7 @@ fn options(
 ) -> Result<Options, ProgramError> {
     Ok(Options {
         settings: instance.watch_settings("terraform", CONCURRENT_RECONCILES, recorder),
+        tracer: instance.tracer(&args.tracing)?,
         scratch: args.work_root.join("scratch"),
         tools: tools_dir(args)?,
         limits: limits(args),

@@ -21,6 +21,7 @@ use sluice_runtime::clock::{Clock, SystemClock};
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
+use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{Kind, MetadataWatch, ObjectCache, Scope, SecondaryWatch, Settings, Watch};
 use sluice_runtime::{http, paging};
 use sluice_tf_core::bundle::StateCopies;
@@ -52,6 +53,8 @@ const SOURCE_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Options {
     /// How its watch runs: name, scope, concurrency, recorder, metrics.
     pub settings: Settings,
+    /// Exports traces.
+    pub tracer: Tracer,
     /// Scratch directory for artifacts.
     pub scratch: PathBuf,
     /// Directory of the installed versions of the CLI, the same as for runners; `None`: only PATH.
@@ -122,13 +125,15 @@ pub async fn run(
         namespace: scope.namespace.clone().filter(|_| denied),
     };
     let stacks = watch.objects();
-    let (context, grants) = context(&options, client.clone(), executor, &stacks, &stop)?;
+    let sources = SecondaryWatch::<GitRepository>::new(client.clone(), reference_scope.clone());
+    let caches = (stacks.clone(), sources.objects());
+    let (context, grants) = context(&options, client.clone(), executor, caches, &stop)?;
     restore_active_runs(&context, &scope, &client, &stop).await;
     // Runs lack the labels that select stacks.
     let changed_runs =
         runs::changed_stacks(&client, scope.namespace.as_ref(), Arc::clone(&context.run_owners));
     let other_sources = sources::changes_of_other_kinds(&client, reference_scope.namespace.as_ref(), &stacks);
-    let (git, listed_sources) = source_consumers(&client, &reference_scope, stacks.clone());
+    let (git, listed_sources) = source_consumers(sources, stacks.clone());
     let (secrets, listed_secrets) =
         reference_consumers::<Secret>(&client, &reference_scope, KeySource::Secret, stacks.clone());
     let (configs, listed_configs) =
@@ -170,14 +175,12 @@ fn with_queue_checks(
 
 /// Returns the stacks that a change of a source concerns; and the end of the first list of sources, or of its timeout.
 fn source_consumers(
-    client: &Client,
-    scope: &Scope,
+    sources: SecondaryWatch<GitRepository>,
     stacks: ObjectCache<Terraform>,
 ) -> (
     impl Stream<Item = ObjectKey> + Send + 'static,
     impl Future<Output = ()> + Send + 'static,
 ) {
-    let sources = SecondaryWatch::<GitRepository>::new(client.clone(), scope.clone());
     let (objects, digests) = (sources.objects(), ArtifactDigests::default());
     let consumers = sources.keys(move |source| outdated_consumers(&stacks, &digests, &source));
     let listed = async move {
@@ -212,7 +215,7 @@ fn context(
     options: &Options,
     client: Client,
     executor: Arc<dyn Executor>,
-    stacks: &ObjectCache<Terraform>,
+    (stacks, sources): (ObjectCache<Terraform>, ObjectCache<GitRepository>),
     stop: &Token,
 ) -> Result<(Arc<Context>, Grants<ObjectKey>), RunError> {
     let (run_slots, grants) = RunSlots::new(options.limits.clone());
@@ -228,6 +231,7 @@ fn context(
         clock: Arc::new(SystemClock),
         executor,
         recorder: options.settings.recorder.clone(),
+        tracer: options.tracer.clone(),
         deleted_bundles: DeletedBundles::default(),
         heartbeats: HeartbeatTracker::new(options.run_silence),
         active_runs: ActiveRuns::default(),
@@ -247,7 +251,8 @@ fn context(
         state_copies: options.state_copies.clone(),
         plan_encryption: options.plan_encryption.clone(),
         cli_location: options.cli_location,
-        stacks: stacks.clone(),
+        stacks,
+        sources,
         watched_namespace: options.settings.scope.namespace.clone(),
         default_backend: options.default_backend,
     };

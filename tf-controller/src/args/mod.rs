@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
-use sluice_runtime::args::{self, Common};
+use sluice_runtime::args::{self, Common, Tracing};
 use sluice_runtime::client::is_account_name;
 use sluice_tf_core::bundle::StateCopies;
 pub use transport::Transport;
@@ -40,6 +40,9 @@ pub struct Args {
     /// The flags of all controllers.
     #[command(flatten)]
     pub common: Common<CONCURRENT>,
+    /// Traces.
+    #[command(flatten)]
+    pub tracing: Tracing,
     /// Allow references to other namespaces.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub allow_cross_namespace_refs: Option<bool>,

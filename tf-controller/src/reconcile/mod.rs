@@ -11,7 +11,7 @@
 //! 9. `decide`: the next step, which may wait for the dependents. A stack without a run releases its slot here.
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
 //! 11. `execute`: starts (`dispatch`) or supervises (`supervision`) a run.
-//! 12. `metrics::count_runs`; then `release`: removes a deleted stack, or `report`: writes status and events, then
+//! 12. `metrics::count_runs`, and `trace::export` for runs that have ended; then `release`: removes a deleted stack, or `report`: writes status and events, then
 //!     `metrics::set_state` and `cleanup::prune`.
 //! 13. `ActiveRuns`: stores the active run for the next reconciliation.
 
@@ -36,6 +36,7 @@ mod report;
 mod resolution;
 mod resolve;
 mod supervision;
+mod trace;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -64,12 +65,14 @@ use sluice_api::condition::{ConditionType, TerraformCondition};
 use sluice_api::interval::Interval;
 use sluice_api::reference::{CrossNamespace, ObjectName};
 use sluice_api::run::TerraformRun;
+use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::Clock;
 use sluice_runtime::event::Recorder;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::{Applied, WriteError};
 use sluice_runtime::sync::lock;
+use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{ObjectCache, Reconciler, Requeue};
 use sluice_tf_core::bundle::StateCopies;
 
@@ -89,6 +92,8 @@ pub(crate) struct Context {
     pub(crate) executor: Arc<dyn Executor>,
     /// Records events.
     pub(crate) recorder: Recorder,
+    /// Exports traces.
+    pub(crate) tracer: Tracer,
     /// Directory of the installed versions of the CLI.
     pub(crate) tools_dir: Option<PathBuf>,
     /// The stacks whose newest bundle is deleted.
@@ -129,6 +134,8 @@ pub(crate) struct Context {
     pub(crate) cli_location: inputs::CliLocation,
     /// The cache of all stacks, for `dependsOn`.
     pub(crate) stacks: ObjectCache<Terraform>,
+    /// The cache of all sources, for traces.
+    pub(crate) sources: ObjectCache<GitRepository>,
     /// The only namespace that is watched; `None`: all of them.
     pub(crate) watched_namespace: Option<String>,
     /// The backend of stacks that configure none.
@@ -242,9 +249,10 @@ async fn decide_and_report(
     let Decision { facts, step } = decided?;
     let resolved = resolution.resolved.as_ref();
     let executed = execute(stack, &observed, &facts, resolved, step, context).await?;
-    context
+    let ended = context
         .metrics
         .count_runs(stack, &observed.runs, executed.started.as_ref());
+    trace::export(&ended, &observed.runs, context);
     if executed.step == Step::Release {
         context.deleted_bundles.remove(stack);
         let released = release::release(api, stack, &observed.runs, context).await?;

@@ -208,14 +208,14 @@ impl StackMetrics {
         }
     }
 
-    /// Counts the runs that were created or have ended since the last call for the stack; `started` is the run that this
-    /// reconciliation created.
-    pub(super) fn count_runs(
+    /// Counts the runs that were created or have ended since the last call for the stack, and returns those that have ended; `started`
+    /// is the run that this reconciliation created.
+    pub(super) fn count_runs<'a>(
         &self,
         stack: &Terraform,
-        runs: &[TerraformRun],
-        started: Option<&TerraformRun>,
-    ) {
+        runs: &'a [TerraformRun],
+        started: Option<&'a TerraformRun>,
+    ) -> Vec<&'a TerraformRun> {
         let uid = stack.uid().unwrap_or_default();
         let mut stacks = lock(&self.stacks.0);
         let record = stacks.entry(ObjectKey::of(stack)).or_default();
@@ -223,6 +223,7 @@ impl StackMetrics {
         record.counted = Some(counted);
         drop(stacks);
         self.observe(&new);
+        new.ended.iter().map(|ended| ended.run).collect()
     }
 
     fn observe(&self, new: &NewRuns<'_>) {
