@@ -18,7 +18,7 @@ use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
 use sluice_api::run::TerraformRun;
 use sluice_embedded::{ApiServer, BuildError, ServeError, StorageHealth, Store, StoreError, TlsServer};
-use sluice_runtime::args;
+use sluice_runtime::args::{self, Tracing};
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::event::{Recorder, Reporter};
 use sluice_runtime::metrics::Metrics;
@@ -27,6 +27,7 @@ use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Backoff;
 use sluice_runtime::shutdown::{self, Signals, Token};
 use sluice_runtime::telemetry::Encoding;
+use sluice_runtime::trace::{TraceError, Tracer};
 use sluice_runtime::watch::{Scope, Settings};
 use sluice_tf_controller::args::PROVIDER_CACHE_MAX_BYTES;
 use sluice_tf_controller::executor::{
@@ -41,6 +42,8 @@ use crate::{apply, manifests, view};
 
 /// Concurrent reconciliations of a controller; they never wait for runs.
 const CONCURRENT_RECONCILIATIONS: u16 = 16;
+/// Time for queued spans at the end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Name of the API in the files of saved ports.
 const API: &str = "api";
 /// Name of the artifact server, as [`API`].
@@ -67,6 +70,9 @@ pub struct UpArgs {
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
+    /// Traces.
+    #[command(flatten)]
+    pub tracing: Tracing,
     /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,
     /// error lines on the screen; otherwise it is written to standard error.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -113,6 +119,9 @@ pub enum UpError {
     /// The tf-controller could not start.
     #[error("tf-controller: {0}")]
     Terraform(#[from] sluice_tf_controller::RunError),
+    /// Traces cannot be exported.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     /// The process executor could not start.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
@@ -168,18 +177,19 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     for problem in loaded.problems.iter().chain(&problems) {
         screen.print(&format!("Bad manifest: {problem}"));
     }
-    let sources = start_sources(&state_dir, &client, &stop).await?;
+    let sources = start_sources(&args.tracing, &state_dir, &client, &stop).await?;
     let repos = start_repos(&client, &stop);
     let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
     let tools = tools.map_err(UpError::Tools)?;
     let access = RunAccess::new(client.clone(), serving.credential_issuer());
     let (executor, ended) = ProcessExecutor::new(process(&state_dir, access, tools.clone()))?;
     let executor = Arc::new(executor);
-    let options = terraform_options(&args, &state_dir, &client, tools);
+    let options = terraform_options(&args, &state_dir, &client, tools)?;
+    let tracer = options.tracer.clone();
     let executing: (Arc<dyn Executor>, _) = (Arc::clone(&executor) as _, ended);
     sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
     wait_for_runs(&client, &executor, &signals, &screen).await;
-    sources.wait().await;
+    tokio::join!(sources.wait(), tracer.close(FLUSH_TIMEOUT));
     drop(repos.await); // a panic of the controller must not fail the shutdown
     view_stop.cancel();
     if let Some(view) = view {
@@ -243,18 +253,20 @@ async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, Tl
 }
 
 async fn start_sources(
+    tracing: &Tracing,
     state_dir: &StateDir,
     client: &Client,
     stop: &Token,
 ) -> Result<sluice_source_controller::Running, UpError> {
     let storage = state_dir.artifacts();
-    let flags: [OsString; 6] = [
+    let flags: [OsString; 7] = [
         "source-controller".into(),
         "--storage-path".into(),
         storage.into_os_string(),
         format!("--storage-addr=127.0.0.1:{}", state_dir.saved_port(ARTIFACTS)).into(),
         "--metrics-addr=0".into(),
         "--health-addr=0".into(),
+        format!("--otlp-endpoint={}", tracing.otlp_endpoint).into(),
     ];
     // Environment variables for a controller on a cluster do not apply to this one.
     let mut options: sluice_source_controller::Options = args::parse(flags, |_| None)?;
@@ -315,9 +327,11 @@ fn terraform_options(
     state_dir: &StateDir,
     client: &Client,
     tools: Option<PathBuf>,
-) -> sluice_tf_controller::Options {
-    sluice_tf_controller::Options {
-        settings: watch_settings(client, "tf-controller", "terraform"),
+) -> Result<sluice_tf_controller::Options, TraceError> {
+    let settings = watch_settings(client, "tf-controller", "terraform");
+    Ok(sluice_tf_controller::Options {
+        tracer: Tracer::start(&args.tracing.otlp_endpoint, "tf-controller", &settings.metrics)?,
+        settings,
         scratch: state_dir.scratch(),
         tools,
         limits: sluice_tf_controller::RunLimits::of_runs(args.concurrent),
@@ -338,7 +352,7 @@ fn terraform_options(
         default_backend: sluice_tf_controller::inputs::DefaultBackend::Kubernetes,
         artifact_host: None,
         ready: Readiness::default(), // unused: there is no probe
-    }
+    })
 }
 
 /// Prints a warning when objects cannot be stored, and a message when they can again, until `stop`.

@@ -23,6 +23,7 @@ use sluice_runtime::probes::Readiness;
 use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Backoff;
 use sluice_runtime::shutdown::Token;
+use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{Scope, Settings};
 use sluice_runtime::{client, http};
 use sluice_tf_controller::executor::{Executor, ProcessExecutor, ProcessOptions, RunRef};
@@ -445,6 +446,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
             recorder: Recorder::start(client.clone(), reporter, Arc::new(SystemClock)),
             random: Arc::new(Generator::from_system()),
         },
+        tracer: Tracer::default(),
         scratch,
         tools: None,
         limits: RunLimits::of_runs(runs),

@@ -34,6 +34,7 @@ mod many_stacks;
 mod metrics;
 mod new_objects;
 mod observe;
+mod otlp;
 mod plans;
 mod post_apply;
 mod provider;
