@@ -75,7 +75,7 @@ fn ids_are_functions_of_the_objects() {
     assert_eq!(hex::encode(root.span_bytes()), "d10a8bf566545485");
     for other in [
         SpanId::of_revision("u2", "main@sha1:abc"),
-        SpanId::of_revision("u1", "main@sha1:abd"),
+        SpanId::of_revision("u1", "main@sha1:def"),
         SpanId::of_revision("u1m", "ain@sha1:abc"),
         SpanId::of_object("u1"),
     ] {
