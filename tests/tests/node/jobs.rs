@@ -51,6 +51,9 @@ async fn a_push_is_planned_approved_and_applied_by_jobs() {
     assert_eq!(jobs.lines().count(), 2, "{jobs}");
     // Names of runs end with their numbers.
     let apply = jobs.lines().max().unwrap();
+    // The runner has reported its end before the kubelet reports that the container runs.
+    let is_complete = ["wait", "--for=condition=complete", apply, "--timeout=120s"];
+    installation.kubectl(&is_complete).await;
     let log = installation.kubectl(&["logs", apply]).await;
     assert!(log.contains("Apply complete!"), "{log}");
     let run = apply.rsplit('/').next().unwrap();
