@@ -56,8 +56,17 @@ async fn a_commit_of_a_repo_is_applied_by_one_job_that_its_row_names() {
     let job = row["status"]["runJobName"].as_str().unwrap();
     let jobs = installation.kubectl(&["-n", TEAM, "get", "jobs", "-oname"]).await;
     assert_eq!(jobs.trim(), format!("job.batch/{job}"));
-    let log = installation
-        .kubectl(&["-n", TEAM, "logs", &format!("job/{job}")])
-        .await;
+    let job = format!("job/{job}");
+    // The runner has reported its end before the kubelet reports that the container runs.
+    let is_complete = [
+        "-n",
+        TEAM,
+        "wait",
+        "--for=condition=complete",
+        &job,
+        "--timeout=120s",
+    ];
+    installation.kubectl(&is_complete).await;
+    let log = installation.kubectl(&["-n", TEAM, "logs", &job]).await;
     assert!(log.contains("Apply complete!"), "{log}");
 }
