@@ -49,8 +49,8 @@ impl Fault {
     /// Causes the fault at the moment and ends it. Nothing to hit is an error, except at a random time: the run may have ended.
     pub(super) async fn cause(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
         let result = match self {
-            Self::KillRunner => kill(stage, &stack.running_pods().await?, None).await,
-            Self::KillCli => kill(stage, &stack.running_pods().await?, Some(CLI)).await,
+            Self::KillRunner => kill_run(stage, stack, None).await,
+            Self::KillCli => kill_run(stage, stack, Some(CLI)).await,
             Self::DeletePodNow => delete(&stack.pods(), &stack.pod_selector(), &without_grace()).await,
             Self::DeletePod => delete(&stack.pods(), &stack.pod_selector(), &DeleteParams::default()).await,
             Self::EvictPod => evict(stack).await,
@@ -147,6 +147,19 @@ async fn kill(stage: &Stage<'_>, pods: &[Pod], program: Option<&str>) -> Result<
         hits += usize::from(killed.is_ok());
     }
     Ok(hits)
+}
+
+/// Kills the processes of the run, or those of one program. The kubelet may not have reported the container yet: the provider holds its step
+/// meanwhile, except at a random time.
+async fn kill_run(stage: &Stage<'_>, stack: &Stack, program: Option<&str>) -> Result<usize, String> {
+    if stack.trial.moment == Moment::Any {
+        return kill(stage, &stack.running_pods().await?, program).await;
+    }
+    wait_for("there was no process to kill", async || {
+        let hits = kill(stage, &stack.running_pods().await?, program).await?;
+        Ok((hits > 0).then_some(hits))
+    })
+    .await
 }
 
 /// Waits for a container to kill: after another kill the kubelet starts the next one with a delay.
