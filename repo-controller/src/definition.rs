@@ -2,7 +2,6 @@
 //! has the same name. It lacks the subresource `status`, so nothing could be reported, and fields such as `approval`.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -17,8 +16,6 @@ use sluice_api::terraform::Terraform;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::Token;
 
-/// Time between checks while a definition is not usable.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// What to do about the definition of `Repo`. Forced, because the installer of the one of 2019 still owns its fields.
 const ADVICE: &str =
     "apply it: kubectl apply --server-side --force-conflicts -k config/components/repo-controller/crd";
@@ -71,22 +68,7 @@ pub enum DefinitionError {
 
 /// Waits until all kinds are usable, then sets the program ready. `/readyz` returns why it is not; changes are logged.
 pub async fn wait(client: &Client, namespace: Option<&str>, ready: &Readiness, stop: &Token) {
-    let mut logged = String::new();
-    loop {
-        let Err(error) = check(client, namespace).await else {
-            return ready.set();
-        };
-        let text = error.to_string();
-        ready.set_not_ready(&text);
-        if text != logged {
-            tracing::error!(error = text, "not ready");
-            logged = text;
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(RETRY_INTERVAL) => {}
-        }
-    }
+    ready.set_after(|| check(client, namespace), stop).await;
 }
 
 /// Checks all kinds once.

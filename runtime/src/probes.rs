@@ -1,12 +1,17 @@
 //! The probes `/healthz` and `/readyz`. Readiness is set explicitly, and may carry the reason why a program is not ready.
 
+use std::fmt::Display;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::net::TcpListener;
 
 use crate::serve::{Page, serve};
 use crate::shutdown::Token;
+
+/// Time between two checks of [`Readiness::set_after`].
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Whether the program is ready, or the reason why not; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +41,31 @@ impl Readiness {
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.state() == State::Ready
+    }
+
+    /// Repeats a check until it succeeds, then marks the program as ready. Until then the probe shows the error, and each change of it is
+    /// logged. Ends early at `stop`.
+    pub async fn set_after<F, E>(&self, check: impl Fn() -> F, stop: &Token)
+    where
+        F: Future<Output = Result<(), E>>,
+        E: Display,
+    {
+        let mut logged = String::new();
+        loop {
+            let Err(error) = check().await else {
+                return self.set();
+            };
+            let text = error.to_string();
+            self.set_not_ready(&text);
+            if text != logged {
+                tracing::error!(error = text, "not ready");
+                logged = text;
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            }
+        }
     }
 
     fn put(&self, state: State) {

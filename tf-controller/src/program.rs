@@ -339,7 +339,7 @@ fn options(
         ),
         ignore_account: args.ignore_service_account_name || uses_jobs(args) || !is_in_pod(args),
         default_account: account(&args.default_service_account),
-        destroy_account: account(&args.destroy_service_account).filter(|_| uses_jobs(args)),
+        destroy_account: account(&args.destroy_service_account),
         run_deadline: interval(args.run_deadline),
         destroy_files_limit: args.destroy_files_limit,
         state_copies: StateCopies {

@@ -152,7 +152,7 @@ fn withholds_auto(repo: &Repo, observed: &Observed) -> bool {
     !is_read && stack.is_some_and(|stack| stack.spec.approve_plan != "auto" || workspace_differs(repo, stack))
 }
 
-/// Returns `approvePlan` as a user set it in the Terraform object; `auto` is no approval of a user.
+/// Returns `approvePlan` as a user set it in the Terraform object. It is empty for `auto`, which the Repo sets.
 fn approval_of_user(stack: Option<&Terraform>) -> String {
     let current = stack.map(|stack| stack.spec.approve_plan.as_str());
     current

@@ -21,24 +21,34 @@ use crate::observe::condition;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_destroy_reports_missing_inputs_and_remedies() {
+/// Creates an environment with the applied stack `net`, whose deletion destroys.
+async fn environment_with_stack() -> TestEnvironment {
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({ "destroyResourcesOnDeletion": true }))
         .await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    env
+}
+
+/// Waits until the deletion of `net` cannot destroy because its source is gone.
+async fn wait_until_blocked(env: &TestEnvironment) -> Terraform {
+    env.wait_for("net", "a blocked destroy", |stack| {
+        condition(stack, "Ready").starts_with("False ArtifactFailed cannot destroy: ")
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_destroy_reports_missing_inputs_and_remedies() {
+    let env = environment_with_stack().await;
     let secrets: Api<Secret> = env.api();
     for name in env.secrets("tfapplied-").await {
         secrets.delete(&name, &DeleteParams::default()).await.unwrap();
     }
     env.remove_source().await;
     env.delete("net").await;
-    let stuck = env
-        .wait_for("net", "stuck", |stack| {
-            condition(stack, "Ready").starts_with("False ArtifactFailed cannot destroy: ")
-        })
-        .await;
+    let stuck = wait_until_blocked(&env).await;
     let text = condition(&stuck, "Ready");
     assert!(
         text.contains(
@@ -106,22 +116,14 @@ async fn a_destroy_without_its_secret_or_config_map_names_it_and_the_remedies() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destroy_in_a_deleted_namespace_says_how_to_end_the_wait() {
-    let env = TestEnvironment::new().await;
-    env.commit("a", &[("main.tf", SIMPLE)]).await;
-    env.stack("net", json!({ "destroyResourcesOnDeletion": true }))
-        .await;
-    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    let env = environment_with_stack().await;
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
     namespaces
         .delete(NAMESPACE, &DeleteParams::default())
         .await
         .unwrap();
     env.delete("net").await;
-    let stuck = env
-        .wait_for("net", "stuck", |stack| {
-            condition(stack, "Ready").starts_with("False ArtifactFailed cannot destroy: ")
-        })
-        .await;
+    let stuck = wait_until_blocked(&env).await;
     // The source and the last applied record are deleted with the namespace.
     let text = condition(&stuck, "Ready");
     assert!(

@@ -330,7 +330,7 @@ async fn nothing_is_applied_if_the_copy_cannot_be_stored() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE)]);
     apply(&env, "one", &three()).await;
-    // A conflict is no proof of a copy either: the API answers so when several requests change one quota.
+    // A conflict does not prove that a copy exists: the API also reports one when several requests change the same quota.
     for refusal in [(403, "Forbidden"), (409, "Conflict")] {
         let refused = apply_with(&env, "two", refuse_copies(&env, u32::MAX, refusal)).await;
         assert_eq!(

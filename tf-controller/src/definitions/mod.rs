@@ -3,16 +3,12 @@
 
 mod published;
 
-use std::time::Duration;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use sluice_api::definition::missing_fields;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::Token;
 
-/// Time between checks while a definition is not usable.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Groups of the kinds that this controller writes.
 const GROUPS: [&str; 2] = [sluice_api::terraform::GROUP, sluice_api::run::GROUP];
 /// Missing fields that a message lists.
@@ -70,27 +66,7 @@ fn advice(name: &str) -> String {
 /// Waits until the definitions are usable, then sets the program ready. `/readyz` returns the current errors; they
 /// are logged when they change.
 pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
-    let mut logged = String::new();
-    loop {
-        match check(client).await {
-            Ok(()) => {
-                ready.set();
-                return;
-            }
-            Err(error) => {
-                let text = error.to_string();
-                ready.set_not_ready(&text);
-                if text != logged {
-                    tracing::error!(error = text, "not ready");
-                    logged = text;
-                }
-            }
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(RETRY_INTERVAL) => {}
-        }
-    }
+    ready.set_after(|| check(client), stop).await;
 }
 
 /// Checks the installed definitions once.

@@ -41,28 +41,28 @@ impl PhaseTimes {
             return Vec::new();
         };
         let root = SpanId::of_revision(&object.uid().unwrap_or_default(), revision);
-        let span = |id| {
-            Span::new(id, "reconcile GitRepository", self.start, end)
-                .with_object("GitRepository", &ObjectKey::of(object))
-                .with_revision(revision)
+        // The root is the first reconciliation that succeeds. Failed attempts and later builds, as after an edit, are its children.
+        let is_root = matches!(outcome, Outcome::Stored(_)) && !has_artifact(object, revision);
+        let id = if is_root {
+            root
+        } else {
+            root.child(&format!("attempt {}", self.start))
         };
-        let (id, span) = match outcome {
+        let span = Span::new(id, "reconcile GitRepository", self.start, end)
+            .with_object("GitRepository", &ObjectKey::of(object))
+            .with_revision(revision);
+        let span = if is_root { span } else { span.below(root) };
+        let span = match outcome {
             Outcome::Stored(stored) => {
                 let artifact = &stored.artifact;
-                let span = span(root)
-                    .with_text("sluice.artifact.digest", &artifact.digest)
+                span.with_text("sluice.artifact.digest", &artifact.digest)
                     .with("sluice.artifact.size", artifact.size.unwrap_or_default())
                     .with(
                         "sluice.artifact.files",
                         i64::try_from(stored.files).unwrap_or(i64::MAX),
-                    );
-                (root, span)
+                    )
             }
-            Outcome::Failed(error) => {
-                // Each attempt is a span of its own: the root is the one that succeeds.
-                let id = root.child(&format!("attempt {}", self.start));
-                (id, span(id).below(root).failed(error.reason()))
-            }
+            Outcome::Failed(error) => span.failed(error.reason()),
             Outcome::UpToDate { .. } | Outcome::Suspended => return Vec::new(),
         };
         let ends = self.phases.iter().skip(1).map(|(_, begin)| *begin).chain([end]);
@@ -73,6 +73,12 @@ impl PhaseTimes {
             .map(|((phase, begin), end)| Span::new(id.child(phase), *phase, *begin, end).below(id));
         std::iter::once(span).chain(phases).collect()
     }
+}
+
+/// Returns whether the object had an artifact of this revision before the reconciliation.
+fn has_artifact(object: &GitRepository, revision: &str) -> bool {
+    let artifact = object.status.as_ref().and_then(|status| status.artifact.as_ref());
+    artifact.is_some_and(|artifact| artifact.revision == revision)
 }
 
 impl Reconciliation<'_> {
@@ -162,6 +168,33 @@ mod tests {
         let text = format!("{spans:?}");
         assert!(text.contains("sha256:00"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn a_later_build_of_the_revision_is_below_the_root() {
+        let mut object = object();
+        let artifact = json!({ "artifact": { "digest": "sha256:01", "lastUpdateTime": "2026-01-01T00:00:00Z", "path": "a/b",
+            "revision": REVISION, "url": "http://source/a/b" } });
+        object.status = Some(serde_json::from_value(artifact).unwrap());
+        let spans = times(Some(REVISION)).spans(&object, &stored(), at(18));
+        let root = SpanId::of_revision("s1", REVISION);
+        let rebuilt = spans[0].data();
+        assert_eq!(rebuilt.parent_span_id.to_bytes(), root.span_bytes());
+        assert_ne!(rebuilt.span_context.span_id().to_bytes(), root.span_bytes());
+        // An artifact of an earlier revision is no part of this trace.
+        object
+            .status
+            .as_mut()
+            .unwrap()
+            .artifact
+            .as_mut()
+            .unwrap()
+            .revision = "main@sha1:0000".into();
+        let spans = times(Some(REVISION)).spans(&object, &stored(), at(18));
+        assert_eq!(
+            spans[0].data().span_context.span_id().to_bytes(),
+            root.span_bytes()
+        );
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl ControlPlane {
     /// # Errors
     /// When it is not running.
     pub fn pause_api(&self) -> Result<(), ComponentError> {
-        self.with_api(Process::stop)
+        control_plane::signal_api(lock(&self.api).as_ref(), Process::stop)
     }
 
     /// Resumes kube-apiserver after [`ControlPlane::pause_api`].
@@ -157,14 +157,7 @@ impl ControlPlane {
     /// # Errors
     /// When it is not running.
     pub fn resume_api(&self) -> Result<(), ComponentError> {
-        self.with_api(|api| api.signal(Signal::CONT))
-    }
-
-    fn with_api(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> Result<(), ComponentError> {
-        let not_running = || io::Error::other("it is not running");
-        let api = lock(&self.api);
-        let sent = api.as_ref().ok_or_else(not_running).and_then(act);
-        sent.map_err(system("signal kube-apiserver"))
+        control_plane::signal_api(lock(&self.api).as_ref(), |api| api.signal(Signal::CONT))
     }
 
     /// Starts the garbage collector and the namespace controller of Kubernetes, for tests of deletion. Idempotent.

@@ -17,6 +17,7 @@ use sluice_images::layer::LayerError;
 
 use crate::gobuild::BuildError;
 use crate::packages::PackageError;
+use crate::process::Process;
 use crate::tls::CertificateError;
 
 /// Time limit for the start of a component, long enough for the slowest build machine.
@@ -73,6 +74,19 @@ pub enum ComponentError {
         /// The error.
         why: String,
     },
+}
+
+/// Acts on the process of the API server.
+///
+/// # Errors
+/// When it is not running.
+pub(crate) fn signal_api(
+    api: Option<&Process>,
+    act: impl FnOnce(&Process) -> io::Result<()>,
+) -> Result<(), ComponentError> {
+    let not_running = || io::Error::other("it is not running");
+    let sent = api.ok_or_else(not_running).and_then(act);
+    sent.map_err(system("signal kube-apiserver"))
 }
 
 /// Adds the operation to an error of the system.

@@ -38,7 +38,7 @@ impl Node {
     /// # Errors
     /// When it is not running.
     pub fn pause_api(&self) -> Result<(), ComponentError> {
-        self.with_api(Process::stop)
+        control_plane::signal_api(lock(&self.components).get(&Component::ApiServer), Process::stop)
     }
 
     /// Resumes the API server after [`Node::pause_api`].
@@ -46,17 +46,9 @@ impl Node {
     /// # Errors
     /// When it is not running.
     pub fn resume_api(&self) -> Result<(), ComponentError> {
-        self.with_api(|api| api.signal(Signal::CONT))
-    }
-
-    fn with_api(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> Result<(), ComponentError> {
-        let not_running = || io::Error::other("it is not running");
-        let all = lock(&self.components);
-        let sent = all
-            .get(&Component::ApiServer)
-            .ok_or_else(not_running)
-            .and_then(act);
-        sent.map_err(system("signal kube-apiserver"))
+        control_plane::signal_api(lock(&self.components).get(&Component::ApiServer), |api| {
+            api.signal(Signal::CONT)
+        })
     }
 
     /// Kills the processes of a container; `id` is its `containerID` in the status of the pod, without the scheme.

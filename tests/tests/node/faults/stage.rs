@@ -22,8 +22,8 @@ pub(super) struct Stage<'n> {
     server: GitServer,
     /// The address of the Git server for pods.
     address: String,
-    /// Held by a trial from the creation of its stack until its fault is over: two faults at once could be one that nobody asked for, and
-    /// the fault of another trial could end the run that the own fault is to hit.
+    /// A trial holds it from the creation of its stack until its fault is over. Otherwise the fault of another trial could end the run that
+    /// this fault must hit.
     pub(super) fault: tokio::sync::Mutex<()>,
     /// The trials whose fault was caused, in this order.
     caused: Mutex<Vec<Trial>>,

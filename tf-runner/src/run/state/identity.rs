@@ -111,7 +111,7 @@ pub(crate) async fn record_failed(session: &RunSession<'_>, error: &RunError) {
     record_if(session, found.await, |found| found.resources > 0);
 }
 
-/// Whether an apply that ended with this error may have changed the state. If not, the state may be one that nobody approved.
+/// Whether an apply that ended with this error may have changed the state. If not, the run does not record the state: no user has approved it.
 const fn may_have_applied(error: &RunError) -> bool {
     matches!(error, RunError::Command { .. } | RunError::Stopped { .. })
 }
