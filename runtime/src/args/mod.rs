@@ -49,6 +49,7 @@ pub struct Tracing {
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        hide_env_values = true,
         value_name = "URL",
         default_value = ""
     )]
