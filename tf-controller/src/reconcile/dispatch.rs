@@ -1,23 +1,20 @@
 //! Creates the run that was decided on, and starts its runner with the bundle.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT, TERRAFORM_LABEL};
-use sluice_api::interval::Interval;
-use sluice_api::run::{Phase, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec};
-use sluice_api::terraform::{Reason, Terraform, label_value, run_name};
+use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::terraform::{Reason, Terraform};
 use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
 
 use super::Context;
 use super::account::{account_of_run, replacement};
-use super::history::{find_run, is_drift_check, run_fact, sequence};
+use super::history::{is_drift_check, run_fact, sequence};
 use super::resolve::{InputReader, ReadError, Resolved};
-use crate::decide::{Health, History, NewRun, RunAction};
+use super::run_object::{RunRequest, run_object};
+use crate::decide::{Health, History};
 use crate::executor::{ExecutorError, Launch, is_of_deleted_namesake};
 
 /// Why a run could not be started or supervised. All errors are retried.
@@ -54,17 +51,6 @@ impl DispatchError {
 /// Returns whether the API would reject the same request again.
 const fn is_refused(status: &Status) -> bool {
     matches!(status.code, 400 | 403 | 413 | 422)
-}
-
-/// The parameters of a new run.
-pub(super) struct RunRequest<'a> {
-    pub(super) stack: &'a Terraform,
-    pub(super) new: &'a NewRun,
-    pub(super) history: &'a History,
-    pub(super) resolved: &'a Resolved,
-    pub(super) runs: &'a [TerraformRun],
-    /// The reconcile request that the run handles.
-    pub(super) reconcile_request: Option<&'a str>,
 }
 
 /// Creates the run, stores its bundle if the executor does not pass it, and starts the runner. A run of that
@@ -127,98 +113,6 @@ async fn create(run: &TerraformRun, context: &Context) -> Result<TerraformRun, D
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(api.get(&name).await?),
         Err(error) => Err(error.into()),
     }
-}
-
-fn run_object(request: &RunRequest<'_>, context: &Context) -> TerraformRun {
-    let (stack, new) = (request.stack, request.new);
-    let uid = stack.uid().unwrap_or_default();
-    let name = run_name(&stack.name_any(), &uid, request.history.next_sequence);
-    let source = &stack.spec.source_ref;
-    let namespace = stack.namespace().unwrap_or_default();
-    let artifact = &request.resolved.artifact;
-    let spec = TerraformRunSpec {
-        terraform: TerraformIdentity {
-            name: stack.name_any(),
-            uid,
-            generation: stack.metadata.generation.unwrap_or(0),
-        },
-        action: new.action,
-        destroy: new.destroy,
-        trigger: new.trigger,
-        source: RunSource {
-            kind: source.kind.as_str().to_owned(),
-            namespace: if source.namespace.is_empty() {
-                namespace.clone()
-            } else {
-                source.namespace.clone()
-            },
-            name: source.name.clone(),
-            revision: artifact.revision.clone(),
-            digest: artifact.digest.clone(),
-            url: artifact.url.clone(),
-            size: artifact.size,
-        },
-        inputs_digest: request.resolved.inputs.clone(),
-        plan: new.plan.as_ref().map(|(id, run)| PlanSource {
-            digest: plan_digest(request.runs, run),
-            id: id.clone(),
-            run: run.clone(),
-        }),
-        bundle_digest: String::new(),
-        bundle_secrets: 0,
-        lock_identifier: match new.action {
-            RunAction::Unlock => request.history.lock.clone().unwrap_or_default(),
-            _ => String::new(),
-        },
-        approved_by: new.approved_by.clone().unwrap_or_default(),
-        attempt: i32::try_from(new.attempt).unwrap_or(i32::MAX),
-        deadline: deadline(stack, new.action, context),
-        service_account_name: String::new(),
-    };
-    let mut run = TerraformRun::new(&name, spec);
-    run.metadata = ObjectMeta {
-        name: Some(name),
-        namespace: Some(namespace),
-        labels: Some([(TERRAFORM_LABEL.to_owned(), label_value(&stack.name_any()))].into()),
-        annotations: annotations(request),
-        owner_references: super::owner(stack).map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    };
-    run
-}
-
-/// Returns the digest of a stored plan as its run recorded it; empty for a run of an older version.
-fn plan_digest(runs: &[TerraformRun], name: &str) -> String {
-    let status = find_run(runs, name).and_then(|run| run.status.as_ref());
-    status
-        .map(|status| status.plan_digest.clone())
-        .unwrap_or_default()
-}
-
-/// Returns the annotations of the requests that the run handles.
-fn annotations(request: &RunRequest<'_>) -> Option<BTreeMap<String, String>> {
-    let reconcile = request
-        .reconcile_request
-        .map(|token| (REQUESTED_AT, token.to_owned()));
-    let token = request.stack.annotations().get(BREAK_THE_GLASS);
-    let session = token
-        .filter(|_| request.new.action == RunAction::BreakTheGlass)
-        .map(|token| (BREAK_THE_GLASS, token.clone()));
-    let all: BTreeMap<_, _> = reconcile
-        .into_iter()
-        .chain(session)
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect();
-    (!all.is_empty()).then_some(all)
-}
-
-fn deadline(stack: &Terraform, action: RunAction, context: &Context) -> Interval {
-    let of_session = context.break_glass_limit.as_ref();
-    of_session
-        .filter(|_| action == RunAction::BreakTheGlass)
-        .or(stack.spec.run_deadline.as_ref())
-        .unwrap_or(&context.run_deadline)
-        .clone()
 }
 
 /// Returns the complete bundle of a run.

@@ -10,11 +10,12 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
 
 use super::active_run::poll_interval;
-use super::dispatch::{self, DispatchError, RunRequest};
+use super::dispatch::{self, DispatchError};
 use super::history::find_run;
 use super::observe::Observed;
 use super::report::needs_change;
 use super::resolve::Resolved;
+use super::run_object::RunRequest;
 use super::supervision::supervise;
 use super::{Context, ReconcileError};
 use crate::decide::{Dependencies, Facts, Idle, NewRun, RunAction, Step};

@@ -35,6 +35,7 @@ mod release;
 mod report;
 mod resolution;
 mod resolve;
+mod run_object;
 mod supervision;
 mod trace;
 

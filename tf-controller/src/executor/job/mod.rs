@@ -4,6 +4,7 @@
 //! failed run. The pod reads the bundle of the run from its Secrets, and its end is a fact that the API knows.
 
 mod manifest;
+mod pending;
 mod resources;
 mod runner_pod;
 mod watch;
@@ -19,13 +20,14 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manifest::{JOB_NAME_LABEL, job};
-use runner_pod::{PodState, liveness, pending_reason};
+use pending::pending_reason;
+use runner_pod::{PodState, liveness};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
 use tokio::sync::mpsc;
 use watch::RunnerPods;
 
-pub(crate) use runner_pod::{is_without_account, waits_for_capacity};
+pub(crate) use pending::{is_without_account, waits_for_capacity};
 
 use super::{
     Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef, is_of_deleted_namesake,

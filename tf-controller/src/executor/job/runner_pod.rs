@@ -7,9 +7,7 @@ use sluice_tf_core::cli::text::truncate;
 
 use super::super::{Liveness, PendingReason, RunnerEnd};
 use super::manifest::CONTAINER;
-
-/// Maximum length of a quoted message of the cluster, in bytes.
-const MESSAGE_LIMIT: usize = 1000;
+use super::pending::{MESSAGE_LIMIT, pending_reason};
 
 /// The state of a runner's pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,76 +93,6 @@ fn waiting_reason(status: &PodStatus) -> Option<PendingReason> {
             message
         },
     ))
-}
-
-/// Returns a reason of the cluster with what the user can do about it.
-pub(super) fn pending_reason(reason: &str, message: Option<&str>) -> PendingReason {
-    let message = truncate(message.unwrap_or_default().trim(), MESSAGE_LIMIT);
-    let advice = advice(reason, &message);
-    PendingReason {
-        reason: reason.to_owned(),
-        message: match (message.is_empty(), advice.is_empty()) {
-            (_, true) => message,
-            (true, false) => advice.to_owned(),
-            (false, false) => format!("{}; {advice}", message.trim_end_matches('.')),
-        },
-    }
-}
-
-/// Returns whether a run begins as soon as the cluster has capacity for its pod. Anything else needs a change by a user, and may take long.
-pub(crate) fn waits_for_capacity(reason: &str, message: &str) -> bool {
-    match reason {
-        "Unschedulable" => message.contains("Insufficient ") || message.contains("Too many pods"),
-        "FailedCreate" => message.contains("exceeded quota"),
-        _ => false,
-    }
-}
-
-/// Returns whether a pod is rejected for its memory request: by a `LimitRange` of the namespace, or because its limit is lower. A
-/// `LimitRange` can also reject its limit, or demand one.
-fn is_about_memory_request(message: &str) -> bool {
-    let is_bound = message.contains("memory usage per ") && message.contains("but request is ");
-    let is_ratio = message.contains("memory max limit to request ratio");
-    is_bound || is_ratio || message.contains("memory limit of ")
-}
-
-/// Returns whether a Job cannot create its pod because the ServiceAccount does not exist, in the words of the API server: another account
-/// may replace it, so those of an admission webhook do not count.
-pub(crate) fn is_without_account(reason: &str, message: &str) -> bool {
-    let is_missing = message.contains("error looking up service account ") && message.contains("not found");
-    reason == "FailedCreate" && is_missing && !message.contains("admission webhook")
-}
-
-/// What to do about a reason of the cluster.
-fn advice(reason: &str, message: &str) -> &'static str {
-    match reason {
-        "Unschedulable" => {
-            "free capacity, or change resources, nodeSelector, affinity or tolerations in runnerPodTemplate"
-        }
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
-            "check runnerPodTemplate.spec.image and --runner-image, and the imagePullSecrets of the ServiceAccount"
-        }
-        "CreateContainerConfigError" | "FailedMount" => "create what is missing, or change runnerPodTemplate",
-        "CreateContainerError" | "RunContainerError" => {
-            "the image must contain the program tf-runner, and the volumes of runnerPodTemplate must leave /tmp writable"
-        }
-        "FailedCreate" if message.contains("exceeded quota") => {
-            "raise the quota of the namespace, or wait until other pods end"
-        }
-        _ if is_without_account(reason, message) => {
-            "create the ServiceAccount, or change spec.serviceAccountName"
-        }
-        "FailedCreate" if is_about_memory_request(message) => {
-            "set runnerPodTemplate.spec.resources.requests.memory, or start the controller with --runner-memory-request=none"
-        }
-        "FailedCreate" if message.contains("violates PodSecurity") => {
-            "change runnerPodTemplate.spec.securityContext, or the Pod Security level of the namespace"
-        }
-        "FailedCreate" => {
-            "an admission rule of the cluster rejects the pod: change runnerPodTemplate or the rule"
-        }
-        _ => "",
-    }
 }
 
 /// Returns how a pod ended.
@@ -301,83 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn a_run_waits_for_capacity_or_for_a_change() {
-        let node = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.";
-        for (reason, message, expected) in [
-            (
-                "Unschedulable",
-                "0/1 nodes are available: 1 Insufficient memory.",
-                true,
-            ),
-            ("Unschedulable", "0/1 nodes are available: 1 Too many pods.", true),
-            ("Unschedulable", node, false),
-            (
-                "FailedCreate",
-                "pods \"a\" is forbidden: exceeded quota: pods",
-                true,
-            ),
-            ("FailedCreate", "serviceaccount \"a\" not found", false),
-            ("ImagePullBackOff", "not found", false),
-        ] {
-            assert_eq!(
-                waits_for_capacity(reason, message),
-                expected,
-                "{reason}: {message}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_rejected_memory_request_is_named() {
-        for message in [
-            "pods \"a\" is forbidden: minimum memory usage per Container is 256Mi, but request is 128Mi",
-            "Pod \"a\" is invalid: spec.containers[0].resources.requests: Invalid value: \"600Mi\": must be less than or equal to \
-             memory limit of 512Mi",
-            "pods \"a\" is forbidden: memory max limit to request ratio per Container is 2, but provided ratio is 4.000000",
-        ] {
-            let found = pending_reason("FailedCreate", Some(message));
-            assert!(
-                found.message.contains("--runner-memory-request=none"),
-                "{found:?}"
-            );
-        }
-        for message in [
-            "pods \"a\" is forbidden: maximum memory usage per Pod is 1Gi.  No limit is specified",
-            "pods \"a\" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi",
-            "pods \"a\" is forbidden: minimum cpu usage per Container is 1, but request is 500m",
-        ] {
-            let found = pending_reason("FailedCreate", Some(message));
-            assert!(
-                found.message.contains("an admission rule of the cluster"),
-                "{found:?}"
-            );
-        }
-        let quota = pending_reason(
-            "FailedCreate",
-            Some("exceeded quota: all, requested: requests.memory=1Gi"),
-        );
-        assert!(quota.message.contains("raise the quota"), "{quota:?}");
-    }
-
-    #[test]
-    fn a_missing_account_is_told_from_other_refusals() {
-        let account = "Error creating: pods \"a-\" is forbidden: error looking up service account team/own: \
-            serviceaccount \"own\" not found";
-        assert!(is_without_account("FailedCreate", account));
-        for (reason, message) in [
-            ("FailedCreate", "pods \"a\" is forbidden: exceeded quota: pods"),
-            ("FailedCreate", "secret \"own\" not found"),
-            (
-                "FailedCreate",
-                "admission webhook \"x\" denied the request: serviceaccount \"own\" not found",
-            ),
-            ("FailedMount", account),
-        ] {
-            assert!(!is_without_account(reason, message), "{reason}: {message}");
-        }
-    }
-
-    #[test]
     fn a_run_is_gone_only_when_its_pod_has_ended() {
         let (new, ended) = (
             job(&json!([])),
@@ -451,22 +302,6 @@ mod tests {
         CreateContainerConfigError: secret "login" not found; create what is missing, or change runnerPodTemplate
         Waiting(None)
         Waiting(None)
-        "#);
-    }
-
-    #[test]
-    fn a_pod_that_cannot_be_created_says_why_and_what_to_do() {
-        let text = |message: &str| pending_reason("FailedCreate", Some(message)).message;
-        insta::assert_snapshot!([
-            text("pods \"a\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=0, limited: pods=0"),
-            text("error looking up service account team/own: serviceaccount \"own\" not found"),
-            text("pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
-            text("admission webhook \"x\" denied the request: no"),
-        ].join("\n"), @r#"
-        pods "a" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=0, limited: pods=0; raise the quota of the namespace, or wait until other pods end
-        error looking up service account team/own: serviceaccount "own" not found; create the ServiceAccount, or change spec.serviceAccountName
-        pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true; change runnerPodTemplate.spec.securityContext, or the Pod Security level of the namespace
-        admission webhook "x" denied the request: no; an admission rule of the cluster rejects the pod: change runnerPodTemplate or the rule
         "#);
     }
 

@@ -8,6 +8,7 @@ mod cli_inputs;
 mod environment;
 mod keys;
 mod last_applied;
+mod read_error;
 mod reader;
 mod tool;
 mod variables;
@@ -16,7 +17,8 @@ use std::collections::BTreeSet;
 
 pub(crate) use artifacts::Artifacts;
 pub(super) use last_applied::resolve as resolve_last_applied;
-pub(super) use reader::{InputReader, ReadError};
+pub(super) use read_error::ReadError;
+pub(super) use reader::InputReader;
 use sluice_api::reference::ObjectName;
 use sluice_api::source::Artifact;
 use sluice_api::terraform::{KeySource, Reason, Terraform};

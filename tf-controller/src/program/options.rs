@@ -1,30 +1,22 @@
-//! The program `tf-controller`: its options from flags, the executor, leadership and shutdown.
+//! The options that follow from the flags of `tf-controller`, its place, and its environment.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_api::interval::Interval;
 use sluice_api::reference::{CrossNamespace, ObjectName};
 use sluice_runtime::event::Recorder;
-use sluice_runtime::manager::{self, Endpoints, Instance, ProgramError};
-use sluice_runtime::metrics::Metrics;
+use sluice_runtime::manager::{Instance, ProgramError};
 use sluice_runtime::probes::Readiness;
-use sluice_runtime::shutdown::{self, Token};
-use sluice_runtime::{client, leader};
 use sluice_tf_core::bundle::StateCopies;
 use sluice_tf_core::run_input::PodRef;
-use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::Options;
 use crate::args::{Args, CONCURRENT, ExecutorKind};
-use crate::executor::{
-    Executor, JobExecutor, JobOptions, ProcessExecutor, ProcessOptions, RunRef, pod_environment,
-    provider_cache, runner_environment,
-};
+use crate::executor::{JobOptions, ProcessOptions, pod_environment, provider_cache, runner_environment};
 use crate::inputs::{CliLocation, DefaultBackend, key_secret};
 use crate::memory::MemoryRequest;
 use crate::schedule::RunLimits;
-use crate::{Options, definitions, run};
 
 /// Maximum number of concurrent reconciliations; they do not wait for runs.
 const CONCURRENT_RECONCILES: u16 = 16;
@@ -32,82 +24,10 @@ const CONCURRENT_RECONCILES: u16 = 16;
 const MIN_JOB_TTL: Duration = Duration::from_secs(60);
 /// Minimum of `--run-silence`: live runs send heartbeats less often.
 const MIN_RUN_SILENCE: Duration = Duration::from_secs(30);
-/// Time for queued events and spans at shutdown.
-const FLUSH_GRACE: Duration = Duration::from_secs(5);
 /// Default of `--tools-dir` for Jobs: where the images of runs have the versions of the CLI.
 const IMAGE_TOOLS: &str = "/opt/tools";
-/// The Lease of an instance that watches all objects: tofu-controller's.
-const LEASE: &str = "1953de50.contrib.fluxcd.io";
-
-/// Runs until a signal, or until leadership is lost.
-///
-/// # Errors
-/// Flags contradict each other, the API is not available, or a port cannot be bound.
-pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramError> {
-    check_flags(&args)?;
-    warn_about_flags_without_effect(&args);
-    let signals = shutdown::on_signals()?;
-    let stop = signals.token();
-    let metrics = Metrics::new();
-    let settings = client::Settings {
-        kubeconfig: args.kubeconfig.clone(),
-        metrics: metrics.clone(),
-        ..client::Settings::default()
-    };
-    let client = client::build(&settings).await?;
-    let ready = Readiness::default();
-    let endpoints = Endpoints::open(&args.common.addresses).await?;
-    // Stops when dropped.
-    let _server = endpoints.serve(&metrics, &ready, &stop);
-    // Before the election: an instance that is not ready must not lead.
-    definitions::wait(&client, &ready, &stop).await;
-    let names = ("tf-controller", LEASE);
-    let instance = Instance::new(names, &args.common, manager::hostname(), client.clone(), metrics);
-    let leadership = instance.acquire_leadership(&stop).await?;
-    if matches!(leadership, leader::Leadership::Stopped) {
-        return Ok(leader::LeadershipEnd::Released);
-    }
-    // After the election: an instance that does not lead must not watch what it does not handle.
-    let Runners {
-        executor,
-        ended,
-        processes,
-    } = Runners::start(&args, &client, &stop)?;
-    let recorder = instance.recorder()?;
-    let options = options(&args, &instance, recorder.clone(), ready)?;
-    let tracer = options.tracer.clone();
-    let (done, stopped_at) = (Token::new(), stop_time(&stop));
-    let grace = || remaining_grace(args.graceful_shutdown_timeout, &stopped_at);
-    // In its own task: a long reconciliation must not delay the renewal of the Lease.
-    let leadership = tokio::spawn({
-        let done = done.clone();
-        async move { leadership.hold(&done).await }
-    });
-    let work = async {
-        run(options, (executor, ended), client, stop).await?;
-        tokio::join!(recorder.close(FLUSH_GRACE), tracer.close(FLUSH_GRACE));
-        if let Some(processes) = &processes {
-            processes.finish(grace(), signals.reached(2)).await;
-        }
-        done.cancel();
-        // The leadership task releases the Lease.
-        std::future::pending::<Result<leader::LeadershipEnd, ProgramError>>().await
-    };
-    let ended = tokio::select! {
-        failed = work => return failed,
-        ended = leadership => ended?,
-    };
-    if ended == leader::LeadershipEnd::Lost
-        && let Some(processes) = &processes
-    {
-        // This instance starts no runs any more, but its active runs must be able to write their state.
-        processes.finish(grace(), signals.reached(2)).await;
-    }
-    Ok(ended)
-}
-
 /// Rejects values of flags that this version does not support.
-fn check_flags(args: &Args) -> Result<(), ProgramError> {
+pub(super) fn check_flags(args: &Args) -> Result<(), ProgramError> {
     if uses_jobs(args) && args.runner_image.is_empty() {
         return Err(
             "--executor=job, the default in a cluster, requires an image: set --runner-image or RUNNER_POD_IMAGE"
@@ -148,64 +68,7 @@ fn check_flags(args: &Args) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// The executor of this instance.
-struct Runners {
-    executor: Arc<dyn Executor>,
-    /// Yields each run whose runner has ended or cannot begin.
-    ended: UnboundedReceiver<RunRef>,
-    /// The same executor, if its runners end with this process: they get time to finish.
-    processes: Option<Arc<ProcessExecutor>>,
-}
-
-impl Runners {
-    fn start(args: &Args, client: &kube::Client, stop: &Token) -> Result<Self, ProgramError> {
-        if uses_jobs(args) {
-            let namespace = args.common.scope.namespace();
-            let (executor, ended) =
-                JobExecutor::new(client.clone(), namespace, job_options(args), stop.clone());
-            return Ok(Self {
-                executor: Arc::new(executor),
-                ended,
-                processes: None,
-            });
-        }
-        let (executor, ended) = ProcessExecutor::new(process_options(args)?)?;
-        let executor = Arc::new(executor);
-        Ok(Self {
-            processes: is_in_pod(args).then(|| Arc::clone(&executor)),
-            executor,
-            ended,
-        })
-    }
-}
-
-/// Returns the time of the request to stop, set when it arrives.
-fn stop_time(stop: &Token) -> Arc<OnceLock<Instant>> {
-    let (stopped_at, stop) = (Arc::<OnceLock<_>>::default(), stop.clone());
-    let set = Arc::clone(&stopped_at);
-    tokio::spawn(async move {
-        stop.cancelled().await;
-        set.get_or_init(Instant::now);
-    });
-    stopped_at
-}
-
-/// Returns the rest of the grace period of runs.
-fn remaining_grace(grace: Duration, stopped_at: &OnceLock<Instant>) -> Duration {
-    grace.saturating_sub(stopped_at.get().map(Instant::elapsed).unwrap_or_default())
-}
-
-/// Returns whether this process is in a pod: there its end is the end of its runs, so they get time to finish. Elsewhere runs
-/// continue, and the next controller finds them.
-fn is_in_pod(args: &Args) -> bool {
-    args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none()
-}
-
-fn uses_jobs(args: &Args) -> bool {
-    args.executor(is_in_pod(args)) == ExecutorKind::Job
-}
-
-fn warn_about_flags_without_effect(args: &Args) {
+pub(super) fn warn_about_flags_without_effect(args: &Args) {
     let flags = args.transport.non_default();
     if !flags.is_empty() {
         tracing::warn!(
@@ -215,7 +78,18 @@ fn warn_about_flags_without_effect(args: &Args) {
     }
 }
 
-fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
+/// Returns whether this process is in a pod: there its end is the end of its runs, so they get time to finish. Elsewhere runs
+/// continue, and the next controller finds them.
+pub(super) fn is_in_pod(args: &Args) -> bool {
+    args.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none()
+}
+
+pub(super) fn uses_jobs(args: &Args) -> bool {
+    args.executor(is_in_pod(args)) == ExecutorKind::Job
+}
+
+/// Returns the options of the executor whose runners are processes.
+pub(super) fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
     let mut environment = runner_environment(std::env::vars());
     if let Some(path) = args
         .kubeconfig
@@ -248,7 +122,8 @@ fn process_options(args: &Args) -> Result<ProcessOptions, ProgramError> {
     })
 }
 
-fn job_options(args: &Args) -> JobOptions {
+/// Returns the options of the executor whose runners are Jobs.
+pub(super) fn job_options(args: &Args) -> JobOptions {
     let host = args.source_controller_localhost.iter();
     let host = host.map(|host| format!("--source-controller-localhost={host}"));
     let tools = args
@@ -321,7 +196,8 @@ fn limits(args: &Args) -> RunLimits {
     }
 }
 
-fn options(
+/// Returns the options of the controller.
+pub(super) fn options(
     args: &Args,
     instance: &Instance<'_, CONCURRENT>,
     recorder: Recorder,

@@ -1,0 +1,205 @@
+//! Tests of the history of a stack.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn run(number: u32, action: &str, trigger: &str, inputs: &str, status: &Value) -> TerraformRun {
+    let mut run = json!({
+        "metadata": { "name": format!("net-u1-{number}"), "namespace": "team" },
+        "spec": { "action": action, "attempt": 1, "deadline": "2h", "trigger": trigger, "inputsDigest": inputs,
+            "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+            "terraform": { "name": "net", "uid": "u1", "generation": 1 } },
+        "status": { "phase": "Succeeded", "hasChanges": false, "finishedAt": format!("2026-01-{number:02}T00:00:00Z") },
+    });
+    for (key, value) in status.as_object().unwrap() {
+        run["status"][key] = value.clone();
+    }
+    serde_json::from_value(run).unwrap()
+}
+
+/// Returns whether the last run is a drift check.
+fn is_last_drift_check(runs: &[TerraformRun]) -> bool {
+    let (last, before) = runs.split_last().unwrap();
+    is_drift_check(&history(before), &run_fact(last, false))
+}
+
+#[test]
+fn a_plan_after_a_session_is_a_drift_check_only_if_the_stack_was_in_sync() {
+    let clean = json!({});
+    let pending = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+    let failed = json!({ "phase": "Failed", "hasChanges": null });
+    let session = || {
+        run(
+            3,
+            "BreakTheGlass",
+            "Request",
+            "i2",
+            &json!({ "hasChanges": null }),
+        )
+    };
+    let after = || run(4, "Plan", "Request", "i2", &clean);
+    let first = || run(1, "PlanAndApply", "Revision", "i1", &clean);
+    for commit in [pending, failed] {
+        let runs = [
+            first(),
+            run(2, "Plan", "Revision", "i2", &commit),
+            session(),
+            after(),
+        ];
+        assert!(
+            !is_last_drift_check(&runs),
+            "{commit}: the commit was never applied"
+        );
+    }
+    let in_sync = [
+        first(),
+        run(2, "Plan", "Revision", "i2", &clean),
+        session(),
+        after(),
+    ];
+    assert!(is_last_drift_check(&in_sync));
+}
+
+#[test]
+fn runs_caused_only_by_inputs_are_counted() {
+    let count = |runs: &[TerraformRun]| history(runs).input_runs.map(|runs| runs.count);
+    let made = |number: u32, trigger: &str, inputs: &str, digest: &str| {
+        let mut run = run(number, "PlanAndApply", trigger, inputs, &json!({}));
+        let at = |minute: u32| json!(format!("2026-01-01T00:{minute:02}:00Z"));
+        run.metadata.creation_timestamp = serde_json::from_value(at(number)).unwrap();
+        run.status.as_mut().unwrap().finished_at = serde_json::from_value(at(number)).unwrap();
+        run.spec.source.digest = digest.to_owned();
+        run
+    };
+    let runs = [
+        made(1, "Revision", "i1", "a"),
+        made(2, "Revision", "i2", "a"),
+        made(3, "Interval", "i2", "a"),
+        made(4, "Revision", "i3", "a"),
+    ];
+    assert_eq!(
+        (count(&runs[..1]), count(&runs[..2]), count(&runs)),
+        (None, Some(1), Some(2))
+    );
+    let later = |trigger, digest| [&runs[..], &[made(28, trigger, "i4", digest)]].concat();
+    assert_eq!(count(&later("Revision", "a")), Some(1), "after a pause");
+    assert_eq!(
+        count(&later("Revision", "b")),
+        Some(2),
+        "a commit is another cause"
+    );
+    assert_eq!(count(&later("Request", "a")), Some(2));
+}
+
+#[test]
+fn a_commit_counts_for_a_stack_whose_downloaded_modules_may_read_the_artifact() {
+    let reads = |whole: bool| json!({ "moduleReads": { "wholeArtifact": whole } });
+    let inputs = |runs: &[TerraformRun]| history(runs).last.unwrap().inputs;
+    let of = |number, digest: &str, status: &Value| {
+        let mut run = run(number, "Plan", "Revision", "i1", status);
+        run.spec.source.digest = digest.to_owned();
+        run
+    };
+    let (first, failed) = (
+        of(1, "a", &reads(true)),
+        of(2, "b", &json!({ "phase": "Failed" })),
+    );
+    assert_eq!(
+        inputs(std::slice::from_ref(&first)),
+        effective_inputs("i1", "a", true)
+    );
+    // A run that failed before the end of init does not know it.
+    assert_eq!(
+        inputs(&[first.clone(), failed.clone()]),
+        effective_inputs("i1", "b", true)
+    );
+    assert_eq!(inputs(&[failed]), "i1");
+    assert_eq!(inputs(&[first, of(3, "b", &reads(false))]), "i1");
+}
+
+#[test]
+fn a_plan_that_is_made_again_with_the_same_effect_waits_since_the_first() {
+    let plan = |number, effect: &str| {
+        let status = json!({ "hasChanges": true, "planId": effect, "effectDigest": effect });
+        run(number, "Plan", "Interval", "i1", &status)
+    };
+    let other = |number, action: &str, status: Value| run(number, action, "Interval", "i1", &status);
+    // The number of the run since whose end the plan of the last run waits.
+    let since = |between: &[TerraformRun]| {
+        let runs = [&[plan(1, "aa")][..], between, &[plan(9, "aa")]].concat();
+        let effect = history(&runs).planned_effect.unwrap();
+        let ended = |run: &&TerraformRun| {
+            run.status.as_ref().unwrap().finished_at.as_ref().unwrap().0 == effect.since
+        };
+        sequence(runs.iter().find(ended).unwrap())
+    };
+    assert_eq!(since(&[]), 1);
+    assert_eq!(since(&[plan(2, "aa"), plan(3, "aa")]), 1);
+    assert_eq!(since(&[plan(2, "bb"), plan(3, "aa")]), 3);
+    for skipped in [
+        other(2, "Plan", json!({ "phase": "Failed", "hasChanges": null })),
+        other(2, "Plan", json!({ "phase": "Lost", "hasChanges": null })),
+        other(2, "Plan", json!({ "phase": "Superseded", "hasChanges": null })),
+        other(2, "Unlock", json!({ "hasChanges": null })),
+        other(
+            2,
+            "Apply",
+            json!({ "phase": "Failed", "reason": "PlanStale", "attemptedApply": true }),
+        ),
+    ] {
+        assert_eq!(since(std::slice::from_ref(&skipped)), 1, "{:?}", skipped.status);
+    }
+    for stop in [
+        other(2, "Plan", json!({})),
+        other(2, "BreakTheGlass", json!({ "hasChanges": null })),
+        other(2, "Apply", json!({ "attemptedApply": true })),
+        other(2, "Apply", json!({ "phase": "Failed", "attemptedApply": true })),
+    ] {
+        assert_eq!(since(std::slice::from_ref(&stop)), 9, "{:?}", stop.status);
+    }
+    let unknown = plan(1, "");
+    assert_eq!(history(&[unknown]).planned_effect, None);
+}
+
+#[test]
+fn the_memory_is_the_highest_peak_and_the_limit_of_the_newest_pod() {
+    let of = |number, peak: i64, limit: i64| {
+        let status = json!({ "peakMemoryBytes": peak, "memoryLimitBytes": limit });
+        run(number, "Plan", "Interval", "i1", &status)
+    };
+    // In any order.
+    let memory = history(&[of(3, 20, 400), of(1, 10, 500), of(2, 30, 600)]).memory;
+    assert_eq!((memory.peak, memory.limit), (Some(30), Some(400)));
+    assert_eq!(memory.default_request, None);
+    assert_eq!(history(&[]).memory.peak, None);
+}
+
+#[test]
+fn a_destroy_that_finds_another_state_needs_a_change() {
+    let needs = |trigger: &str, reason: &str, mismatch: &str| {
+        let status =
+            json!({ "phase": "Failed", "hasChanges": null, "reason": reason, "stateMismatch": mismatch });
+        run_fact(&run(1, "PlanAndApply", trigger, "i1", &status), false).needs_change
+    };
+    assert!(needs("Deletion", "TFExecPlanFailed", "another lineage"));
+    assert!(needs("Revision", "ToolNotInstalled", ""));
+    assert!(!needs("Deletion", "TFExecPlanFailed", ""));
+    assert!(!needs("Deletion", "TFExecApplyFailed", "another lineage"));
+    assert!(!needs("Revision", "TFExecPlanFailed", "another lineage"));
+}
+
+#[test]
+fn a_plan_after_a_force_unlock_is_a_drift_check_only_with_the_same_inputs() {
+    let failed = json!({ "phase": "Failed", "hasChanges": null });
+    let runs = |inputs: &str| {
+        [
+            run(1, "PlanAndApply", "Revision", "i1", &json!({})),
+            run(2, "Plan", "Interval", "i1", &failed),
+            run(3, "Unlock", "Retry", inputs, &json!({ "hasChanges": null })),
+            run(4, "Plan", "Retry", inputs, &json!({})),
+        ]
+    };
+    assert!(is_last_drift_check(&runs("i1")));
+    assert!(!is_last_drift_check(&runs("i2")), "a commit came between");
+}
