@@ -15,6 +15,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice_api::run::TerraformRun;
 use sluice_harness::cli;
+use sluice_harness::trial::TrialProvider;
 use sluice_tf_core::bundle::{PlanKey, Stack};
 use sluice_tf_core::state_copy;
 use sluice_tf_core::state_summary::StateSummary;
@@ -162,6 +163,30 @@ async fn an_apply_copies_the_state_that_it_changes() {
     let again = apply(&env, "three", &three()).await;
     assert_eq!(status(&again).state_copy, "");
     assert_eq!(copies(&env).await.len(), 2);
+}
+
+/// The plan shows the state after its refresh, which has no resource any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_whose_resources_have_disappeared_is_copied() {
+    let env = TestEnvironment::new("auto").await;
+    let trial = TrialProvider::create().unwrap();
+    let thing = "resource \"trial_thing\" \"it\" {\n  name = \"it\"\n}\n";
+    env.commit(&[("main.tf", &format!("{}{thing}", trial.provider_block()))]);
+    let own = json!({ "stateCopies": three(), "environment": { "TF_CLI_CONFIG_FILE": trial.cli_config() } });
+    let mut copied = Vec::new();
+    for _ in 0..2 {
+        let run = env.run(RunSetup::plan_and_apply().with(own.clone())).await;
+        assert_eq!(
+            ending(&run),
+            "Succeeded TerraformAppliedSucceed",
+            "{:?}",
+            run.status
+        );
+        copied.push(!status(&run).state_copy.is_empty());
+        trial.delete_resource("it").unwrap();
+    }
+    assert_eq!(copied, [false, true]);
+    assert_eq!(copies(&env).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,8 +42,8 @@ pub struct PlanDocument {
     _relevant_attributes: IgnoredAny,
     #[serde(default, rename = "checks")]
     _checks: IgnoredAny,
-    #[serde(default, rename = "resource_drift")]
-    _resource_drift: IgnoredAny,
+    #[serde(default)]
+    resource_drift: Option<Vec<IgnoredAny>>,
     #[serde(default, rename = "applyable")]
     _applyable: IgnoredAny,
     #[serde(default, rename = "complete")]
@@ -119,6 +119,13 @@ impl PlanDocument {
             .flatten()
             .filter(|(_, declared)| declared["sensitive"] == true);
         sensitive.filter_map(|(name, _)| self.variables.get(name)?.get("value"))
+    }
+
+    /// Whether the plan was made from a state without resources and outputs. A resource that has disappeared is drift: the prior state,
+    /// which is refreshed, lacks it.
+    #[must_use]
+    pub fn has_empty_state(&self) -> bool {
+        self.resource_drift.as_ref().is_none_or(Vec::is_empty) && self.prior_state.is_empty()
     }
 
     /// Returns the digests of the values in the prior state, by address, if hidden inputs may depend on them: generated files, or
@@ -212,6 +219,23 @@ mod tests {
         ));
         let error = parse(r#"{"resource_changes": "hunter2"}"#.as_bytes()).unwrap_err();
         assert!(matches!(error, DocumentError::Malformed { .. }) && !error.to_string().contains("hunter2"));
+    }
+
+    #[test]
+    fn a_state_is_empty_without_resources_outputs_and_drift() {
+        let is_empty = |members: &str| parse(members.as_bytes()).unwrap().has_empty_state();
+        let prior =
+            |values: &str| format!(r#"{{"prior_state":{{"format_version":"1.0","values":{values}}}}}"#);
+        assert!(is_empty("{}") && is_empty(&prior(r#"{"outputs":{},"root_module":{}}"#)));
+        let resource = r#"{"address":"a.b","values":{}}"#;
+        for full in [
+            prior(r#"{"outputs":{"o":{"value":1,"sensitive":false}}}"#),
+            prior(&format!(r#"{{"root_module":{{"resources":[{resource}]}}}}"#)),
+            prior(r#"{"root_module":{"child_modules":[{"address":"module.a"}]}}"#),
+            r#"{"resource_drift":[{"address":"a.b","change":{"actions":["delete"]}}]}"#.to_owned(),
+        ] {
+            assert!(!is_empty(&full), "{full}");
+        }
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -19,6 +20,12 @@ pub(in crate::plan) struct PriorState {
 struct Values {
     #[serde(default)]
     root_module: Module,
+    #[serde(default)]
+    #[expect(
+        clippy::zero_sized_map_values,
+        reason = "a set does not parse the object of a JSON; its values are dropped while they stream"
+    )]
+    outputs: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -58,6 +65,14 @@ impl<'de> Deserialize<'de> for DigestedResource {
 }
 
 impl PriorState {
+    /// Whether it has neither resources nor outputs. The CLI omits an empty state.
+    pub(in crate::plan) fn is_empty(&self) -> bool {
+        self.values.as_ref().is_none_or(|values| {
+            let module = &values.root_module;
+            module.resources.is_empty() && module.child_modules.is_empty() && values.outputs.is_empty()
+        })
+    }
+
     /// Returns the digests by address; the address of a deposed object ends with its key.
     pub(in crate::plan) fn digests(&self) -> BTreeMap<&str, &str> {
         let mut found = BTreeMap::new();

@@ -151,6 +151,7 @@ pub(crate) async fn create(
         let args = arguments(&["show", "-json", "-no-color", &file.display().to_string()]);
         let file = cli.capture_object(Step::Show, &args).await?;
         document = read_document(&file).await?;
+        cli.has_empty_state.set(document.has_empty_state());
         cli.status.secrets().add_plan(&document);
         json = Some(file);
     }

@@ -37,7 +37,8 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
     let RunSession {
         context, bundle, cli, ..
     } = session;
-    if bundle.state_copies.count == 0 {
+    // The CLI rejects the plan as stale if the state has changed since.
+    if bundle.state_copies.count == 0 || cli.has_empty_state.get() {
         return Ok(());
     }
     let file = state::pull_once(cli).await?;
