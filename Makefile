@@ -150,8 +150,8 @@ test-node: build tools ## Run the tests of a real node: images, installation, ru
 	$(print-skipped)
 
 .PHONY: chaos
-chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300, all: each pair of fault and moment once; SLUICE_SEED)
-	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),300) SLUICE_CLUSTER=1 \
+chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300, all: each pair of fault and moment once; SLUICE_NODES=2; SLUICE_SEED)
+	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),300) SLUICE_NODES=$(or $(SLUICE_NODES),2) SLUICE_CLUSTER=1 \
 	  $(CARGO) test --locked --workspace --test node -- faults::no_fault --nocapture 2>&1 | tee $(TARGET)/chaos.log
 	$(call one-passed,$(TARGET)/chaos.log)
 
@@ -189,7 +189,7 @@ check-manifests: build ## Fail if a definition in config differs from the types,
 
 .PHONY: tools
 tools: build ## Build OpenTofu, the trial provider, Helm, promtool and the programs of a Kubernetes node from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool dashboard-check artifact-consumer pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns flux-source-controller
 
 # The program is built with flags of its own, in a directory of its own. CLI is a path; TOOLS has the form of --tools-dir.
 IMAGES := $(abspath $(TARGET))/images

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use sluice_api::source::Artifact;
 use sluice_harness::git::{GitServer, Repository};
+use sluice_harness::gobuild::{self, Tool};
 use sluice_source_controller::archive::{Algorithm, Hasher};
 
 use crate::fixture::{Controller, LIMIT, start};
@@ -36,7 +37,7 @@ async fn run(mut command: Command) -> Output {
         .await
         .expect("an end in time")
         .unwrap();
-    let output = output.expect("the client is installed: the suite needs curl, wget and go");
+    let output = output.expect("the client is installed: the suite needs curl and wget");
     assert!(
         output.status.success(),
         "{}",
@@ -113,9 +114,8 @@ async fn wget_downloads_and_resumes() {
 #[tokio::test]
 async fn a_go_client_sees_the_exact_length_and_no_content_coding() {
     let (controller, artifact) = serve_artifact().await;
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/served/consumer.go");
-    let mut command = Command::new("go");
-    command.arg("run").arg(program);
+    let program = gobuild::build(Tool::ArtifactConsumer, &mut |line| eprintln!("{line}")).unwrap();
+    let mut command = Command::new(program);
     command.args([
         artifact.url.as_str(),
         &artifact.size.unwrap().to_string(),

@@ -1,6 +1,6 @@
 // A consumer as Flux's controllers are one: fetches an artifact with Go's own client and checks what it is told.
 //
-//	go run consumer.go <url> <size> <digest>
+//	artifact-consumer <url> <size> <digest>
 package main
 
 import (

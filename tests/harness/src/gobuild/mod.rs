@@ -3,6 +3,8 @@
 //! A binary is cached as `<target>/tools/<name>-<hash>/<name>`. The hash covers go.mod, go.sum, the module's own code and
 //! the flags, so a cached binary is never outdated. A lock prevents two concurrent builds of the same program.
 
+mod tool;
+
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+pub use tool::Tool;
 
 /// The same flags for each build, to hit Go's cache.
 const FLAGS: &str = "-trimpath -buildvcs=false -mod=readonly";
@@ -17,37 +20,6 @@ const FLAGS: &str = "-trimpath -buildvcs=false -mod=readonly";
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of lines of Go's output in an error.
 const MAX_ERROR_LINES: usize = 20;
-
-/// A program that can be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tool {
-    /// The store of the API server.
-    Etcd,
-    /// The Kubernetes API.
-    KubeApiserver,
-    /// Kubernetes' own controllers, for garbage collection and namespaces.
-    KubeControllerManager,
-    /// Assigns pods to the node.
-    KubeScheduler,
-    /// Runs pods.
-    Kubelet,
-    /// Routes service addresses to pods.
-    KubeProxy,
-    /// Resolves service names.
-    Coredns,
-    /// The process that holds the namespaces of a pod.
-    Pause,
-    /// The Kubernetes command-line client.
-    Kubectl,
-    /// The installer of charts.
-    Helm,
-    /// Checks and tests the rules of Prometheus.
-    Promtool,
-    /// OpenTofu.
-    Tofu,
-    /// The provider of the suites; its source is in this repository.
-    TrialProvider,
-}
 
 /// Why a program is not available.
 #[derive(Debug, thiserror::Error)]
@@ -75,118 +47,6 @@ pub enum BuildError {
     },
 }
 
-impl Tool {
-    /// Every program, ordered by build time.
-    pub const ALL: [Self; 13] = [
-        Self::Pause,
-        Self::TrialProvider,
-        Self::Etcd,
-        Self::Promtool,
-        Self::KubeApiserver,
-        Self::KubeControllerManager,
-        Self::KubeScheduler,
-        Self::Kubelet,
-        Self::KubeProxy,
-        Self::Coredns,
-        Self::Kubectl,
-        Self::Helm,
-        Self::Tofu,
-    ];
-
-    /// Returns the program's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Etcd => "etcd",
-            Self::KubeApiserver => "kube-apiserver",
-            Self::KubeControllerManager => "kube-controller-manager",
-            Self::KubeScheduler => "kube-scheduler",
-            Self::Kubelet => "kubelet",
-            Self::KubeProxy => "kube-proxy",
-            Self::Coredns => "coredns",
-            Self::Pause => "pause",
-            Self::Kubectl => "kubectl",
-            Self::Helm => "helm",
-            Self::Promtool => "promtool",
-            Self::Tofu => "tofu",
-            Self::TrialProvider => "terraform-provider-trial",
-        }
-    }
-
-    /// Returns the program with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.name() == name)
-    }
-
-    const fn module(self) -> &'static str {
-        match self {
-            Self::Etcd => "etcd",
-            Self::KubeApiserver
-            | Self::KubeControllerManager
-            | Self::KubeScheduler
-            | Self::Kubelet
-            | Self::KubeProxy
-            | Self::Kubectl => "kube",
-            Self::Coredns => "coredns",
-            Self::Pause => "pause",
-            Self::Helm => "helm",
-            Self::Promtool => "promtool",
-            Self::Tofu => "tofu",
-            Self::TrialProvider => "trial",
-        }
-    }
-
-    const fn package(self) -> &'static str {
-        match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
-            Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
-            Self::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
-            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
-            Self::KubeProxy => "k8s.io/kubernetes/cmd/kube-proxy",
-            Self::Coredns => "sluice.dev/assets/coredns",
-            Self::Pause => "sluice.dev/assets/pause",
-            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
-            Self::Helm => "helm.sh/helm/v3/cmd/helm",
-            Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
-            Self::Tofu => "github.com/opentofu/opentofu/cmd/tofu",
-            Self::TrialProvider => "sluice.dev/assets/trial",
-        }
-    }
-
-    /// Without these flags the Kubernetes programs report `v0.0.0-master`, `tofu` reports `-dev`, and `helm template` renders for
-    /// Kubernetes 1.20.
-    const fn linker_flags(self) -> &'static str {
-        match self {
-            Self::Etcd | Self::Promtool | Self::TrialProvider | Self::Coredns | Self::Pause => "-s -w",
-            Self::KubeApiserver
-            | Self::KubeControllerManager
-            | Self::KubeScheduler
-            | Self::Kubelet
-            | Self::KubeProxy
-            | Self::Kubectl => concat!(
-                "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4",
-                " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34"
-            ),
-            Self::Helm => concat!(
-                "-s -w -X helm.sh/helm/v3/internal/version.version=v3.19.5",
-                " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
-                " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
-            ),
-            Self::Tofu => "-s -w -X github.com/opentofu/opentofu/version.dev=no",
-        }
-    }
-
-    /// Build tags. Without this one, promtool contains the service discovery of every cloud.
-    const fn tags(self) -> &'static str {
-        match self {
-            Self::Promtool => "remove_all_sd",
-            _ => "",
-        }
-    }
-}
-
 /// Returns the path of a program, whether it is built or not.
 ///
 /// # Errors
@@ -199,22 +59,43 @@ pub fn binary_path(tool: Tool) -> Result<PathBuf, BuildError> {
     }
     for flag in [
         FLAGS,
-        tool.package(),
-        tool.linker_flags(),
+        tool.source().package,
+        tool.source().linker_flags,
         std::env::consts::OS,
         std::env::consts::ARCH,
     ] {
         hash.update([0]);
         hash.update(flag);
     }
-    if !tool.tags().is_empty() {
+    if !tool.source().tags.is_empty() {
         hash.update([0]);
-        hash.update(tool.tags());
+        hash.update(tool.source().tags);
     }
     let hash = hex::encode(hash.finalize());
     Ok(tools_dir()
         .join(format!("{}-{}", tool.name(), &hash[..12]))
         .join(tool.name()))
+}
+
+/// Returns the folder with the files of the module that contains the program's package, such as its manifests. Downloads it first if needed.
+///
+/// # Errors
+/// When Go is missing or does not find the module.
+pub fn package_folder(tool: Tool) -> Result<PathBuf, BuildError> {
+    let mut list = Command::new("go");
+    list.args(["list", "-f", "{{.Dir}}", tool.source().package])
+        .current_dir(module(tool))
+        .env("GOFLAGS", FLAGS)
+        .env_remove("GOWORK")
+        .stdin(Stdio::null());
+    let output = list.output().map_err(|source| no_go(tool, source))?;
+    if !output.status.success() {
+        return Err(BuildError::Failed {
+            name: tool.name(),
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
 /// Returns the source files of a module; the modules that it pins are covered by go.sum.
@@ -307,10 +188,10 @@ fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 fn go(tool: Tool, output: &Path) -> Result<Child, BuildError> {
     let mut command = Command::new("go");
     command
-        .args(["build", "-v", "-tags", tool.tags()])
-        .args(["-ldflags", tool.linker_flags(), "-o"])
+        .args(["build", "-v", "-tags", tool.source().tags])
+        .args(["-ldflags", tool.source().linker_flags, "-o"])
         .arg(output)
-        .arg(tool.package());
+        .arg(tool.source().package);
     command
         .current_dir(module(tool))
         .env("CGO_ENABLED", "0")
@@ -320,13 +201,17 @@ fn go(tool: Tool, output: &Path) -> Result<Child, BuildError> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    command.spawn().map_err(|source| match source.kind() {
+    command.spawn().map_err(|source| no_go(tool, source))
+}
+
+fn no_go(tool: Tool, source: io::Error) -> BuildError {
+    match source.kind() {
         io::ErrorKind::NotFound => BuildError::NoGo(tool.name()),
         _ => BuildError::Cache {
             path: "go".into(),
             source,
         },
-    })
+    }
 }
 
 /// Returns the root of the workspace: two folders above this crate.
@@ -337,7 +222,7 @@ pub fn workspace() -> PathBuf {
 }
 
 fn module(tool: Tool) -> PathBuf {
-    workspace().join("tests/assets").join(tool.module())
+    workspace().join("tests/assets").join(tool.source().module)
 }
 
 /// Returns `tools` in cargo's target folder, which environment variables may have moved.
@@ -365,7 +250,11 @@ mod tests {
             assert_eq!(Tool::named(tool.name()), Some(tool));
             assert!(path.starts_with(tools_dir()), "{}", path.display());
             let listed = fs::read_to_string(module(tool).join("go.mod")).unwrap();
-            assert!(listed.contains(tool.package()), "{}", tool.package());
+            assert!(
+                listed.contains(tool.source().package),
+                "{}",
+                tool.source().package
+            );
         }
     }
 

@@ -1,0 +1,3 @@
+module sluice.dev/assets/consumer
+
+go 1.24.0

@@ -1,0 +1,162 @@
+//! The programs that the suites build, and what each is built from.
+
+/// A program that can be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// The store of the API server.
+    Etcd,
+    /// The Kubernetes API.
+    KubeApiserver,
+    /// Kubernetes' own controllers, for garbage collection and namespaces.
+    KubeControllerManager,
+    /// Assigns pods to the node.
+    KubeScheduler,
+    /// Runs pods.
+    Kubelet,
+    /// Routes service addresses to pods.
+    KubeProxy,
+    /// Resolves service names.
+    Coredns,
+    /// The process that holds the namespaces of a pod.
+    Pause,
+    /// The Kubernetes command-line client.
+    Kubectl,
+    /// The installer of charts.
+    Helm,
+    /// Checks and tests the rules of Prometheus.
+    Promtool,
+    /// Downloads an artifact as Flux's controllers do; its source is in this repository.
+    ArtifactConsumer,
+    /// Checks a dashboard by Grafana's schema; its source is in this repository.
+    DashboardCheck,
+    /// OpenTofu.
+    Tofu,
+    /// Flux's source-controller.
+    FluxSourceController,
+    /// The provider of the suites; its source is in this repository.
+    TrialProvider,
+}
+
+impl Tool {
+    /// Every program, ordered by build time.
+    pub const ALL: [Self; 16] = [
+        Self::Pause,
+        Self::ArtifactConsumer,
+        Self::TrialProvider,
+        Self::DashboardCheck,
+        Self::Etcd,
+        Self::Promtool,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::Coredns,
+        Self::Kubectl,
+        Self::Helm,
+        Self::Tofu,
+        Self::FluxSourceController,
+    ];
+
+    /// Returns the program's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.source().name
+    }
+
+    /// Returns the program with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    pub(super) const fn source(self) -> Source {
+        match self {
+            Self::Etcd => Source::of("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+            Self::KubeApiserver => {
+                Source::of_kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver")
+            }
+            Self::KubeControllerManager => Source::of_kubernetes(
+                "kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+            ),
+            Self::KubeScheduler => {
+                Source::of_kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler")
+            }
+            Self::Kubelet => Source::of_kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+            Self::KubeProxy => Source::of_kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+            Self::Kubectl => Source::of_kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+            Self::Coredns => Source::of("coredns", "coredns", "sluice.dev/assets/coredns"),
+            Self::Pause => Source::of("pause", "pause", "sluice.dev/assets/pause"),
+            Self::Helm => Source {
+                linker_flags: HELM_FLAGS,
+                ..Source::of("helm", "helm", "helm.sh/helm/v3/cmd/helm")
+            },
+            Self::Promtool => Source {
+                // Without it, promtool contains the service discovery of every cloud.
+                tags: "remove_all_sd",
+                ..Source::of(
+                    "promtool",
+                    "promtool",
+                    "github.com/prometheus/prometheus/cmd/promtool",
+                )
+            },
+            Self::ArtifactConsumer => {
+                Source::of("artifact-consumer", "consumer", "sluice.dev/assets/consumer")
+            }
+            Self::DashboardCheck => Source::of("dashboard-check", "dashboard", "sluice.dev/assets/dashboard"),
+            Self::Tofu => Source {
+                linker_flags: "-s -w -X github.com/opentofu/opentofu/version.dev=no",
+                ..Source::of("tofu", "tofu", "github.com/opentofu/opentofu/cmd/tofu")
+            },
+            Self::FluxSourceController => Source::of(
+                "flux-source-controller",
+                "flux",
+                "github.com/fluxcd/source-controller",
+            ),
+            Self::TrialProvider => Source::of("terraform-provider-trial", "trial", "sluice.dev/assets/trial"),
+        }
+    }
+}
+
+/// What a program is built from.
+pub(super) struct Source {
+    pub(super) name: &'static str,
+    /// The folder in `tests/assets` with the module that pins its versions.
+    pub(super) module: &'static str,
+    pub(super) package: &'static str,
+    pub(super) linker_flags: &'static str,
+    /// Build tags.
+    pub(super) tags: &'static str,
+}
+
+/// Without these flags, `helm template` renders for Kubernetes 1.20.
+const HELM_FLAGS: &str = concat!(
+    "-s -w -X helm.sh/helm/v3/internal/version.version=v3.19.5",
+    " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+    " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
+);
+/// Without these flags, the programs report `v0.0.0-master`.
+const KUBERNETES_FLAGS: &str = concat!(
+    "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4",
+    " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34"
+);
+
+impl Source {
+    const fn of(name: &'static str, module: &'static str, package: &'static str) -> Self {
+        Self {
+            name,
+            module,
+            package,
+            linker_flags: "-s -w",
+            tags: "",
+        }
+    }
+
+    const fn of_kubernetes(name: &'static str, package: &'static str) -> Self {
+        Self {
+            linker_flags: KUBERNETES_FLAGS,
+            ..Self::of(name, "kube", package)
+        }
+    }
+}
