@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
+use sluice_harness::gobuild::{self, Tool};
 
 use crate::{object, promtool};
 
@@ -67,6 +69,36 @@ fn panels_have_their_own_ids_and_titles_and_a_kind_of_grafana() {
             !references.is_empty() && references.len() == targets(panel).count(),
             "{title}"
         );
+    }
+}
+
+/// Returns what Grafana's schema refuses in a dashboard.
+fn schema_errors(dashboard: &Value) -> String {
+    let check = gobuild::build(Tool::DashboardCheck, &mut |line| eprintln!("{line}")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dashboard.json");
+    fs::write(&file, dashboard.to_string()).unwrap();
+    let output = Command::new(check).arg(file).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.success(), errors.is_empty(), "{errors}");
+    errors
+}
+
+#[test]
+fn the_schema_of_grafana_admits_the_dashboard_and_refuses_changed_ones() {
+    let dashboard = dashboard();
+    assert_eq!(schema_errors(&dashboard), "");
+    let cases = [
+        ("/panels/1", "unknown", json!("s")),
+        ("/panels/1/targets/0", "expr", json!(1)),
+        ("/panels/10/options/legend", "unknown", json!([])),
+        ("/templating/list/1", "unknown", json!(2)),
+    ];
+    for (place, field, value) in cases {
+        let mut changed = dashboard.clone();
+        changed.pointer_mut(place).unwrap()[field] = value;
+        let errors = schema_errors(&changed);
+        assert!(errors.contains(field), "{place}/{field}: {errors}");
     }
 }
 
