@@ -22,4 +22,5 @@ pub mod skip;
 pub mod ssh;
 pub mod ssh_key;
 pub mod tls;
+pub mod tofu_controller;
 pub mod trial;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_harness::cli;
 use sluice_harness::node::Node;
 use sluice_tests::scenario::TIMEOUT;
@@ -34,12 +34,17 @@ impl Installation<'static> {
 }
 
 impl<'n> Installation<'n> {
-    /// Installs the overlay `standalone`.
-    pub(crate) async fn standalone(node: &'n Node) -> Self {
+    /// Imports the images and installs nothing.
+    pub(crate) async fn empty(node: &'n Node) -> Self {
         let folder = tempfile::tempdir().unwrap();
         images::import(node, &folder.path().join("images")).await;
         std::fs::write(folder.path().join("admin"), node.admin().kubeconfig()).unwrap();
-        let installation = Self { node, folder };
+        Self { node, folder }
+    }
+
+    /// Installs the overlay `standalone`.
+    pub(crate) async fn standalone(node: &'n Node) -> Self {
+        let installation = Self::empty(node).await;
         let setup = config("overlays/standalone/setup");
         installation.kubectl(&["apply", "-k", &setup]).await;
         wait_for_definitions(node.client().await.unwrap()).await.unwrap();
@@ -76,12 +81,22 @@ impl<'n> Installation<'n> {
 
     /// Applies a user's overlay of one folder of `config`.
     async fn apply_overlay(&self, name: &str, namespace: &str, field: &str, target: &str) {
+        let target = config(target);
+        let target = self.relative(Path::new(&target));
+        self.apply_kustomization(name, &json!({ "namespace": namespace, field: [target] }))
+            .await;
+    }
+
+    /// Returns a path as kustomizations of [`Self::apply_kustomization`] have it: kustomize accepts only relative ones.
+    pub(crate) fn relative(&self, path: &Path) -> String {
+        let up = "../".repeat(self.folder.path().components().count() + 1);
+        format!("{up}{}", path.display().to_string().trim_start_matches('/'))
+    }
+
+    /// Applies a kustomization with this content, in a folder with this name.
+    pub(crate) async fn apply_kustomization(&self, name: &str, kustomization: &Value) {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).unwrap();
-        // Kustomize accepts only relative paths.
-        let up = "../".repeat(folder.components().count());
-        let target = format!("{up}{}", config(target).trim_start_matches('/'));
-        let kustomization = json!({ "namespace": namespace, field: [target] });
         std::fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
         self.kubectl(&["apply", "-k", &folder.display().to_string()])
             .await;

@@ -17,4 +17,5 @@ mod jobs;
 mod pending;
 mod quick_start;
 mod repos;
+mod swap;
 mod tenant;
