@@ -429,4 +429,5 @@ require (
 
 retract v0.32.0 // Refers to incorrect ./api version.
 
+// Not every module proxy serves v0.18.2, which the controller requires. It builds with v0.18.0 as well.
 replace github.com/fluxcd/pkg/artifact => github.com/fluxcd/pkg/artifact v0.18.0
