@@ -40,7 +40,27 @@ pub(crate) enum Creation {
 
 /// Creates an object that may exist, with the repetitions of [`retry`]. A conflict does not mean that it exists: the API answers so when
 /// several requests change one quota.
-pub(crate) async fn create<T, F>(
+pub(crate) async fn create<T, F>(timeout: Duration, call: impl FnMut() -> F) -> Result<Creation, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    create_while(&mut is_transient, timeout, call).await
+}
+
+/// As [`create`], with [`Patience`]: without the object, a state would be lost.
+pub(crate) async fn create_despite_refusals<T, F>(
+    timeout: Duration,
+    call: impl FnMut() -> F,
+) -> Result<Creation, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let mut patience = Patience::default();
+    create_while(&mut |error| patience.permits(error), timeout, call).await
+}
+
+async fn create_while<T, F>(
+    may_pass: &mut impl FnMut(&kube::Error) -> bool,
     timeout: Duration,
     mut call: impl FnMut() -> F,
 ) -> Result<Creation, kube::Error>
@@ -50,7 +70,7 @@ where
     let (mut delay, mut attempts) = (MIN_BACKOFF, 0);
     loop {
         attempts += 1;
-        match retry(timeout, &mut call).await {
+        match retry_while(&mut *may_pass, timeout, &mut call).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(Creation::Existed),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempts < CREATE_ATTEMPTS => {
                 tracing::debug!(%status, "conflict during a creation, retrying");
@@ -71,6 +91,29 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
+/// How long the API may refuse what it permitted before.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Decides which errors of one call are waited out where the call must not fail: those of [`is_transient`], and for a while that the API
+/// refuses the caller (401, 403). An API server that has just started refuses accounts and roles that it has not read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    refused_since: Option<Instant>,
+}
+
+impl Patience {
+    /// Returns whether another attempt may succeed after this error.
+    pub(crate) fn permits(&mut self, error: &kube::Error) -> bool {
+        let is_refusal = matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403));
+        if !is_refusal {
+            self.refused_since = None;
+            return is_transient(error);
+        }
+        let since = self.refused_since.get_or_insert_with(Instant::now);
+        since.elapsed() < REFUSAL_LIMIT
+    }
+}
+
 /// Makes one attempt of a call.
 pub(crate) async fn attempt<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, call).await;
@@ -78,7 +121,18 @@ pub(crate) async fn attempt<T>(call: impl Future<Output = Result<T, kube::Error>
 }
 
 /// Repeats `call` while the API is unavailable, until `timeout` has passed.
-pub(crate) async fn retry<T, F>(timeout: Duration, mut call: impl FnMut() -> F) -> Result<T, kube::Error>
+pub(crate) async fn retry<T, F>(timeout: Duration, call: impl FnMut() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    retry_while(&mut is_transient, timeout, call).await
+}
+
+async fn retry_while<T, F>(
+    may_pass: &mut impl FnMut(&kube::Error) -> bool,
+    timeout: Duration,
+    mut call: impl FnMut() -> F,
+) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
@@ -86,10 +140,10 @@ where
     let mut delay = MIN_BACKOFF;
     loop {
         match attempt(call()).await {
-            Err(error) if is_transient(&error) && Instant::now() + delay < deadline => {
+            Err(error) if may_pass(&error) && Instant::now() + delay < deadline => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the API is unavailable, retrying"
+                    "the API does not carry out the request, retrying"
                 );
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(MAX_BACKOFF);
@@ -136,5 +190,24 @@ mod tests {
         assert_eq!(unused, 6, "the attempts are limited");
         let (created, unused) = create_with(vec![Err(error(403, "Forbidden")), Ok(())]).await;
         assert!(created.is_err() && unused == 1, "it is not repeated");
+    }
+
+    #[tokio::test]
+    async fn a_state_is_stored_despite_refusals_until_the_timeout() {
+        let refused = |code| Err(error(code, "Forbidden"));
+        let answers = RefCell::new(vec![refused(401), refused(403), Ok(())].into_iter());
+        let call = || {
+            let answer = answers.borrow_mut().next().unwrap();
+            async move { answer }
+        };
+        let created = create_despite_refusals(Duration::from_secs(10), call).await;
+        assert_eq!(created.unwrap(), Creation::Created);
+        let started = Instant::now();
+        let never = || async { Err::<(), _>(error(403, "Forbidden")) };
+        let created = create_despite_refusals(Duration::from_secs(1), never).await;
+        assert!(
+            created.is_err() && started.elapsed() >= MIN_BACKOFF,
+            "it is repeated"
+        );
     }
 }

@@ -119,6 +119,20 @@ impl Context {
         api_retry::retry(self.settings.api_timeout, call).await
     }
 
+    /// As [`Self::create_if_absent`], also while the API refuses the runner.
+    pub(crate) async fn create_despite_refusals<K>(&self, object: &K) -> Result<Creation, kube::Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let (api, params) = (self.api(), PostParams::default());
+        let call = || api.create(&params, object);
+        api_retry::create_despite_refusals(self.settings.api_timeout, call).await
+    }
+
     /// Creates an object whose name is derived from its content: one that exists already is equal, or its digest is refused when
     /// it is read.
     pub(crate) async fn create_if_absent<K>(&self, object: &K) -> Result<Creation, kube::Error>

@@ -77,7 +77,7 @@ pub(crate) async fn store(
 
 async fn create_secrets(context: &Context, secrets: &[Secret]) -> Result<(), RunError> {
     for secret in secrets {
-        let created = context.create_if_absent(secret).await;
+        let created = context.create_despite_refusals(secret).await;
         created.map_err(RunError::api("store errored.tfstate"))?;
     }
     Ok(())

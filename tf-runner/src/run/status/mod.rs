@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, attempt, is_transient};
+use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, Patience, attempt};
 use crate::run::status::size_limit::{can_shrink, is_too_large, shrink};
 
 /// Conflicts in a row that are retried without a delay.
@@ -272,6 +272,8 @@ async fn write_with_retries(
     is_heartbeat: bool,
 ) -> Result<u64, StatusWriteError> {
     let (mut delay, mut conflicts) = (MIN_BACKOFF, 0);
+    // The claim of the run has shown that the runner may write.
+    let mut patience = Patience::default();
     loop {
         let mut desired = changes.borrow_and_update().clone();
         desired.status = shrink(desired.status, patcher.size_refusals);
@@ -287,7 +289,7 @@ async fn write_with_retries(
             patcher.size_refusals += 1;
         } else if is_conflict(&error) && conflicts < MAX_IMMEDIATE_CONFLICTS {
             conflicts += 1;
-        } else if is_conflict(&error) || is_transient(&error) {
+        } else if is_conflict(&error) || patience.permits(&error) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the status will be written later"
@@ -300,7 +302,7 @@ async fn write_with_retries(
         if is_conflict(&error) {
             match patcher.reload(&desired.status).await {
                 Ok(()) => {}
-                Err(StatusWriteError::Api(error)) if is_transient(&error) => {}
+                Err(StatusWriteError::Api(error)) if patience.permits(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -375,3 +377,6 @@ fn status_difference(
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
+
+#[cfg(test)]
+mod tests;
