@@ -7,4 +7,4 @@ mod server;
 
 pub use repository::{GitError, Repository};
 pub use repository_set::RepositorySet;
-pub use server::{Fault, GitServer, Injection, Request, Scope, ServeError, Step};
+pub use server::{Fault, Gate, GitServer, Injection, Request, Scope, ServeError, Step};

@@ -71,27 +71,37 @@ impl Node {
     /// # Errors
     /// When there is no such process.
     pub fn kill_program(&self, id: &str, name: &str) -> Result<(), ComponentError> {
-        let mut killed = 0;
-        for process in std::fs::read_dir("/proc")
-            .map_err(system("list processes"))?
-            .flatten()
-        {
-            let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
-            // The container runtime names the cgroup of a container after it.
-            if read("comm").trim_end() != name || !read("cgroup").contains(id) {
-                continue;
-            }
-            let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
-            let sent = pid
-                .and_then(Pid::from_raw)
-                .map(|pid| kill_process(pid, Signal::KILL));
-            killed += usize::from(matches!(sent, Some(Ok(()))));
+        signal_processes(id, Some(name), Signal::KILL)
+    }
+
+    /// Pauses the processes of a container (SIGSTOP): its connections stay open but get no response.
+    ///
+    /// # Errors
+    /// When the container does not run.
+    pub fn pause_container(&self, id: &str) -> Result<(), ComponentError> {
+        signal_processes(id, None, Signal::STOP)
+    }
+
+    /// Resumes the processes of a container after [`Node::pause_container`].
+    ///
+    /// # Errors
+    /// When the container does not run.
+    pub fn resume_container(&self, id: &str) -> Result<(), ComponentError> {
+        signal_processes(id, None, Signal::CONT)
+    }
+
+    /// Gives an image another name.
+    ///
+    /// # Errors
+    /// When there is no such image.
+    pub async fn tag_image(&self, name: &str, other: &str) -> Result<(), ComponentError> {
+        let mut tag = self.start_ctr(&["images", "tag", "--force", name, other])?;
+        let ended = tag.wait_at_most(CTR_TIMEOUT).await;
+        let status = ended.map_err(system("wait for ctr"))?;
+        if status.success() {
+            return Ok(());
         }
-        if killed == 0 {
-            let why = io::Error::other(format!("no process of {id} runs {name}"));
-            return Err(system("kill a program")(why));
-        }
-        Ok(())
+        Err(system("tag an image")(io::Error::other(tag.log_tail(3))))
     }
 
     /// Returns the folder with the volumes of a pod.
@@ -99,4 +109,32 @@ impl Node {
     pub fn pod_folder(&self, uid: &str) -> PathBuf {
         self.folder.path().join("kubelet/pods").join(uid)
     }
+}
+
+/// Signals the processes of a container, or those of one program in it.
+fn signal_processes(id: &str, program: Option<&str>, signal: Signal) -> Result<(), ComponentError> {
+    let mut signalled = 0;
+    for process in std::fs::read_dir("/proc")
+        .map_err(system("list processes"))?
+        .flatten()
+    {
+        let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
+        // The container runtime names the cgroup of a container after it.
+        if !read("cgroup").contains(id) || program.is_some_and(|name| read("comm").trim_end() != name) {
+            continue;
+        }
+        let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
+        let sent = pid.and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
+        signalled += usize::from(matches!(sent, Some(Ok(()))));
+    }
+    if signalled == 0 {
+        let what = program.map_or_else(
+            || "has no process".to_owned(),
+            |name| format!("does not run {name}"),
+        );
+        return Err(system("signal a container")(io::Error::other(format!(
+            "{id} {what}"
+        ))));
+    }
+    Ok(())
 }

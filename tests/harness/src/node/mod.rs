@@ -101,6 +101,8 @@ pub enum Component {
     ApiServer,
     /// The kubelet. Its pods go on without it.
     Kubelet,
+    /// The container runtime. Containers go on without it.
+    Runtime,
 }
 
 /// A running node.
@@ -165,10 +167,7 @@ impl Node {
         let at = self.folder.path().to_owned();
         self.start_component(Component::Etcd)?;
         self.start_component(Component::ApiServer)?;
-        let flags = components::containerd(&at, &self.runtime)?;
-        let program = self.runtime.program("containerd");
-        let started = self.sandbox.start_inside("containerd", &program, &flags);
-        self.others.push(started.map_err(system("start containerd"))?);
+        self.start_component(Component::Runtime)?;
         self.wait_for("kube-apiserver", || self.is_api_ready()).await?;
         self.wait_for("containerd", || std::future::ready(self.has_runtime()))
             .await?;
@@ -210,6 +209,11 @@ impl Node {
                 let program = gobuild::binary_path(Tool::Kubelet)?;
                 let flags = components::kubelet(at, &self.cgroups.name)?;
                 self.sandbox.start_inside("kubelet", &program, &flags)
+            }
+            Component::Runtime => {
+                let flags = components::containerd(at, &self.runtime)?;
+                let program = self.runtime.program("containerd");
+                self.sandbox.start_inside("containerd", &program, &flags)
             }
         };
         let started = started.map_err(system("start a component"))?;

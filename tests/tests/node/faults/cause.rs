@@ -3,50 +3,32 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, EvictParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
 use sluice_harness::node::Component;
 use sluice_tests::scenario::retry;
 
-use super::fault::{Fault, Moment};
+use super::components::{EVICTION, LONG_ABSENCE};
+use super::controller::TF_CONTROLLER;
+use super::fault::Fault;
 use super::manifests::INPUTS;
 use super::stack::{Stack, failure, without_grace};
 use super::stage::{ACCOUNT, Stage};
-use super::{LIMIT, POLL_INTERVAL, pods};
+use super::{LIMIT, POLL_INTERVAL, components, controller, pods};
 use crate::install;
 
 /// How long a component is away.
-const ABSENCE: Duration = Duration::from_secs(10);
-/// Longer than the node stays ready.
-const LONG_ABSENCE: Duration = Duration::from_secs(75);
-/// How often a slow API server pauses.
-const PAUSE_COUNT: u32 = 8;
-/// How long it pauses, and how long it answers in between.
-const PAUSE: Duration = Duration::from_secs(2);
-const ANSWER: Duration = Duration::from_millis(500);
-/// How long requests are throttled.
-const THROTTLE: Duration = Duration::from_secs(20);
-/// One request at a time, and no queues.
-const THROTTLE_FLAGS: [&str; 3] = [
-    "--enable-priority-and-fairness=false",
-    "--max-requests-inflight=1",
-    "--max-mutating-requests-inflight=1",
-];
+pub(super) const ABSENCE: Duration = Duration::from_secs(10);
+/// How long another client edits the objects.
+const EDITS: Duration = Duration::from_secs(20);
 /// The storage of source-controller in the folder of its pod.
 const STORAGE: &str = "volumes/kubernetes.io~empty-dir/data/gitrepository";
-/// What the audit log says about a request that was throttled.
-const TOO_MANY_REQUESTS: &str = "\"code\":429";
-/// The label of the pods of tf-controller.
-const TF_CONTROLLER: &str = "app=tf-controller";
 /// The name of the CLI in the image of runs.
 const CLI: &str = "tofu";
 
 impl Fault {
-    /// Causes the fault at the moment and ends it. Nothing to hit is an error, except at a random time: the run may have ended.
+    /// Causes the fault at the moment and ends it. Nothing to hit is an error, unless the run may have ended.
     pub(super) async fn cause(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
         let result = match self {
             Self::KillRunner => kill_run(stage, stack, None).await,
@@ -54,7 +36,7 @@ impl Fault {
             Self::DeletePodNow => delete(&stack.pods(), &stack.pod_selector(), &without_grace()).await,
             Self::DeletePod => delete(&stack.pods(), &stack.pod_selector(), &DeleteParams::default()).await,
             Self::EvictPod => evict(stack).await,
-            Self::KillController => kill_controller(stage).await,
+            Self::KillController => controller::kill_controller(stage).await,
             Self::DeleteController => {
                 delete(
                     &controllers(stage).await?,
@@ -63,15 +45,31 @@ impl Fault {
                 )
                 .await
             }
-            Self::RestartController => restart_controller(stage).await,
-            Self::TakeLease => take_lease(stage).await,
-            Self::StopKubelet => stop(stage, stack, Component::Kubelet).await,
-            Self::StopKubeletLong => stop_kubelet_long(stage, stack).await,
-            Self::StopApiServer => stop(stage, stack, Component::ApiServer).await,
-            Self::SlowApiServer => slow_down(stage, stack).await,
-            Self::ThrottleApiServer => throttle(stage, stack).await,
-            Self::StopEtcd => stop(stage, stack, Component::Etcd).await,
-            Self::StopSourceController => stop_source_controller(stage, stack).await,
+            Self::RestartController => controller::restart_controller(stage).await,
+            Self::ChangeVersion => controller::change_version(stage).await,
+            Self::TakeLease => controller::take_lease(stage).await,
+            Self::PauseLeader => controller::pause_leader(stage, stack).await,
+            Self::StopKubelet => components::stop(stage, stack, Component::Kubelet, ABSENCE).await,
+            Self::StopKubeletLong => {
+                components::stop_node(stage, stack, Component::Kubelet, LONG_ABSENCE).await
+            }
+            Self::StopKubeletUntilEviction => {
+                components::stop_node(stage, stack, Component::Kubelet, EVICTION).await
+            }
+            Self::StopRuntime => components::stop(stage, stack, Component::Runtime, LONG_ABSENCE).await,
+            Self::StopRuntimeUntilEviction => {
+                components::stop_node(stage, stack, Component::Runtime, EVICTION).await
+            }
+            Self::StopApiServer => components::stop(stage, stack, Component::ApiServer, ABSENCE).await,
+            Self::StopApiServerLong => {
+                components::stop(stage, stack, Component::ApiServer, LONG_ABSENCE).await
+            }
+            Self::SlowApiServer => components::slow_down(stage, stack).await,
+            Self::ThrottleApiServer => components::throttle(stage, stack).await,
+            Self::ExpireWatches => components::expire_watches(stage, stack).await,
+            Self::EditObjects => edit_objects(stack).await,
+            Self::StopEtcd => components::stop(stage, stack, Component::Etcd, ABSENCE).await,
+            Self::StopSourceController => controller::stop_source_controller(stage, stack).await,
             Self::CollectArtifact => collect_artifact(stage, stack).await,
             Self::DeleteAccount => replace_account(stage, stack).await,
             Self::DeleteInputs => replace_inputs(stage, stack).await,
@@ -84,24 +82,27 @@ impl Fault {
             | Self::ExhaustMemory => Ok(1),
         };
         match result {
-            Ok(0) if stack.trial.moment != Moment::Any => Err(format!("{self:?} hit nothing")),
+            Ok(0) if stack.trial.moment.is_held() => Err(format!("{self:?} hit nothing")),
             result => result.map_err(|error| format!("{self:?}: {error}")),
         }
     }
 }
 
-async fn kubectl(stage: &Stage<'_>, namespace: &str, arguments: &[&str]) -> Result<(), String> {
+pub(super) async fn kubectl(stage: &Stage<'_>, namespace: &str, arguments: &[&str]) -> Result<(), String> {
     let all = [&["-n", namespace], arguments].concat();
     stage.installation.try_kubectl(&all).await.map(drop)
 }
 
-async fn controllers(stage: &Stage<'_>) -> Result<Api<Pod>, String> {
+pub(super) async fn controllers(stage: &Stage<'_>) -> Result<Api<Pod>, String> {
     let client = stage.node.client().await.map_err(failure("make a client"))?;
     Ok(Api::namespaced(client, install::NAMESPACE))
 }
 
 /// Repeats an attempt until it has a result.
-async fn wait_for<T>(what: &str, attempt: impl AsyncFn() -> Result<Option<T>, String>) -> Result<T, String> {
+pub(super) async fn wait_for<T>(
+    what: &str,
+    attempt: impl AsyncFn() -> Result<Option<T>, String>,
+) -> Result<T, String> {
     let deadline = Instant::now() + LIMIT;
     loop {
         if let Some(result) = attempt().await? {
@@ -136,7 +137,7 @@ async fn evict(stack: &Stack) -> Result<usize, String> {
 }
 
 /// Kills the processes of the containers of pods, or those of one program in them.
-async fn kill(stage: &Stage<'_>, pods: &[Pod], program: Option<&str>) -> Result<usize, String> {
+pub(super) async fn kill(stage: &Stage<'_>, pods: &[Pod], program: Option<&str>) -> Result<usize, String> {
     let mut hits = 0;
     for id in pods.iter().filter_map(pods::container_id) {
         // It may have ended since it was listed.
@@ -150,9 +151,9 @@ async fn kill(stage: &Stage<'_>, pods: &[Pod], program: Option<&str>) -> Result<
 }
 
 /// Kills the processes of the run, or those of one program. The kubelet may not have reported the container yet: the provider holds its step
-/// meanwhile, except at a random time.
+/// meanwhile, unless the moment is not held.
 async fn kill_run(stage: &Stage<'_>, stack: &Stack, program: Option<&str>) -> Result<usize, String> {
-    if stack.trial.moment == Moment::Any {
+    if !stack.trial.moment.is_held() {
         return kill(stage, &stack.running_pods().await?, program).await;
     }
     wait_for("there was no process to kill", async || {
@@ -160,127 +161,6 @@ async fn kill_run(stage: &Stage<'_>, stack: &Stack, program: Option<&str>) -> Re
         Ok((hits > 0).then_some(hits))
     })
     .await
-}
-
-/// Waits for a container to kill: after another kill the kubelet starts the next one with a delay.
-async fn kill_controller(stage: &Stage<'_>) -> Result<usize, String> {
-    let pods = controllers(stage).await?;
-    wait_for("tf-controller did not run", async || {
-        let running = pods::running(&pods, TF_CONTROLLER).await?;
-        let hits = kill(stage, &running, None).await?;
-        Ok((hits > 0).then_some(hits))
-    })
-    .await
-}
-
-async fn restart_controller(stage: &Stage<'_>) -> Result<usize, String> {
-    let restart = ["rollout", "restart", "deployment/tf-controller"];
-    kubectl(stage, install::NAMESPACE, &restart).await?;
-    Ok(1)
-}
-
-async fn take_lease(stage: &Stage<'_>) -> Result<usize, String> {
-    let client = stage.node.client().await.map_err(failure("make a client"))?;
-    let leases: Api<Lease> = Api::namespaced(client, install::NAMESPACE);
-    let thief = json!({ "spec": { "holderIdentity": "another-process", "leaseDurationSeconds": 15,
-        "renewTime": format!("{:.6}", Timestamp::now()) } });
-    let (params, patch) = (PatchParams::default(), Patch::Merge(&thief));
-    let taken = retry(|| leases.patch("1953de50.contrib.fluxcd.io", &params, &patch)).await;
-    taken.map(|_| 1).map_err(failure("take the Lease"))
-}
-
-async fn stop(stage: &Stage<'_>, stack: &Stack, component: Component) -> Result<usize, String> {
-    stage.node.kill_component(component);
-    stack.release()?;
-    tokio::time::sleep(ABSENCE).await;
-    start(stage, component).await?;
-    Ok(1)
-}
-
-/// Starts a component, and waits until the API answers.
-async fn start(stage: &Stage<'_>, component: Component) -> Result<(), String> {
-    let started = stage.node.start_component(component);
-    started.map_err(failure("start a component"))?;
-    wait_for_api(stage).await
-}
-
-async fn wait_for_api(stage: &Stage<'_>) -> Result<(), String> {
-    let (pods, all) = (controllers(stage).await?, ListParams::default());
-    let answers = retry(|| pods.list(&all)).await;
-    answers.map(drop).map_err(failure("list the controllers"))
-}
-
-async fn stop_kubelet_long(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    stage.node.kill_component(Component::Kubelet);
-    stack.release()?;
-    tokio::time::sleep(LONG_ABSENCE).await;
-    let (nodes, all) = (Api::<Node>::all(stack.client.clone()), ListParams::default());
-    let became_not_ready = wait_for("the node was ready without a kubelet", async || {
-        let found = retry(|| nodes.list(&all)).await;
-        let found = found.map_err(failure("list the nodes"))?;
-        Ok((!found.items.iter().any(is_ready)).then_some(1))
-    })
-    .await;
-    start(stage, Component::Kubelet).await?;
-    became_not_ready
-}
-
-fn is_ready(node: &Node) -> bool {
-    let status = node.status.as_ref();
-    let mut conditions = status
-        .and_then(|status| status.conditions.as_ref())
-        .into_iter()
-        .flatten();
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-async fn slow_down(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    for _ in 0..PAUSE_COUNT {
-        let paused = stage.node.pause_api();
-        stack.release()?;
-        tokio::time::sleep(PAUSE).await;
-        let resumed = stage.node.resume_api();
-        paused.and(resumed).map_err(failure("pause the API server"))?;
-        tokio::time::sleep(ANSWER).await;
-    }
-    Ok(1)
-}
-
-async fn throttle(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    let before = throttled(stage)?;
-    stage.node.kill_component(Component::ApiServer);
-    let started = stage.node.start_api_with(&THROTTLE_FLAGS);
-    started.map_err(failure("start the API server"))?;
-    wait_for_api(stage).await?;
-    stack.release()?;
-    tokio::time::sleep(THROTTLE).await;
-    let hits = wait_for("no request was throttled", async || {
-        let hits = throttled(stage)?.saturating_sub(before);
-        Ok((hits > 0).then_some(hits))
-    })
-    .await;
-    stage.node.kill_component(Component::ApiServer);
-    start(stage, Component::ApiServer).await?;
-    hits
-}
-
-/// Returns how many requests of ServiceAccounts got 429 so far.
-fn throttled(stage: &Stage<'_>) -> Result<usize, String> {
-    let log = stage.node.audit_log().map_err(failure("read the audit log"))?;
-    Ok(log
-        .lines()
-        .filter(|line| line.contains(TOO_MANY_REQUESTS))
-        .count())
-}
-
-async fn stop_source_controller(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    for replicas in ["--replicas=0", "--replicas=1"] {
-        let scale = ["scale", "deployment/source-controller", replicas];
-        kubectl(stage, install::NAMESPACE, &scale).await?;
-        stack.release()?;
-        tokio::time::sleep(ABSENCE).await;
-    }
-    Ok(1)
 }
 
 /// Removes the artifact from the storage, as the garbage collection of source-controller does after newer revisions.
@@ -318,6 +198,18 @@ async fn replace_inputs(stage: &Stage<'_>, stack: &Stack) -> Result<usize, Strin
     tokio::time::sleep(ABSENCE).await;
     stack.create_inputs().await?;
     Ok(1)
+}
+
+/// Edits the stack, its source and its runs for a time. Returns how often.
+async fn edit_objects(stack: &Stack) -> Result<usize, String> {
+    stack.release()?;
+    let deadline = Instant::now() + EDITS;
+    let mut hits = 0;
+    while Instant::now() < deadline {
+        hits += stack.annotate_objects(hits).await?;
+        tokio::time::sleep(POLL_INTERVAL / 4).await;
+    }
+    Ok(hits)
 }
 
 async fn delete_namespace(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {

@@ -6,24 +6,30 @@ pub(super) const QUOTA_EXCEEDED: &str = "quota exceeded";
 /// The moment of a stack's first apply at which something breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moment {
-    /// The Job of a run has a pod; for a fault that kills processes, its container has started.
+    /// The Job of a run has a pod; for a fault that kills processes, its container has started. The runner fetches the artifact.
     Start,
+    /// `tofu init` downloads a module.
+    Init,
     /// The provider plans.
     Plan,
     /// The provider creates the first resource.
     Create,
     /// The first resource exists, and the provider creates the second one.
     HalfApplied,
+    /// The state has both resources. The runner reads and writes the outputs, and reports.
+    Recorded,
     /// A random time after the start of the pod.
     Any,
 }
 
 impl Moment {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
         Self::Start,
+        Self::Init,
         Self::Plan,
         Self::Create,
         Self::HalfApplied,
+        Self::Recorded,
         Self::Any,
     ];
 
@@ -33,17 +39,22 @@ impl Moment {
             Self::Plan => Some("plan first"),
             Self::Create => Some("create first"),
             Self::HalfApplied => Some("create second"),
-            Self::Start | Self::Any => None,
+            Self::Start | Self::Init | Self::Recorded | Self::Any => None,
         }
     }
 
-    /// Returns the provider's step that is held until the fault has begun: a run that has just started does not end before it.
+    /// Returns the provider's step that is held until the fault has begun: a run that has just started does not end before it. The download of
+    /// a module is held too ([`Moment::Init`]).
     pub(super) const fn held_step(self) -> Option<&'static str> {
         match self {
             Self::Start => Some("plan first"),
-            Self::Any => None,
             _ => self.step(),
         }
+    }
+
+    /// Whether the run waits until the fault has begun. At any other moment it may end before.
+    pub(super) const fn is_held(self) -> bool {
+        !matches!(self, Self::Recorded | Self::Any)
     }
 }
 
@@ -66,18 +77,34 @@ pub(super) enum Fault {
     DeleteController,
     /// The Deployment of tf-controller is rolled out again.
     RestartController,
+    /// The Deployment of tf-controller gets an image with another tag, and so do its runs.
+    ChangeVersion,
     /// Another process takes the Lease of tf-controller.
     TakeLease,
+    /// The leader of two replicas of tf-controller is paused, the other one takes over, and both go on.
+    PauseLeader,
     /// The kubelet is away for a short time.
     StopKubelet,
     /// The kubelet is away until the node is not ready.
     StopKubeletLong,
+    /// The kubelet is away until Kubernetes has deleted the pods of the node.
+    StopKubeletUntilEviction,
+    /// The container runtime is away.
+    StopRuntime,
+    /// The container runtime is away until Kubernetes has deleted the pods of the node.
+    StopRuntimeUntilEviction,
     /// The API server is away.
     StopApiServer,
+    /// The API server is away for a minute.
+    StopApiServerLong,
     /// The API server answers only a part of the time, and keeps its connections.
     SlowApiServer,
     /// The API server answers most requests of everybody but administrators with 429.
     ThrottleApiServer,
+    /// The API server has forgotten the versions from which watches could go on.
+    ExpireWatches,
+    /// Another client edits the objects of the stack all the time, so updates conflict.
+    EditObjects,
     /// The database of the API server is away.
     StopEtcd,
     /// source-controller is away.
@@ -103,7 +130,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 33] = [
         Self::KillRunner,
         Self::KillCli,
         Self::DeletePodNow,
@@ -112,12 +139,20 @@ impl Fault {
         Self::KillController,
         Self::DeleteController,
         Self::RestartController,
+        Self::ChangeVersion,
         Self::TakeLease,
+        Self::PauseLeader,
         Self::StopKubelet,
         Self::StopKubeletLong,
+        Self::StopKubeletUntilEviction,
+        Self::StopRuntime,
+        Self::StopRuntimeUntilEviction,
         Self::StopApiServer,
+        Self::StopApiServerLong,
         Self::SlowApiServer,
         Self::ThrottleApiServer,
+        Self::ExpireWatches,
+        Self::EditObjects,
         Self::StopEtcd,
         Self::StopSourceController,
         Self::CollectArtifact,
@@ -131,13 +166,15 @@ impl Fault {
         Self::ExhaustMemory,
     ];
 
-    /// Whether the CLI has no time to write its state: a resource that it has just created is then unknown to every tool.
-    pub(super) const fn kills_cli(self) -> bool {
+    /// Whether the CLI cannot write its state: it has no time, or its account is gone. A resource that it has just created is then
+    /// unknown to every tool.
+    pub(super) const fn may_lose_state(self) -> bool {
         matches!(
             self,
             Self::KillRunner
                 | Self::KillCli
                 | Self::DeletePodNow
+                | Self::DeleteAccount
                 | Self::IgnoreInterrupt
                 | Self::ExhaustMemory
         )
@@ -165,10 +202,22 @@ impl Fault {
         )
     }
 
-    /// Whether the fault can be caused at this moment: a pod starts CLI and provider only after its own start.
-    const fn can_be_caused_at(self, moment: Moment) -> bool {
+    /// Whether the fault lasts for minutes: no other trial runs beside it, and samples are without it.
+    pub(super) const fn takes_minutes(self) -> bool {
+        matches!(
+            self,
+            Self::StopKubeletUntilEviction | Self::StopRuntimeUntilEviction
+        )
+    }
+
+    /// Whether the fault is caused at this moment. A pod starts CLI and provider only after its own start; faults of minutes are caused at
+    /// the moment that endangers most.
+    const fn is_caused_at(self, moment: Moment) -> bool {
         if self.is_of_provider() {
             return moment.step().is_some();
+        }
+        if self.takes_minutes() {
+            return matches!(moment, Moment::HalfApplied);
         }
         !matches!((self, moment), (Self::KillCli, Moment::Start))
     }
@@ -189,6 +238,6 @@ impl Fault {
 pub(super) fn pairs() -> Vec<(Fault, Moment)> {
     let all = Fault::ALL.into_iter();
     let all = all.flat_map(|fault| Moment::ALL.map(|moment| (fault, moment)));
-    all.filter(|(fault, moment)| fault.can_be_caused_at(*moment))
+    all.filter(|(fault, moment)| fault.is_caused_at(*moment))
         .collect()
 }

@@ -1,16 +1,18 @@
 //! What must hold when the stack of a trial is applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 use sluice_tests::scenario::{TIMEOUT, retry};
 
 use super::stack::{Stack, failure};
-use super::{POLL_INTERVAL, Trial};
+use super::{LIMIT, POLL_INTERVAL, Trial};
 
 /// How long nothing of a deleted stack may work.
 const QUIET: Duration = Duration::from_secs(3);
@@ -37,7 +39,8 @@ impl Stack {
         self.check_runs().await?;
         self.check_evidence().await?;
         self.check_lock().await?;
-        self.check_pods().await
+        self.check_pods().await?;
+        self.check_leftovers().await
     }
 
     /// Returns the computed value of each resource of the provider: it differs each time the resource is made.
@@ -53,7 +56,8 @@ impl Stack {
         Ok(made)
     }
 
-    async fn recorded_resources(&self) -> Result<BTreeMap<String, String>, String> {
+    /// Returns the computed value of each resource in the state.
+    pub(super) async fn recorded_resources(&self) -> Result<BTreeMap<String, String>, String> {
         let packed = self
             .secret(&format!("tfstate-default-{}", self.name), "tfstate")
             .await?;
@@ -173,5 +177,52 @@ impl Stack {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
+    }
+    /// What only an active run needs is removed: its bundle, a plan before the last one, and a Job that works.
+    async fn check_leftovers(&self) -> Result<(), String> {
+        // A fault of another trial may keep the controllers of the cluster away.
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let left = self.leftovers().await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("left behind: {left:?}"));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn leftovers(&self) -> Result<Vec<String>, String> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = ListParams::default();
+        let secrets = retry(|| secrets.list(&all))
+            .await
+            .map_err(failure("list the Secrets"))?;
+        let jobs = retry(|| jobs.list(&all))
+            .await
+            .map_err(failure("list the Jobs"))?;
+        let names: BTreeSet<_> = secrets.items.iter().map(ResourceExt::name_any).collect();
+        let mut left: Vec<_> = names
+            .iter()
+            .filter(|name| name.contains("-bundle"))
+            .cloned()
+            .collect();
+        let plans = names.iter().filter(|name| name.starts_with("tfplan-"));
+        let plans = plans.filter_map(|name| name.rsplit_once('-'));
+        let plans: BTreeSet<_> = plans.map(|(plan, _)| plan.to_owned()).collect();
+        if plans.len() > 1 {
+            left.extend(plans);
+        }
+        let works = |job: &&Job| {
+            job.status
+                .as_ref()
+                .is_some_and(|status| status.active.unwrap_or(0) > 0)
+        };
+        let jobs = jobs.items.iter().filter(works).map(ResourceExt::name_any);
+        left.extend(jobs);
+        Ok(left)
     }
 }

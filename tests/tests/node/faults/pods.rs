@@ -23,3 +23,13 @@ pub(super) fn container_id(pod: &Pod) -> Option<&str> {
     let id = containers.first()?.container_id.as_deref()?;
     Some(id.trim_start_matches("containerd://"))
 }
+
+/// Returns whether a container of the pod has ended and waits until it may start again.
+pub(super) fn waits_for_restart(pod: &Pod) -> bool {
+    let statuses = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let mut waiting = statuses.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    waiting.any(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"))
+}

@@ -19,7 +19,7 @@ use sluice_tests::scenario::retry;
 
 use super::fault::Moment;
 use super::manifests::{INPUTS, RESOURCES, behaviour};
-use super::stage::Stage;
+use super::stage::{InitModule, Stage};
 use super::{LIMIT, Trial, pods, sleep_before};
 
 /// A stack with its source and its provider.
@@ -38,6 +38,8 @@ pub(super) struct Stack {
     repository: Repository,
     /// The URL of the repository for pods.
     pub(super) url: String,
+    /// For [`Moment::Init`].
+    module: Option<InitModule>,
 }
 
 /// What the object says.
@@ -79,8 +81,10 @@ impl Stack {
         let repository = Repository::create().map_err(failure("make the repository"))?;
         let name = format!("trial-{}", trial.number);
         let client = stage.node.client().await.map_err(failure("make a client"))?;
+        let has_module = trial.moment == Moment::Init;
         Ok(Self {
             client,
+            module: has_module.then(|| InitModule::create(stage, &name)).transpose()?,
             namespace: name.clone(),
             url: stage.serve(&name, &repository),
             name,
@@ -119,7 +123,8 @@ impl Stack {
 
     /// Commits the module with these lines; the stack is to be applied at this commit.
     fn commit(&self, lines: &str) -> Result<(), String> {
-        let module = format!("{}{RESOURCES}{lines}", self.provider.provider_block());
+        let call = self.module.as_ref().map_or("", |module| &module.call);
+        let module = format!("{}{RESOURCES}{call}{lines}", self.provider.provider_block());
         let commit = self
             .repository
             .commit_files(&[("main.tf", module)], "Two resources");
@@ -218,6 +223,32 @@ impl Stack {
         self.edit(&json!({ "approvePlan": plan })).await
     }
 
+    /// Changes an annotation of the stack, of its source and of its runs, as another controller does. Returns how many objects it changed.
+    pub(super) async fn annotate_objects(&self, value: usize) -> Result<usize, String> {
+        let patch = json!({ "metadata": { "annotations": { "sluice.test/edits": value.to_string() } } });
+        let (patch, params) = (Patch::Merge(patch), PatchParams::default());
+        let runs = self.runs().await?;
+        let runs = runs.iter().filter_map(|run| run["metadata"]["name"].as_str());
+        let objects = [
+            (
+                "infra.contrib.fluxcd.io",
+                "v1alpha2",
+                "Terraform",
+                self.name.as_str(),
+            ),
+            ("source.toolkit.fluxcd.io", "v1", "GitRepository", &self.name),
+        ]
+        .into_iter()
+        .chain(runs.map(|run| ("infra.sluice.dev", "v1alpha1", "TerraformRun", run)));
+        let mut changed = 0;
+        for (group, version, kind, name) in objects {
+            let api = self.api(&gvk(group, version, kind));
+            // A run may have been removed since it was listed.
+            changed += usize::from(retry(|| api.patch(name, &params, &patch)).await.is_ok());
+        }
+        Ok(changed)
+    }
+
     /// Changes fields of the spec.
     async fn edit(&self, fields: &Value) -> Result<(), String> {
         let api = self.api(&gvk("infra.contrib.fluxcd.io", "v1alpha2", "Terraform"));
@@ -247,6 +278,16 @@ impl Stack {
         if let Some(step) = moment.step() {
             return Ok(self.provider.calls().iter().any(|call| call == step));
         }
+        if let Some(module) = &self.module {
+            return Ok(module.gate.count() > 0);
+        }
+        if moment == Moment::Recorded {
+            // There is no Secret before the first write.
+            return Ok(self
+                .recorded_resources()
+                .await
+                .is_ok_and(|recorded| recorded.len() == 2));
+        }
         if self.start.lock().unwrap().is_none() {
             let has_started = |pod: &Pod| !fault.kills_processes() || pods::container_id(pod).is_some();
             if self.running_pods().await?.iter().any(has_started) {
@@ -261,8 +302,11 @@ impl Stack {
         Ok(start.is_some_and(|start| start.elapsed() >= wait))
     }
 
-    /// The fault has begun: the provider goes on with a step that it holds, and is neither slow nor faulty any more.
+    /// The fault has begun: the provider and the server go on with what they hold, and are neither slow nor faulty any more.
     pub(super) fn release(&self) -> Result<(), String> {
+        if let Some(module) = &self.module {
+            module.gate.open();
+        }
         let behaviour = self.provider.set_behaviour(&json!({}));
         behaviour.map_err(failure("set the behaviour of the provider"))
     }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use serde_json::json;
-use sluice_harness::git::{GitServer, Repository};
+use sluice_harness::git::{Fault, Gate, GitServer, Injection, Repository, Scope};
 use sluice_harness::node::Node;
 use sluice_runtime::sync::lock;
 
@@ -15,6 +15,15 @@ use crate::tenant::account_with_role;
 /// The account of the runs.
 pub(super) const ACCOUNT: &str = "tf-runner";
 
+/// The images of the controller and of its runs, and their names as those of another version.
+pub(super) const VERSIONS: [(&str, &str); 2] = [
+    (
+        "sluice.invalid/tf-controller:0.1.0",
+        "sluice.invalid/tf-controller:next",
+    ),
+    ("sluice.invalid/tf-runner:0.1.0", "sluice.invalid/tf-runner:next"),
+];
+
 /// A node of its own: other tests expect the controllers to live.
 pub(super) struct Stage<'n> {
     pub(super) installation: Installation<'n>,
@@ -22,6 +31,8 @@ pub(super) struct Stage<'n> {
     server: GitServer,
     /// The address of the Git server for pods.
     address: String,
+    /// A trial holds it to read from its beginning to its end, and to write if it takes minutes.
+    pub(super) trials: tokio::sync::RwLock<()>,
     /// A trial holds it from the creation of its stack until its fault is over. Otherwise the fault of another trial could end the run that
     /// this fault must hit.
     pub(super) fault: tokio::sync::Mutex<()>,
@@ -36,11 +47,15 @@ impl<'n> Stage<'n> {
         let url = server.serve("none", &Repository::create().unwrap());
         let (address, _) = url.trim_start_matches("http://").split_once('/').unwrap();
         let address = node.expose(address.parse().unwrap()).unwrap();
+        for (image, next) in VERSIONS {
+            node.tag_image(image, next).await.unwrap();
+        }
         Self {
             installation,
             node,
             server,
             address,
+            trials: tokio::sync::RwLock::default(),
             fault: tokio::sync::Mutex::default(),
             caused: Mutex::default(),
         }
@@ -76,5 +91,32 @@ impl<'n> Stage<'n> {
             .iter()
             .map(|other| format!("{} {:?}", other.number, other.fault))
             .collect()
+    }
+}
+
+/// A module that `tofu init` clones. The clone waits until the fault has begun.
+pub(super) struct InitModule {
+    /// The block that calls it.
+    pub(super) call: String,
+    pub(super) gate: Gate,
+    /// Removed at its end.
+    _repository: Repository,
+}
+
+impl InitModule {
+    pub(super) fn create(stage: &Stage<'_>, stack: &str) -> Result<Self, String> {
+        let repository = Repository::create().map_err(failure("make the repository of the module"))?;
+        let committed = repository.commit_files(&[("main.tf", "locals {}\n")], "A module");
+        committed.map_err(failure("commit the module"))?;
+        let name = format!("{stack}-module");
+        let url = stage.serve(&name, &repository);
+        let gate = Gate::default();
+        let injection = Injection::new(Scope::Any, Fault::Wait(gate.clone()));
+        stage.server.inject(injection.repository(&name));
+        Ok(Self {
+            call: format!("module \"cloned\" {{\n  source = \"git::{url}\"\n}}\n"),
+            gate,
+            _repository: repository,
+        })
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine;
-pub use fault::{Fault, Injection, Scope};
+pub use fault::{Fault, Gate, Injection, Scope};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -315,8 +315,10 @@ async fn respond(
     if let Some(response) = fault.and_then(|fault| fault.replacement(request)) {
         return response;
     }
-    if matches!(fault, Some(Fault::Hung)) {
-        std::future::pending::<()>().await;
+    match fault {
+        Some(Fault::Hung) => std::future::pending::<()>().await,
+        Some(Fault::Wait(gate)) => gate.pass().await,
+        _ => {}
     }
     let required = lock(&state.credentials).clone();
     if required.is_some() && head.headers.get(header::AUTHORIZATION) != required.as_ref() {

@@ -322,3 +322,23 @@ async fn an_unknown_or_withdrawn_repository_is_not_found() {
     let (ok, text) = fixture.clone("gone").await;
     assert!(!ok && text.contains("not found"), "{text}");
 }
+
+#[tokio::test]
+async fn a_request_waits_until_its_gate_opens() {
+    let fixture = fixture().await;
+    let gate = Gate::default();
+    let injection = Injection::new(Scope::Any, Fault::Wait(gate.clone()));
+    fixture.server.inject(injection.repository("stack"));
+    let clone = fixture.clone("waits");
+    let open = async {
+        while gate.count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        gate.open();
+    };
+    let limit = Duration::from_secs(60);
+    let ((succeeded, output), opened) = tokio::join!(clone, tokio::time::timeout(limit, open));
+    opened.unwrap();
+    assert!(succeeded, "{output}");
+    assert!(gate.count() >= 1);
+}

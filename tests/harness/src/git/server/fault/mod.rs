@@ -1,12 +1,15 @@
 //! Injected faults of a server, of a proxy in between, or of the network.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
+use tokio::sync::Semaphore;
 
 use super::log::{Request, Step};
 use super::{Body, Response, plain};
@@ -50,6 +53,8 @@ pub enum Fault {
     },
     /// Reads the request and never responds.
     Hung,
+    /// Reads the request and responds after [`Gate::open`].
+    Wait(Gate),
     /// Sends status, headers and this many bytes of the body, then stalls; the connection stays open.
     Stalled(u64),
     /// Closes the connection after this many bytes of the body.
@@ -63,6 +68,46 @@ pub enum Fault {
     /// Never ends: a well-formed pack with one enormous object if a pack is requested, else an endless list of references
     /// or capabilities.
     Oversized,
+}
+
+/// What requests wait for.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<GateState>);
+
+#[derive(Debug)]
+struct GateState {
+    /// The requests that have come to it so far.
+    count: AtomicUsize,
+    /// It never has a permit; closed when the gate opens.
+    permits: Semaphore,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(GateState {
+            count: AtomicUsize::new(0),
+            permits: Semaphore::new(0),
+        }))
+    }
+}
+
+impl Gate {
+    /// Returns how many requests have come to it so far.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.count.load(Ordering::SeqCst)
+    }
+
+    /// Lets these requests and all later ones pass.
+    pub fn open(&self) {
+        self.0.permits.close();
+    }
+
+    pub(super) async fn pass(&self) {
+        self.0.count.fetch_add(1, Ordering::SeqCst);
+        // It fails when the gate is open.
+        drop(self.0.permits.acquire().await);
+    }
 }
 
 /// A fault with the requests that it affects.
@@ -174,6 +219,7 @@ impl Fault {
             Self::Reply(bytes) => Some(endless::typed(request.step, whole(bytes.clone()))),
             Self::Slow { .. }
             | Self::Hung
+            | Self::Wait(_)
             | Self::Stalled(_)
             | Self::Truncated(_)
             | Self::Corrupted(_)
