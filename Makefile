@@ -150,8 +150,8 @@ test-node: build tools ## Run the tests of a real node: images, installation, ru
 	$(print-skipped)
 
 .PHONY: chaos
-chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300, all: each pair of fault and moment once; SLUICE_NODES=2; SLUICE_SEED)
-	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),300) SLUICE_NODES=$(or $(SLUICE_NODES),2) SLUICE_CLUSTER=1 \
+chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300, all: each pair of fault and moment once; SLUICE_NODES=4; SLUICE_SEED)
+	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),300) SLUICE_NODES=$(or $(SLUICE_NODES),4) SLUICE_CLUSTER=1 \
 	  $(CARGO) test --locked --workspace --test node -- faults::no_fault --nocapture 2>&1 | tee $(TARGET)/chaos.log
 	$(call one-passed,$(TARGET)/chaos.log)
 
