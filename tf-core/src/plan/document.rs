@@ -43,7 +43,7 @@ pub struct PlanDocument {
     #[serde(default, rename = "checks")]
     _checks: IgnoredAny,
     #[serde(default)]
-    resource_drift: Option<Vec<IgnoredAny>>,
+    resource_drift: Option<IgnoredAny>,
     #[serde(default, rename = "applyable")]
     _applyable: IgnoredAny,
     #[serde(default, rename = "complete")]
@@ -122,10 +122,10 @@ impl PlanDocument {
     }
 
     /// Whether the plan was made from a state without resources and outputs. A resource that has disappeared is drift: the prior state,
-    /// which is refreshed, lacks it.
+    /// which is refreshed, lacks it. The CLI omits an empty list.
     #[must_use]
     pub fn has_empty_state(&self) -> bool {
-        self.resource_drift.as_ref().is_none_or(Vec::is_empty) && self.prior_state.is_empty()
+        self.resource_drift.is_none() && self.prior_state.is_empty()
     }
 
     /// Returns the digests of the values in the prior state, by address, if hidden inputs may depend on them: generated files, or
