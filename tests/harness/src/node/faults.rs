@@ -56,14 +56,8 @@ impl Node {
     /// # Errors
     /// When the container does not run.
     pub async fn kill_container(&self, id: &str) -> Result<(), ComponentError> {
-        let mut kill = self.start_ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", id])?;
-        let ended = kill.wait_at_most(CTR_TIMEOUT).await;
-        let status = ended.map_err(system("wait for ctr"))?;
-        if status.success() {
-            return Ok(());
-        }
-        let why = io::Error::other(kill.log_tail(3));
-        Err(system("kill a container")(why))
+        let kill = ["tasks", "kill", "--all", "--signal", "SIGKILL", id];
+        self.run_ctr("kill a container", &kill).await
     }
 
     /// Kills the processes of a container whose program has this name; the others go on.
@@ -95,13 +89,18 @@ impl Node {
     /// # Errors
     /// When there is no such image.
     pub async fn tag_image(&self, name: &str, other: &str) -> Result<(), ComponentError> {
-        let mut tag = self.start_ctr(&["images", "tag", "--force", name, other])?;
-        let ended = tag.wait_at_most(CTR_TIMEOUT).await;
+        let tag = ["images", "tag", "--force", name, other];
+        self.run_ctr("tag an image", &tag).await
+    }
+
+    async fn run_ctr(&self, what: &'static str, arguments: &[&str]) -> Result<(), ComponentError> {
+        let mut ctr = self.start_ctr(arguments)?;
+        let ended = ctr.wait_at_most(CTR_TIMEOUT).await;
         let status = ended.map_err(system("wait for ctr"))?;
         if status.success() {
             return Ok(());
         }
-        Err(system("tag an image")(io::Error::other(tag.log_tail(3))))
+        Err(system(what)(io::Error::other(ctr.log_tail(3))))
     }
 
     /// Returns the folder with the volumes of a pod.

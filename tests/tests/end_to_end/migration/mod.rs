@@ -201,7 +201,7 @@ async fn install_tofu_controller() -> (ControlPlane, TempDir) {
     let plane = ControlPlane::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("admin"), plane.admin().kubeconfig()).unwrap();
-    let definition = tofu_controller::definition().to_string();
+    let definition = sluice_harness::tofu_controller::definition().unwrap().to_string();
     std::fs::write(folder.path().join("tofu-controller.crds.yaml"), &definition).unwrap();
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "flux-system" } });
     plane.apply(&namespace.to_string()).await.unwrap();

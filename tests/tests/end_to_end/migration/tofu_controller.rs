@@ -37,11 +37,6 @@ pub(crate) fn plan_id(revision: &str) -> String {
     format!("plan-main-{}", &hash[..10])
 }
 
-/// Returns its definition of the release, without descriptions.
-pub(crate) fn definition() -> Value {
-    serde_yaml_ng::from_str(include_str!("../../../assets/tofu-controller-0.16.5/crd.yaml")).unwrap()
-}
-
 /// The arguments of its chart.
 pub(crate) const ARGUMENTS: [&str; 17] = [
     "--allow-cross-namespace-refs=false",

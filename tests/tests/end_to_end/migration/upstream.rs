@@ -177,7 +177,7 @@ fn the_two_definitions_differ_only_in_our_fields_and_in_pod_templates() {
     let ours = include_str!("../../../../config/crd/bases/infra.contrib.fluxcd.io_terraforms.yaml");
     let (ours, theirs) = (
         serde_yaml_ng::from_str(ours).unwrap(),
-        super::tofu_controller::definition(),
+        sluice_harness::tofu_controller::definition().unwrap(),
     );
     for version in ["v1alpha1", "v1alpha2"] {
         let (ours, theirs) = (fields(&ours, version), fields(&theirs, version));

@@ -34,7 +34,7 @@ const THROTTLE_FLAGS: [&str; 3] = [
 const TOO_MANY_REQUESTS: &str = "\"code\":429";
 /// No request is answered from memory, and the database forgets versions after some seconds.
 const EXPIRY_FLAGS: [&str; 2] = ["--watch-cache=false", "--etcd-compaction-interval=1s"];
-/// The reason of a watch that cannot go on (HTTP 410).
+/// The HTTP status of a watch that cannot go on.
 const GONE: u16 = 410;
 
 /// Kills a component, and starts it after a time.
@@ -44,11 +44,37 @@ pub(super) async fn stop(
     component: Component,
     absence: Duration,
 ) -> Result<usize, String> {
+    keep_away(stage, stack, component, absence).await?;
+    start(stage, component).await?;
+    Ok(1)
+}
+
+/// Kills a component, and returns after a time without it.
+async fn keep_away(
+    stage: &Stage<'_>,
+    stack: &Stack,
+    component: Component,
+    absence: Duration,
+) -> Result<(), String> {
     stage.node.kill_component(component);
     stack.release()?;
     tokio::time::sleep(absence).await;
-    start(stage, component).await?;
-    Ok(1)
+    Ok(())
+}
+
+/// Starts the API server again with more flags, and waits until it answers: then the fault has begun.
+async fn restart_api_with(stage: &Stage<'_>, stack: &Stack, flags: &[&str]) -> Result<(), String> {
+    stage.node.kill_component(Component::ApiServer);
+    let started = stage.node.start_api_with(flags);
+    started.map_err(failure("start the API server"))?;
+    wait_for_api(stage).await?;
+    stack.release()
+}
+
+/// Starts the API server again with its usual flags.
+async fn restart_api(stage: &Stage<'_>) -> Result<(), String> {
+    stage.node.kill_component(Component::ApiServer);
+    start(stage, Component::ApiServer).await
 }
 
 /// Starts a component, and waits until the API answers.
@@ -71,9 +97,7 @@ pub(super) async fn stop_node(
     component: Component,
     absence: Duration,
 ) -> Result<usize, String> {
-    stage.node.kill_component(component);
-    stack.release()?;
-    tokio::time::sleep(absence).await;
+    keep_away(stage, stack, component, absence).await?;
     let (nodes, all) = (Api::<Node>::all(stack.client.clone()), ListParams::default());
     let became_not_ready = wait_for("the node was ready", async || {
         let found = retry(|| nodes.list(&all)).await;
@@ -108,19 +132,14 @@ pub(super) async fn slow_down(stage: &Stage<'_>, stack: &Stack) -> Result<usize,
 
 pub(super) async fn throttle(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     let before = throttled(stage)?;
-    stage.node.kill_component(Component::ApiServer);
-    let started = stage.node.start_api_with(&THROTTLE_FLAGS);
-    started.map_err(failure("start the API server"))?;
-    wait_for_api(stage).await?;
-    stack.release()?;
+    restart_api_with(stage, stack, &THROTTLE_FLAGS).await?;
     tokio::time::sleep(THROTTLE).await;
     let hits = wait_for("no request was throttled", async || {
         let hits = throttled(stage)?.saturating_sub(before);
         Ok((hits > 0).then_some(hits))
     })
     .await;
-    stage.node.kill_component(Component::ApiServer);
-    start(stage, Component::ApiServer).await?;
+    restart_api(stage).await?;
     hits
 }
 
@@ -136,18 +155,13 @@ fn throttled(stage: &Stage<'_>) -> Result<usize, String> {
 /// Restarts the API server so that no watch can go on from where it was, and checks that with a watch of its own.
 pub(super) async fn expire_watches(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     let version = newest_version(&stack.client).await?;
-    stage.node.kill_component(Component::ApiServer);
-    let started = stage.node.start_api_with(&EXPIRY_FLAGS);
-    started.map_err(failure("start the API server"))?;
-    wait_for_api(stage).await?;
-    stack.release()?;
+    restart_api_with(stage, stack, &EXPIRY_FLAGS).await?;
     let hits = wait_for("an old watch went on", async || {
         Ok(is_expired(&stack.client, &version).await.then_some(1))
     })
     .await;
     // Watches that began before the versions were forgotten end here.
-    stage.node.kill_component(Component::ApiServer);
-    start(stage, Component::ApiServer).await?;
+    restart_api(stage).await?;
     hits
 }
 

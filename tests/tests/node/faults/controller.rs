@@ -123,7 +123,7 @@ pub(super) async fn pause_leader(stage: &Stage<'_>, stack: &Stack) -> Result<usi
     taken.and(resumed).map(|()| 1)
 }
 
-/// Waits until a replica other than this one leads. The Lease of a paused leader expires after its duration, before which its kubelet would restart it.
+/// Releases the Lease, and waits until another replica leads. It would expire only after the kubelet has restarted the paused container.
 async fn take_over(stage: &Stage<'_>, leader_before: &str) -> Result<(), String> {
     edit_lease(stage, json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })).await?;
     wait_for("no other replica led", async || {

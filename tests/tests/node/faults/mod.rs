@@ -15,6 +15,7 @@ mod stack;
 mod stage;
 
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use fault::{Fault, Moment};
@@ -48,22 +49,13 @@ struct Trial {
 }
 
 impl Trial {
-    /// Returns `count` trials of these pairs of fault and moment: each once before any is repeated, in a random order. Only if all pairs
-    /// are in it, and only once, those that take minutes are.
+    /// Returns `count` trials of these pairs of fault and moment: each once before any is repeated, in a random order.
     fn sample(rng: &mut Rng, pairs: &[(Fault, Moment)], count: usize) -> Vec<Self> {
         let mut trials = Vec::new();
-        let mut left = pairs.to_vec();
-        let short: Vec<_> = left
-            .iter()
-            .copied()
-            .filter(|(fault, _)| !fault.takes_minutes())
-            .collect();
-        if count < left.len() {
-            left.clone_from(&short);
-        }
+        let mut left = Vec::new();
         for number in 0..count {
             if left.is_empty() {
-                left.clone_from(&short);
+                left = pairs.to_vec();
             }
             let (fault, moment) = left.swap_remove(rng.below(left.len()));
             trials.push(Self {
@@ -169,13 +161,15 @@ async fn no_fault_repeats_or_loses_what_a_run_did() {
     if without_cluster().unwrap() {
         return;
     }
-    let selected = std::env::var("SLUICE_FAULT").unwrap_or_default();
-    let mut pairs = fault::pairs();
-    pairs.retain(|(fault, moment)| format!("{fault:?} {moment:?}").contains(&selected));
-    let count = match std::env::var("SLUICE_TRIALS").as_deref() {
-        Ok("all") => pairs.len(),
-        Ok(count) => count.parse().unwrap(),
-        Err(_) => TRIALS,
+    let variable = |name: &str| std::env::var(name).ok();
+    let pairs = select(
+        &variable("SLUICE_FAULT").unwrap_or_default(),
+        variable("SLUICE_TRIALS").is_some(),
+    );
+    let count = match variable("SLUICE_TRIALS").as_deref() {
+        Some("all") => pairs.len(),
+        Some(count) => count.parse().unwrap(),
+        None => TRIALS,
     };
     let mut rng = Rng::from_environment("faults during runs");
     let trials = Trial::sample(&mut rng, &pairs, count);
@@ -210,10 +204,23 @@ async fn no_fault_repeats_or_loses_what_a_run_did() {
     );
 }
 
+/// Returns the pairs of fault and moment whose names contain a text; without `is_complete` none that takes minutes.
+fn select(text: &str, is_complete: bool) -> Vec<(Fault, Moment)> {
+    let mut pairs = fault::pairs();
+    pairs.retain(|(fault, _)| is_complete || !fault.takes_minutes());
+    pairs.retain(|(fault, moment)| format!("{fault:?} {moment:?}").contains(text));
+    assert!(
+        !pairs.is_empty(),
+        "SLUICE_FAULT={text} selects nothing: set it to a part of a name such as `StopEtcd Plan`, and SLUICE_TRIALS for a fault of minutes"
+    );
+    pairs
+}
+
 /// Returns the number of nodes among which the trials are divided.
 fn node_count() -> usize {
-    let count = std::env::var("SLUICE_NODES");
-    count.map_or(1, |count| count.parse().unwrap())
+    let count = std::env::var("SLUICE_NODES").unwrap_or_else(|_| "1".to_owned());
+    let count = count.parse::<NonZeroUsize>();
+    count.expect("SLUICE_NODES is a number from 1").get()
 }
 
 #[test]
@@ -229,13 +236,15 @@ fn a_sample_repeats_no_pair_before_each_was_chosen() {
     pairs.sort();
     pairs.dedup();
     assert_eq!((pairs.len(), trials.len()), (all, all + 3));
-    let minutes = |trials: &[Trial]| trials.iter().filter(|trial| trial.fault.takes_minutes()).count();
-    assert_eq!(minutes(&trials), 2);
-    assert_eq!(
-        minutes(&Trial::sample(&mut Rng::from_seed(7), &known, all - 1)),
-        0
-    );
     assert!(pairs.iter().any(|(fault, _)| *fault == Fault::KillRunner));
+}
+
+#[test]
+fn pairs_are_selected_by_their_names_and_a_sample_has_none_that_takes_minutes() {
+    let minutes = |pairs: &[(Fault, Moment)]| pairs.iter().filter(|(fault, _)| fault.takes_minutes()).count();
+    assert_eq!((minutes(&select("", true)), minutes(&select("", false))), (2, 0));
+    assert_eq!(select("StopEtcd Plan", false), [(Fault::StopEtcd, Moment::Plan)]);
+    assert_eq!(select("PauseLeader", false).len(), 7);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
-use sluice_tests::scenario::{TIMEOUT, retry};
+use sluice_tests::scenario::retry;
 
 use super::stack::{Stack, failure};
 use super::{LIMIT, POLL_INTERVAL, Trial};
@@ -39,7 +39,6 @@ impl Stack {
         self.check_runs().await?;
         self.check_evidence().await?;
         self.check_lock().await?;
-        self.check_pods().await?;
         self.check_leftovers().await
     }
 
@@ -163,22 +162,7 @@ impl Stack {
         }
     }
 
-    /// No pod of the stack runs any more.
-    async fn check_pods(&self) -> Result<(), String> {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            let running = self.running_pods().await?;
-            if running.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let names: Vec<_> = running.iter().map(ResourceExt::name_any).collect();
-                return Err(format!("these pods still run: {names:?}"));
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-    }
-    /// What only an active run needs is removed: its bundle, a plan before the last one, and a Job that works.
+    /// What only an active run needs is removed: its pod, its bundle, a plan before the last one, and a Job that works.
     async fn check_leftovers(&self) -> Result<(), String> {
         // A fault of another trial may keep the controllers of the cluster away.
         let deadline = Instant::now() + LIMIT;
@@ -223,6 +207,7 @@ impl Stack {
         };
         let jobs = jobs.items.iter().filter(works).map(ResourceExt::name_any);
         left.extend(jobs);
+        left.extend(self.running_pods().await?.iter().map(ResourceExt::name_any));
         Ok(left)
     }
 }

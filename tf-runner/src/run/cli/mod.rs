@@ -49,8 +49,6 @@ pub(crate) struct Cli<'a> {
     pub(crate) leftover_lock: RefCell<LeftoverLock>,
     /// The providers of the dependency lock file after `init`, before any code of the module ran.
     pub(crate) providers: RefCell<Vec<LockedProvider>>,
-    /// The plan of this run was made from an empty state.
-    pub(crate) has_empty_state: Cell<bool>,
     /// The output of `state pull` before the apply.
     pub(crate) pulled_state: RefCell<Option<PathBuf>>,
     output_count: Cell<u32>,
@@ -74,7 +72,6 @@ impl<'a> Cli<'a> {
             init_arguments: None,
             container: None,
             is_unsaved: Cell::new(false),
-            has_empty_state: Cell::new(false),
             limits,
             status,
             log,

@@ -38,29 +38,10 @@ pub(crate) enum Creation {
     Existed,
 }
 
-/// Creates an object that may exist, with the repetitions of [`retry`]. A conflict does not mean that it exists: the API answers so when
-/// several requests change one quota.
-pub(crate) async fn create<T, F>(timeout: Duration, call: impl FnMut() -> F) -> Result<Creation, kube::Error>
-where
-    F: Future<Output = Result<T, kube::Error>>,
-{
-    create_while(&mut is_transient, timeout, call).await
-}
-
-/// As [`create`], with [`Patience`]: without the object, a state would be lost.
-pub(crate) async fn create_despite_refusals<T, F>(
-    timeout: Duration,
-    call: impl FnMut() -> F,
-) -> Result<Creation, kube::Error>
-where
-    F: Future<Output = Result<T, kube::Error>>,
-{
-    let mut patience = Patience::default();
-    create_while(&mut |error| patience.permits(error), timeout, call).await
-}
-
-async fn create_while<T, F>(
-    may_pass: &mut impl FnMut(&kube::Error) -> bool,
+/// Creates an object that may exist, and repeats the call while `patience` permits it. A conflict does not mean that it exists: the API
+/// answers so when several requests change one quota.
+pub(crate) async fn create<T, F>(
+    mut patience: Patience,
     timeout: Duration,
     mut call: impl FnMut() -> F,
 ) -> Result<Creation, kube::Error>
@@ -70,7 +51,7 @@ where
     let (mut delay, mut attempts) = (MIN_BACKOFF, 0);
     loop {
         attempts += 1;
-        match retry_while(&mut *may_pass, timeout, &mut call).await {
+        match repeat(&mut patience, timeout, &mut call).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(Creation::Existed),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempts < CREATE_ATTEMPTS => {
                 tracing::debug!(%status, "conflict during a creation, retrying");
@@ -94,23 +75,31 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
 /// How long the API may refuse what it permitted before.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Decides which errors of one call are waited out where the call must not fail: those of [`is_transient`], and for a while that the API
-/// refuses the caller (401, 403). An API server that has just started refuses accounts and roles that it has not read yet.
-#[derive(Debug, Default)]
-pub(crate) struct Patience {
-    refused_since: Option<Instant>,
+/// Decides which errors of one call are waited out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// Those of [`is_transient`].
+    Transient,
+    /// Also that the API refuses the caller (401, 403), for [`REFUSAL_LIMIT`] since this time. An API server that has just started refuses
+    /// accounts and roles that it has not read yet.
+    Refused(Option<Instant>),
 }
 
 impl Patience {
+    /// Waits out refusals too: for calls that must not fail, and that the API permitted before.
+    pub(crate) const WITH_REFUSALS: Self = Self::Refused(None);
+
     /// Returns whether another attempt may succeed after this error.
-    pub(crate) fn permits(&mut self, error: &kube::Error) -> bool {
+    pub(crate) fn permits(&mut self, error: &kube::Error, now: Instant) -> bool {
         let is_refusal = matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403));
-        if !is_refusal {
-            self.refused_since = None;
-            return is_transient(error);
+        match self {
+            Self::Refused(since) if is_refusal => now - *since.get_or_insert(now) < REFUSAL_LIMIT,
+            Self::Refused(since) => {
+                *since = None;
+                is_transient(error)
+            }
+            Self::Transient => is_transient(error),
         }
-        let since = self.refused_since.get_or_insert_with(Instant::now);
-        since.elapsed() < REFUSAL_LIMIT
     }
 }
 
@@ -125,11 +114,11 @@ pub(crate) async fn retry<T, F>(timeout: Duration, call: impl FnMut() -> F) -> R
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
-    retry_while(&mut is_transient, timeout, call).await
+    repeat(&mut Patience::Transient, timeout, call).await
 }
 
-async fn retry_while<T, F>(
-    may_pass: &mut impl FnMut(&kube::Error) -> bool,
+async fn repeat<T, F>(
+    patience: &mut Patience,
     timeout: Duration,
     mut call: impl FnMut() -> F,
 ) -> Result<T, kube::Error>
@@ -140,7 +129,7 @@ where
     let mut delay = MIN_BACKOFF;
     loop {
         match attempt(call()).await {
-            Err(error) if may_pass(&error) && Instant::now() + delay < deadline => {
+            Err(error) if patience.permits(&error, Instant::now()) && Instant::now() + delay < deadline => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the API does not carry out the request, retrying"
@@ -166,48 +155,67 @@ mod tests {
     }
 
     /// Creates an object against these answers. Returns the result and the number of unused answers.
-    async fn create_with(answers: Vec<Result<(), kube::Error>>) -> (Result<Creation, kube::Error>, usize) {
+    async fn create_with(
+        patience: Patience,
+        answers: Vec<Result<(), kube::Error>>,
+    ) -> (Result<Creation, kube::Error>, usize) {
         let answers = RefCell::new(answers.into_iter());
         let call = || {
             let answer = answers.borrow_mut().next().unwrap();
             async move { answer }
         };
-        let created = create(Duration::from_secs(10), call).await;
+        let created = create(patience, Duration::from_secs(10), call).await;
         (created, answers.into_inner().len())
     }
 
     #[tokio::test]
     async fn only_an_object_that_exists_counts_as_stored() {
         let conflict = || Err(error(409, "Conflict"));
-        let (created, _) = create_with(vec![Err(error(409, "AlreadyExists"))]).await;
+        let (created, _) = create_with(Patience::Transient, vec![Err(error(409, "AlreadyExists"))]).await;
         assert_eq!(created.unwrap(), Creation::Existed);
-        let (created, _) = create_with(vec![conflict(), conflict(), Ok(())]).await;
+        let (created, _) = create_with(Patience::Transient, vec![conflict(), conflict(), Ok(())]).await;
         assert_eq!(created.unwrap(), Creation::Created);
-        let (created, _) = create_with(vec![conflict(), Err(error(409, "AlreadyExists"))]).await;
+        let (created, _) = create_with(
+            Patience::Transient,
+            vec![conflict(), Err(error(409, "AlreadyExists"))],
+        )
+        .await;
         assert_eq!(created.unwrap(), Creation::Existed);
-        let (created, unused) = create_with((0..10).map(|_| conflict()).collect()).await;
+        let (created, unused) = create_with(Patience::Transient, (0..10).map(|_| conflict()).collect()).await;
         assert!(matches!(created, Err(kube::Error::Api(status)) if status.is_conflict()));
         assert_eq!(unused, 6, "the attempts are limited");
-        let (created, unused) = create_with(vec![Err(error(403, "Forbidden")), Ok(())]).await;
-        assert!(created.is_err() && unused == 1, "it is not repeated");
     }
 
     #[tokio::test]
-    async fn a_state_is_stored_despite_refusals_until_the_timeout() {
-        let refused = |code| Err(error(code, "Forbidden"));
-        let answers = RefCell::new(vec![refused(401), refused(403), Ok(())].into_iter());
-        let call = || {
-            let answer = answers.borrow_mut().next().unwrap();
-            async move { answer }
+    async fn a_refusal_is_repeated_where_the_object_must_not_be_lost() {
+        let answers = || {
+            vec![
+                Err(error(401, "Unauthorized")),
+                Err(error(403, "Forbidden")),
+                Ok(()),
+            ]
         };
-        let created = create_despite_refusals(Duration::from_secs(10), call).await;
+        let (created, _) = create_with(Patience::WITH_REFUSALS, answers()).await;
         assert_eq!(created.unwrap(), Creation::Created);
-        let started = Instant::now();
-        let never = || async { Err::<(), _>(error(403, "Forbidden")) };
-        let created = create_despite_refusals(Duration::from_secs(1), never).await;
+        let (created, unused) = create_with(Patience::Transient, answers()).await;
+        assert!(created.is_err() && unused == 2, "it is not repeated");
+    }
+
+    #[test]
+    fn refusals_are_waited_out_for_a_minute_since_the_first() {
+        let mut patience = Patience::WITH_REFUSALS;
+        let begin = Instant::now();
+        let mut permits = |code, seconds| {
+            let now = begin + Duration::from_secs(seconds);
+            patience.permits(&error(code, "refused"), now)
+        };
+        assert!(permits(403, 100) && permits(401, 159) && !permits(403, 160));
         assert!(
-            created.is_err() && started.elapsed() >= MIN_BACKOFF,
-            "it is repeated"
+            permits(503, 170) && permits(403, 180),
+            "the API was away in between"
         );
+        assert!(!permits(422, 181), "it is no refusal");
+        let mut transient = Patience::Transient;
+        assert!(!transient.permits(&error(403, "refused"), begin));
     }
 }

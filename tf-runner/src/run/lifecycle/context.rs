@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_runtime::artifact::Fetcher;
 
-use crate::run::lifecycle::api_retry::{self, Creation};
+use crate::run::lifecycle::api_retry::{self, Creation, Patience};
 use crate::run::lifecycle::identity::Identity;
 use crate::run::log::pod_log::PodLog;
 
@@ -119,8 +119,13 @@ impl Context {
         api_retry::retry(self.settings.api_timeout, call).await
     }
 
-    /// As [`Self::create_if_absent`], also while the API refuses the runner.
-    pub(crate) async fn create_despite_refusals<K>(&self, object: &K) -> Result<Creation, kube::Error>
+    /// Creates an object whose name is derived from its content: one that exists already is equal, or its digest is refused when
+    /// it is read.
+    pub(crate) async fn create_if_absent<K>(
+        &self,
+        object: &K,
+        patience: Patience,
+    ) -> Result<Creation, kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -130,20 +135,6 @@ impl Context {
     {
         let (api, params) = (self.api(), PostParams::default());
         let call = || api.create(&params, object);
-        api_retry::create_despite_refusals(self.settings.api_timeout, call).await
-    }
-
-    /// Creates an object whose name is derived from its content: one that exists already is equal, or its digest is refused when
-    /// it is read.
-    pub(crate) async fn create_if_absent<K>(&self, object: &K) -> Result<Creation, kube::Error>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
-        let (api, params) = (self.api(), PostParams::default());
-        api_retry::create(self.settings.api_timeout, || api.create(&params, object)).await
+        api_retry::create(patience, self.settings.api_timeout, call).await
     }
 }

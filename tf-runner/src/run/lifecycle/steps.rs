@@ -24,7 +24,10 @@ use crate::run::workdir::providers;
 /// The step after `init` and the plan.
 enum Next {
     End(Success),
-    Apply,
+    Apply {
+        /// The plan was made from an empty state. The CLI rejects it as stale if the state has changed since.
+        from_empty_state: bool,
+    },
     /// A break-glass session, with the arguments of its `init`.
     BreakGlass(Vec<String>),
 }
@@ -32,7 +35,7 @@ enum Next {
 /// Runs the steps of a run in its prepared directory.
 pub(crate) async fn run_steps(session: &RunSession<'_>, stored: Option<&StoredPlan>) -> StepsOutcome {
     match run_until_apply(session, stored).await {
-        Ok(Next::Apply) => apply_and_follow_up(session).await,
+        Ok(Next::Apply { from_empty_state }) => apply_and_follow_up(session, from_empty_state).await,
         Ok(Next::BreakGlass(init)) => run_break_glass(session, &init).await,
         Ok(Next::End(success)) => Ok(success).into(),
         Err(error) => Err(error).into(),
@@ -81,7 +84,9 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     if let Some(stored) = stored {
         apply::verify(session, &stored.context).await?;
         approval::recheck_approval(context, run).await?;
-        return Ok(Next::Apply);
+        return Ok(Next::Apply {
+            from_empty_state: false,
+        });
     }
     committed_state::adopt(session).await?;
     plan_and_store(session).await
@@ -132,7 +137,9 @@ async fn plan_and_store(session: &RunSession<'_>) -> Result<Next, RunError> {
         )));
     }
     let Some(reason) = approval::wait_reason(session).await? else {
-        return Ok(Next::Apply);
+        return Ok(Next::Apply {
+            from_empty_state: planned.has_empty_state(),
+        });
     };
     let message = match reason {
         WaitReason::PlanOnlyRun => "Plan generated".to_owned(),
@@ -192,13 +199,13 @@ async fn store_errored_state(session: &RunSession<'_>) -> Result<(), RunError> {
     errored_tfstate::store(context, cli.status, &bundle.stack, belongs, &cli.module).await
 }
 
-async fn apply_and_follow_up(session: &RunSession<'_>) -> StepsOutcome {
+async fn apply_and_follow_up(session: &RunSession<'_>, from_empty_state: bool) -> StepsOutcome {
     if !session.run.spec.destroy
         && let Err(error) = last_applied::store(session).await
     {
         return Err(error).into();
     }
-    if let Err(error) = state_copy::store(session).await {
+    if !from_empty_state && let Err(error) = state_copy::store(session).await {
         return Err(error).into();
     }
     let applied = apply::apply(session).await;

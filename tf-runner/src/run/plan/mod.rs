@@ -60,6 +60,11 @@ impl Planned {
         self.json.as_deref()
     }
 
+    /// Whether its JSON shows that it was made from an empty state.
+    pub(crate) fn has_empty_state(&self) -> bool {
+        self.json.is_some() && self.document.has_empty_state()
+    }
+
     /// The message of a plan without changes.
     pub(crate) const fn no_changes_message(&self) -> &'static str {
         if self.ignored.all_ignored() {
@@ -151,7 +156,6 @@ pub(crate) async fn create(
         let args = arguments(&["show", "-json", "-no-color", &file.display().to_string()]);
         let file = cli.capture_object(Step::Show, &args).await?;
         document = read_document(&file).await?;
-        cli.has_empty_state.set(document.has_empty_state());
         cli.status.secrets().add_plan(&document);
         json = Some(file);
     }

@@ -17,6 +17,7 @@ use sluice_tf_core::errored_state::{
 use sluice_tf_core::plan::store::short_label;
 use sluice_tf_core::workdir::read_limited;
 
+use crate::run::lifecycle::api_retry::Patience;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
@@ -77,7 +78,8 @@ pub(crate) async fn store(
 
 async fn create_secrets(context: &Context, secrets: &[Secret]) -> Result<(), RunError> {
     for secret in secrets {
-        let created = context.create_despite_refusals(secret).await;
+        // Without it, the state would be lost.
+        let created = context.create_if_absent(secret, Patience::WITH_REFUSALS).await;
         created.map_err(RunError::api("store errored.tfstate"))?;
     }
     Ok(())

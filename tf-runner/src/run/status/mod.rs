@@ -273,7 +273,7 @@ async fn write_with_retries(
 ) -> Result<u64, StatusWriteError> {
     let (mut delay, mut conflicts) = (MIN_BACKOFF, 0);
     // The claim of the run has shown that the runner may write.
-    let mut patience = Patience::default();
+    let mut patience = Patience::WITH_REFUSALS;
     loop {
         let mut desired = changes.borrow_and_update().clone();
         desired.status = shrink(desired.status, patcher.size_refusals);
@@ -289,7 +289,7 @@ async fn write_with_retries(
             patcher.size_refusals += 1;
         } else if is_conflict(&error) && conflicts < MAX_IMMEDIATE_CONFLICTS {
             conflicts += 1;
-        } else if is_conflict(&error) || patience.permits(&error) {
+        } else if is_conflict(&error) || patience.permits(&error, Instant::now()) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the status will be written later"
@@ -302,7 +302,7 @@ async fn write_with_retries(
         if is_conflict(&error) {
             match patcher.reload(&desired.status).await {
                 Ok(()) => {}
-                Err(StatusWriteError::Api(error)) if patience.permits(&error) => {}
+                Err(StatusWriteError::Api(error)) if patience.permits(&error, Instant::now()) => {}
                 Err(error) => return Err(error),
             }
         }
