@@ -136,19 +136,20 @@ impl<'n> Flux<'n> {
         let mut artifacts = BTreeMap::new();
         for name in SOURCES {
             let time = request(&self.sources(), name).await;
+            // Flux writes conditions and answer first, and artifact and observed generation a moment later.
             let is_answered = |source: &Value| {
-                source["status"]["lastHandledReconcileAt"] == time && ready(source).starts_with("True")
+                let status = &source["status"];
+                status["lastHandledReconcileAt"] == time
+                    && status["observedGeneration"] == source["metadata"]["generation"]
+                    && ready(source).starts_with("True")
             };
             let source = self
                 .wait_for(&self.sources(), name, "an answer", is_answered)
                 .await;
             let artifact = source["status"]["artifact"].clone();
-            let path = artifact["path"].as_str().map(str::to_owned);
-            // Flux omits the path from its status, and has it in the URL.
-            let path = path.unwrap_or_else(|| {
-                let url = artifact["url"].as_str().unwrap();
-                url.splitn(4, '/').last().unwrap().to_owned()
-            });
+            let Some(path) = artifact["path"].as_str() else {
+                panic!("{name} is Ready without an artifact: {source:#}");
+            };
             let bytes = fs::read(self.storage.join(path)).unwrap();
             let digest = format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
             assert_eq!(artifact["digest"], digest, "{name}");
