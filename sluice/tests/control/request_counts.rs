@@ -115,7 +115,10 @@ async fn a_first_apply_needs_few_requests() {
     env.wait_ready("net", "True").await;
     let apply = Count::of(&proxy, "first apply").await;
     let of_the_cli = apply.sum(|line| line.starts_with("cli "));
-    assert!(apply.requests() - of_the_cli <= 24, "{}", apply.requests());
-    // The CLI sends up to 27, with one `state pull` to identify the new state: an empty one is not copied.
-    assert!(apply.requests() <= 51, "{}", apply.requests());
+    assert!(apply.requests() - of_the_cli <= 23, "{}", apply.requests());
+    // With one `state pull` to identify the new state: an empty one is not copied. Terraform finds the state by its labels, and
+    // reads it by its name before each of the two writes.
+    let is_tofu = sluice_harness::cli::terraform().unwrap().ends_with("tofu");
+    let limit = if is_tofu { 50 } else { 52 };
+    assert!(apply.requests() <= limit, "{}", apply.requests());
 }

@@ -33,7 +33,17 @@ pub(super) async fn object_key(stack: &Terraform, context: &Context) -> Result<V
         text: api_message(&error),
     };
     let uid = stack.uid().unwrap_or_default();
-    let secret = match api.get_opt(&name).await.map_err(failed)? {
+    // A new stack has no key, so no request looks for it.
+    let is_new = stack
+        .status
+        .as_ref()
+        .is_none_or(|status| status.last_attempted_revision.is_empty());
+    let found = if is_new {
+        None
+    } else {
+        api.get_opt(&name).await.map_err(failed)?
+    };
+    let secret = match found {
         Some(found) => found,
         None => match api
             .create(&PostParams::default(), &new_secret(&name, stack))
