@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -117,15 +118,13 @@ impl TestEnvironment {
 
     async fn create(dir: TestDirectory, store: Store, more: &[Value]) -> Self {
         http::install_crypto();
-        let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
-        relax_schema(&mut definitions);
-        let definitions = definitions.as_array_mut().unwrap();
+        let mut definitions = relaxed_definitions().to_vec();
         definitions.retain(|ours| {
             more.iter()
-                .all(|one| one["metadata"]["name"] != ours["metadata"]["name"])
+                .all(|one| one["metadata"]["name"] != json!(ours.metadata.name))
         });
-        definitions.extend_from_slice(more);
-        let definitions: Vec<_> = serde_json::from_value(json!(definitions)).unwrap();
+        let more: Vec<CustomResourceDefinition> = serde_json::from_value(json!(more)).unwrap();
+        definitions.extend(more);
         let embedded = ApiServer::builder()
             .crds(definitions)
             .store(store)
@@ -400,6 +399,16 @@ impl TestEnvironment {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
+}
+
+/// Returns the definitions without the rules of [`relax_schema`]. They are made once: each test needs them.
+fn relaxed_definitions() -> &'static [CustomResourceDefinition] {
+    static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
+        let mut definitions = serde_json::to_value(sluice_api::crds()).unwrap();
+        relax_schema(&mut definitions);
+        serde_json::from_value(definitions).unwrap()
+    });
+    &DEFINITIONS
 }
 
 /// Removes the patterns of intervals and of the tool's version, and the rule about deletion.
