@@ -28,7 +28,7 @@ use stage::ScenarioEnvironment;
 use crate::environment::TIMEOUT;
 
 /// Default number of interruptions per scenario.
-const SAMPLE: usize = 10;
+const SAMPLE: usize = 6;
 /// Maximum number of executions per interruption: two writes may be combined, and then the step does not occur.
 const MAX_EXECUTIONS: usize = 3;
 /// Default number of concurrent executions, which mostly wait.
