@@ -226,6 +226,7 @@ impl Endpoints {
     }
 
     /// Serves both until `stop`.
+    #[must_use = "the servers end when the set is dropped"]
     pub fn serve(self, metrics: &Metrics, readiness: &Readiness, stop: &Token) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         if let Some(listener) = self.metrics {
