@@ -37,6 +37,9 @@ define print-skipped
 	@if [ -s $(SKIPPED) ]; then echo "== Skipped: $$(wc -l < $(SKIPPED))"; cat $(SKIPPED); else echo "== Skipped: nothing"; fi
 endef
 
+# Tests wait for processes and nodes, so half as many again as the cores keeps the cores busy.
+export RUST_TEST_THREADS ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
+
 # All tests: $(1) is their CLI, $(2) whether to include those of the built kube-apiserver.
 define every-test
 	@cli=$$(SLUICE_CLI=$(1) $(TARGET)/debug/harness-cli); echo "== All tests, with $$cli"
@@ -50,7 +53,7 @@ define every-claim
 endef
 
 .PHONY: test
-test: fmt typos build check-manifests tools lint lint-fuzz doc msrv audit vectors ## Run everything: format, spelling, lints, documentation, oldest compiler, dependencies, all tests with OpenTofu, and those that start a CLI with Terraform too (SLUICE_CLI=tofu: OpenTofu only)
+test: fmt typos build check-manifests tools lint lint-fuzz doc audit vectors ## Run everything: format, spelling, lints, documentation, dependencies, all tests with OpenTofu, and those that start a CLI with Terraform too (SLUICE_CLI=tofu: OpenTofu only)
 	$(call every-test,$(or $(SLUICE_CLI),tofu),1)
 	$(every-claim)
 	@$(if $(SLUICE_CLI),echo "== No tests with another CLI: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)
@@ -94,13 +97,15 @@ vectors: ## Generate the vectors of other programs and the examples of docs/refe
 doctor: ## List the required programs, which of them are missing, and what to install
 	@sh tests/doctor.sh
 
-# Installed once, from the registry; debug builds, because each runs for seconds.
+# Programs are installed once, from the registry; without optimisation and debug information, because each runs for seconds.
+CARGO_INSTALL := CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --locked --debug
+
 DENY_VERSION := 0.20.2
 DENY_HOME := $(abspath $(TARGET))/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_HOME)/bin/cargo-deny
 
 $(DENY):
-	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root $(DENY_HOME)
+	$(CARGO_INSTALL) cargo-deny --version $(DENY_VERSION) --root $(DENY_HOME)
 
 .PHONY: audit
 audit: $(DENY) ## Check the dependencies against deny.toml (licences, versions, sources) and, if it can be fetched, the RustSec database
@@ -114,13 +119,14 @@ TYPOS_HOME := $(abspath $(TARGET))/tools/typos-$(TYPOS_VERSION)
 TYPOS := $(TYPOS_HOME)/bin/typos
 
 $(TYPOS):
-	$(CARGO) install typos-cli --version $(TYPOS_VERSION) --locked --debug --root $(TYPOS_HOME)
+	$(CARGO_INSTALL) typos-cli --version $(TYPOS_VERSION) --root $(TYPOS_HOME)
 
 .PHONY: typos
 typos: $(TYPOS) ## Check the spelling of code and pages with typos.toml
 	$(TYPOS) --format brief
 
-# A separate target directory: in the shared one, the two compilers would rebuild everything each time.
+# Not part of `test`: its Clippy finds what the standard library of that compiler lacks, and a test compares the versions that the
+# dependencies name. A separate target directory: in the shared one, the two compilers would rebuild everything each time.
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 .PHONY: msrv
 msrv: ## Check the programs with the oldest compiler that Cargo.toml permits
@@ -136,7 +142,7 @@ MDBOOK_HOME := $(abspath $(TARGET))/tools/mdbook-$(MDBOOK_VERSION)
 MDBOOK := $(MDBOOK_HOME)/bin/mdbook
 
 $(MDBOOK):
-	$(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --debug --no-default-features --features search --root $(MDBOOK_HOME)
+	$(CARGO_INSTALL) mdbook --version $(MDBOOK_VERSION) --no-default-features --features search --root $(MDBOOK_HOME)
 
 .PHONY: docs
 docs: $(MDBOOK) ## Build the documentation site into target/book
@@ -156,7 +162,7 @@ chaos: build tools ## Break each thing at each moment of a run on a real node (S
 	$(call one-passed,$(TARGET)/chaos.log)
 
 .PHONY: nightly
-nightly: tools audit ## Run the long checks: make audit, and the closure's soundness suite with all 500 trees
+nightly: tools msrv audit ## Run the long checks: the oldest compiler, make audit, and the closure's soundness suite with all 500 trees
 	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"
 	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib different_results_of_the_real_cli -- --nocapture
 
