@@ -8,10 +8,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::terraform::Terraform;
 use sluice_tf_runner::run::RunOutcome;
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file};
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status, wait_for_file};
 
 const SLOW: &str = r#"
 variable "marker" {}
@@ -100,13 +101,13 @@ async fn the_apply_of_a_lost_run_is_interrupted_and_the_run_stays_lost() {
     );
 }
 
-/// A wrapper of the CLI that waits before a plan.
-fn slow_cli(folder: &Path) -> PathBuf {
+/// A wrapper of the CLI that waits before a plan, or before the text of a plan.
+fn slow_cli(folder: &Path, command: &str) -> PathBuf {
     let place = folder.join("cli");
     std::fs::create_dir(&place).unwrap();
     let cli = sluice_harness::cli::terraform().unwrap();
     let text = format!(
-        "#!/bin/bash\nif [ \"$1\" = plan ]; then touch {0}/planning; until [ -e {0}/go ]; do sleep 0.05; done; fi\n\
+        "#!/bin/bash\nif [[ \"$*\" = \"{command} \"* ]]; then touch {0}/waiting; until [ -e {0}/go ]; do sleep 0.05; done; fi\n\
          exec {1} \"$@\"\n",
         folder.display(),
         cli.display()
@@ -128,9 +129,9 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
     // It sends no heartbeat: it notices when it writes the result of its plan.
     context.settings.heartbeat = Duration::from_secs(600);
     let path = context.environment.get_mut("PATH").unwrap();
-    *path = format!("{}:{path}", slow_cli(env.dir.path()).display());
+    *path = format!("{}:{path}", slow_cli(env.dir.path(), "plan").display());
     let meddler = async {
-        wait_for_file(&env.dir.path().join("planning")).await;
+        wait_for_file(&env.dir.path().join("waiting")).await;
         declare_lost(&env, &name).await;
         std::fs::write(env.dir.path().join("go"), "").unwrap();
     };
@@ -139,5 +140,39 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
     let run = env.get(&name).await;
     assert_eq!(status(&run).phase, Phase::Lost);
     assert!(!status(&run).attempted_apply);
+    assert!(!marker.exists(), "nothing was applied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_is_withdrawn_before_the_cli_starts_is_not_used() {
+    let env = TestEnvironment::new("auto").await;
+    let (marker, setup) = slow(&env);
+    std::fs::write(marker.with_extension("go"), "").unwrap();
+    let name = env.prepare(setup).await;
+    let mut context = env.context(&name);
+    context.settings.heartbeat = Duration::from_millis(100);
+    // The text of the plan is the last thing before the apply. The run has checked the approval before.
+    let cli = slow_cli(env.dir.path(), "show -no-color");
+    let path = context.environment.get_mut("PATH").unwrap();
+    *path = format!("{}:{path}", cli.display());
+    context
+        .environment
+        .insert("LOG_HUMAN_READABLE_PLAN".to_owned(), "1".to_owned());
+    let user = async {
+        wait_for_file(&env.dir.path().join("waiting")).await;
+        let stacks: Api<Terraform> = Api::namespaced(env.client(), NAMESPACE);
+        let manual = json!({ "spec": { "approvePlan": "" } });
+        stacks
+            .patch(STACK, &PatchParams::default(), &Patch::Merge(manual))
+            .await
+            .unwrap();
+        tokio::time::sleep(2 * Duration::from_millis(100)).await;
+        std::fs::write(env.dir.path().join("go"), "").unwrap();
+    };
+    let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), user);
+    assert_eq!(ended, RunOutcome::Superseded);
+    let run = env.get(&name).await;
+    assert_eq!(status(&run).phase, Phase::Superseded, "{:?}", run.status);
+    assert!(!status(&run).attempted_apply, "no approval is used up");
     assert!(!marker.exists(), "nothing was applied");
 }

@@ -165,17 +165,32 @@ fn reports_stale_plan(errors: &str) -> bool {
     titles.next().is_some_and(|title| title.starts_with(STALE_PLAN))
 }
 
-/// Applies the plan file, after the start of the apply is recorded.
-pub(crate) async fn apply(session: &RunSession<'_>) -> Result<CommandExit, RunError> {
-    let RunSession {
-        context, run, cli, ..
-    } = session;
+/// Applies the plan file, after the start of the apply is recorded. The approval was checked at `checked_at`.
+pub(crate) async fn apply(session: &RunSession<'_>, checked_at: Instant) -> Result<CommandExit, RunError> {
+    let RunSession { run, cli, .. } = session;
     let step = if run.spec.destroy {
         Step::Destroy
     } else {
         Step::Apply
     };
     log_plan(cli).await;
+    let args = begin(session, step, checked_at)
+        .await
+        // The CLI is not started: the approval is not used up.
+        .inspect_err(|_| cli.status.buffer(|status| status.attempted_apply = false))?;
+    match retry_unreachable_backend(session, step, &args).await {
+        Err(RunError::Command { text, raw_output, .. })
+            if !raw_output.may_report_a_step() && raw_output.errors_match(reports_stale_plan) =>
+        {
+            Err(RunError::StalePlan { text })
+        }
+        applied => applied,
+    }
+}
+
+/// Records the start of the apply, and returns the arguments of its command.
+async fn begin(session: &RunSession<'_>, step: Step, checked_at: Instant) -> Result<Vec<String>, RunError> {
+    let RunSession { context, cli, .. } = session;
     if let Some(stopped) = cli.stop_error(step) {
         return Err(stopped);
     }
@@ -185,15 +200,14 @@ pub(crate) async fn apply(session: &RunSession<'_>) -> Result<CommandExit, RunEr
     });
     let recorded = cli.status.flush(context.settings.api_timeout).await;
     recorded.map_err(|_| RunError::Unreported)?;
-    let args = apply_args(session)?;
-    match retry_unreachable_backend(session, step, &args).await {
-        Err(RunError::Command { text, raw_output, .. })
-            if !raw_output.may_report_a_step() && raw_output.errors_match(reports_stale_plan) =>
-        {
-            Err(RunError::StalePlan { text })
-        }
-        applied => applied,
+    if let Some(stopped) = cli.stop_error(step) {
+        return Err(stopped);
     }
+    // The approval may have been withdrawn while the API was away.
+    if checked_at.elapsed() > context.settings.heartbeat {
+        recheck(session).await?;
+    }
+    apply_args(session)
 }
 
 fn apply_args(session: &RunSession<'_>) -> Result<Vec<String>, RunError> {

@@ -9,6 +9,7 @@ use sluice_tf_core::bundle::{Bundle, Options};
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::errored_state::StateLocation;
 use sluice_tf_core::plan::store::StoredPlan;
+use tokio::time::Instant;
 
 use crate::run::apply::{self, last_applied};
 use crate::run::cli::{PLAN_FILE, arguments, version};
@@ -199,7 +200,9 @@ async fn store_errored_state(session: &RunSession<'_>) -> Result<(), RunError> {
     errored_tfstate::store(context, cli.status, &bundle.stack, belongs, &cli.module).await
 }
 
+/// Applies the plan whose approval was just checked, and does what follows an apply.
 async fn apply_and_follow_up(session: &RunSession<'_>, from_empty_state: bool) -> StepsOutcome {
+    let checked_at = Instant::now();
     if !session.run.spec.destroy
         && let Err(error) = last_applied::store(session).await
     {
@@ -208,7 +211,7 @@ async fn apply_and_follow_up(session: &RunSession<'_>, from_empty_state: bool) -
     if !from_empty_state && let Err(error) = state_copy::store(session).await {
         return Err(error).into();
     }
-    let applied = apply::apply(session).await;
+    let applied = apply::apply(session, checked_at).await;
     if let Err(error) = store_errored_state(session).await {
         // The directory holds the only copy of the state.
         return StepsOutcome {
