@@ -12,7 +12,7 @@
 pub(crate) mod leftover;
 pub(crate) mod release;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use sluice_api::annotation::TERRAFORM_LABEL;
@@ -26,6 +26,9 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::identity;
 use crate::run::lifecycle::session::RunSession;
+
+/// The longest time after the last heartbeat in which a runner may still have worked: three intervals of the default.
+const MAX_SILENCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Runs a command. If it meets a lock that is certain to be dead, releases the lock and runs the command again.
 pub(crate) async fn retry_after_unlock(
@@ -160,7 +163,15 @@ fn may_have_locked_at(status: &TerraformRunStatus, created: Timestamp) -> bool {
         .finished_at
         .as_ref()
         .is_none_or(|time| created.as_second() <= time.0.as_second());
-    began && ended
+    began && ended && may_have_lived_at(status, created)
+}
+
+/// Whether the runner of a run that left no record may still have worked at this time. A lost run ends when the controller notices it,
+/// maybe hours later, and on a machine the locks of a user have the same name. In a pod nobody else works.
+fn may_have_lived_at(status: &TerraformRunStatus, time: Timestamp) -> bool {
+    let is_in_pod = status.claim.as_ref().is_some_and(|claim| !claim.pod.is_empty());
+    let heartbeat = status.heartbeat_at.as_ref();
+    is_in_pod || heartbeat.is_none_or(|heartbeat| time <= heartbeat.0 + MAX_SILENCE)
 }
 
 /// Whether the pod of this claim is certain to have ended. False without access to pods, or if the API serves none.
@@ -236,6 +247,23 @@ mod tests {
         assert!(!dead(&met), "it met the lock and did not take it");
         met.status.as_mut().unwrap().lock.as_mut().unwrap().id = "2".into();
         assert!(dead(&met));
+    }
+
+    #[test]
+    fn a_users_lock_after_the_last_heartbeat_of_a_lost_run_is_retained() {
+        let with = |heartbeat: &str, pod: &str| {
+            let mut run = run("me@vm:1", "2026-11-21T11:00:00Z", Some("2026-11-21T12:00:00Z"));
+            let status = run.status.as_mut().unwrap();
+            status.heartbeat_at = Some(serde_json::from_value(json!(heartbeat)).unwrap());
+            pod.clone_into(&mut status.claim.as_mut().unwrap().pod);
+            !possible_holders(&lock("me@vm"), [&run].into_iter()).is_empty()
+        };
+        assert!(with("2026-11-21T11:37:20.000000Z", ""), "between two heartbeats");
+        assert!(!with("2026-11-21T11:36:20.000000Z", ""), "the runner was dead");
+        assert!(
+            with("2026-11-21T11:36:20.000000Z", "net-abcd-1-x"),
+            "alone in its pod"
+        );
     }
 
     #[test]
