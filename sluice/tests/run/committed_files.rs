@@ -66,7 +66,14 @@ async fn a_committed_state_is_imported_once_and_replaces_no_state() {
         destroy: true,
         ..RunSetup::plan_and_apply()
     };
-    assert_eq!(status(&env.run(setup).await).changes, "+0 ~0 -2");
+    assert_eq!(status(&env.run(setup.clone()).await).changes, "+0 ~0 -2");
+    let again = env.run(setup).await;
+    assert_eq!(
+        ending(&again),
+        "Succeeded TerraformPlannedNoChanges",
+        "what was destroyed does not return: {:?}",
+        again.status
+    );
 }
 
 /// As OpenTofu does if `TF_CLI_CONFIG_FILE` does not exist. The `kubernetes` backend creates an empty state at `init`, others do not.

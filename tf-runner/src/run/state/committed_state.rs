@@ -64,8 +64,10 @@ pub(crate) async fn adopt(session: &RunSession<'_>) -> Result<(), RunError> {
     if is_empty(&committed)? {
         return Ok(());
     }
-    let has_none = bundle.workspace == "default" && has_no_state(&state::pull(cli).await?)?;
-    if !has_none {
+    let present = state::pull(cli).await?;
+    let has_none = bundle.workspace == "default" && has_no_state(&present)?;
+    // What the committed state became keeps its lineage. If it is empty now, its resources were destroyed.
+    if !has_none || is_successor(&present, &committed)? {
         tracing::warn!("terraform.tfstate of the artifact is ignored: the stack has a state in its backend");
         return Ok(());
     }
@@ -92,6 +94,22 @@ fn has_no_state(answer: &Path) -> Result<bool, RunError> {
     let has_object = text.lines().any(|line| line.trim_start().starts_with('{'));
     // Every state has a lineage. Unknown output may be a state.
     Ok(is_warning && !has_object && !text.contains("\"lineage\""))
+}
+
+/// Whether a state has the lineage of another one.
+fn is_successor(state: &Path, of: &Path) -> Result<bool, RunError> {
+    let lineage = |path: &Path| -> Result<Option<String>, RunError> {
+        let bytes = match read_limited(path, LIMIT) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::FileTooLarge) => {
+                return Ok(None);
+            }
+            read => read.map_err(|source| directory_error("read a state", source))?,
+        };
+        let state: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        Ok(state["lineage"].as_str().map(str::to_owned))
+    };
+    let of = lineage(of)?.filter(|lineage| !lineage.is_empty());
+    Ok(of.is_some() && lineage(state)? == of)
 }
 
 /// Whether a file is absent, or contains no state or one without resources and outputs.
