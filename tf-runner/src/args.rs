@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
+use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 use sluice_tf_core::run_input::{PodRef, RunInput};
 
 use crate::run::{
@@ -57,7 +58,7 @@ pub struct RunnerArgs {
     #[arg(long, default_value_t = 1)]
     pub step_seconds: u64,
     /// Seconds between the interrupt of the CLI and its kill.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = MIN_CLI_GRACE_SECONDS)]
     pub grace_seconds: u64,
     /// Timeout in seconds for calls while the API is unavailable.
     #[arg(long, default_value_t = 600)]

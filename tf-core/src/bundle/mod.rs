@@ -22,6 +22,8 @@ pub use state_check::{StateCheck, StateSecrets};
 pub const LIMIT: usize = 16 * 1024 * 1024;
 /// The version of the format.
 pub const VERSION: u32 = 1;
+/// Shortest time from the interrupt of the CLI to its kill, in seconds: it has to write the state.
+pub const MIN_CLI_GRACE_SECONDS: u64 = 60;
 
 /// What the controller resolved for one run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +76,7 @@ pub struct Bundle {
     pub post_apply: PostApply,
     /// Digest of closure, variables, backend, workspace and targets.
     pub inputs_digest: String,
-    /// Seconds from the interrupt of the CLI to its kill, if the stack requests more than the default of the runner.
+    /// Seconds from the interrupt of the CLI to its kill, if the stack requests more than [`MIN_CLI_GRACE_SECONDS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<u32>,
     /// Differences that do not count as drift; empty except for drift detection.

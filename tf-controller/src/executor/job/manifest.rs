@@ -13,6 +13,7 @@ use kube::{Resource as _, ResourceExt as _};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{RunnerPodMetadata, RunnerPodSpec, TerraformSpec, label_value};
+use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 
 use super::JobOptions;
 use super::resources::{memory_request, memory_variables, resources};
@@ -245,9 +246,10 @@ fn restricted() -> SecurityContext {
     }
 }
 
-/// Returns the time between the interrupt of the CLI and its kill.
+/// Returns the time between the interrupt of the CLI and its kill, as the runner takes it.
 fn cli_grace(spec: &TerraformSpec) -> Duration {
-    Duration::from_secs(u64::try_from(spec.runner_termination_grace_period_seconds).unwrap_or_default())
+    let requested = u64::try_from(spec.runner_termination_grace_period_seconds).unwrap_or_default();
+    Duration::from_secs(requested.max(MIN_CLI_GRACE_SECONDS))
 }
 
 fn seconds(duration: Duration) -> i64 {
@@ -337,9 +339,9 @@ mod tests {
         insta::assert_snapshot!(parts.join("\n"), @r#"
         security {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}}
         container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"RUNNER_POD_IMAGE","value":"runner:1"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"},{"name":"POD_MEMORY_LIMIT","valueFrom":{"resourceFieldRef":{"resource":"limits.memory"}}},{"name":"POD_DEFAULT_MEMORY_REQUEST","valueFrom":{"resourceFieldRef":{"resource":"requests.memory"}}}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
-        pod {"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":90,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
+        pod {"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":120,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
         template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
-        job {"activeDeadlineSeconds":3690,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
+        job {"activeDeadlineSeconds":3720,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
         metadata {"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"},"name":"net-0123456789-7","namespace":"team","ownerReferences":[{"apiVersion":"infra.sluice.dev/v1alpha1","controller":true,"kind":"TerraformRun","name":"net-0123456789-7","uid":"r"}]}
         "#);
     }

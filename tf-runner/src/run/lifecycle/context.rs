@@ -11,6 +11,7 @@ use kube::core::NamespaceResourceScope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_runtime::artifact::Fetcher;
+use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 
 use crate::run::lifecycle::api_retry::{self, Creation, Patience};
 use crate::run::lifecycle::identity::Identity;
@@ -67,7 +68,7 @@ impl Settings {
             lock_file: None,
             tools_dir: None,
             providers: None,
-            grace: Duration::from_secs(60),
+            grace: Duration::from_secs(MIN_CLI_GRACE_SECONDS),
             api_timeout: Duration::from_secs(600),
             log_timeout: Duration::from_secs(15),
             webhook_certificates: PathBuf::from("/etc/certs"),
