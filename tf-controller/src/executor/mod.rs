@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) use environment::{pod_environment, runner_environment};
 use futures::future::BoxFuture;
 pub use job::{JobExecutor, JobOptions};
-pub(crate) use job::{is_without_account, waits_for_capacity};
+pub(crate) use job::{is_without_account, waits_for_change};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 pub use process::{ProcessExecutor, ProcessOptions};

@@ -21,13 +21,13 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manifest::{JOB_NAME_LABEL, job};
 use pending::pending_reason;
-use runner_pod::{PodState, liveness};
+use runner_pod::{PodState, liveness, scheduled_at};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
 use tokio::sync::mpsc;
 use watch::RunnerPods;
 
-pub(crate) use pending::{is_without_account, waits_for_capacity};
+pub(crate) use pending::{is_without_account, waits_for_change};
 
 use super::{
     Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef, is_of_deleted_namesake,
@@ -143,17 +143,22 @@ impl JobExecutor {
             .or_else(|| job.as_ref().map(|job| &job.metadata));
         Ok(Liveness::Pending(
             match stuck.filter(|object| is_older(object, EVENT_DELAY)) {
-                Some(object) => self.newest_warning(&run.namespace, object).await?,
+                Some(object) => {
+                    let since = pods.first().and_then(scheduled_at);
+                    self.newest_warning(&run.namespace, object, since).await?
+                }
                 None => None,
             },
         ))
     }
 
-    /// Returns the newest warning about a Job that cannot create its pod, or about a pod that cannot start.
+    /// Returns the newest warning about a Job that cannot create its pod, or about a pod that cannot start. Once the pod is scheduled,
+    /// older warnings do not count: they say why it was not.
     async fn newest_warning(
         &self,
         namespace: &str,
         object: &ObjectMeta,
+        since: Option<Timestamp>,
     ) -> Result<Option<PendingReason>, kube::Error> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let uid = object.uid.as_deref().unwrap_or_default();
@@ -163,7 +168,8 @@ impl JobExecutor {
         let events = events.list(&of_object).await?.items;
         let newest = events
             .into_iter()
-            .max_by_key(|event| event.last_timestamp.clone());
+            .filter(|event| since.is_none_or(|since| last_seen(event) >= Some(since)))
+            .max_by_key(last_seen);
         Ok(newest.map(|event| {
             pending_reason(
                 event.reason.as_deref().unwrap_or_default(),
@@ -180,6 +186,12 @@ impl JobExecutor {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Returns when an event was last seen. Events of the scheduler have only the other time.
+fn last_seen(event: &Event) -> Option<Timestamp> {
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    last.or_else(|| event.event_time.as_ref().map(|time| time.0))
 }
 
 fn is_older(object: &ObjectMeta, age: Duration) -> bool {
@@ -205,8 +217,16 @@ impl Executor for JobExecutor {
         async move { self.delete(&run).await }.boxed()
     }
 
-    fn liveness(&self, run: RunRef, _lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
-        async move { self.observe(&run).await }.boxed()
+    /// Only a process of another executor has a lock domain: it may still work after the executor was changed.
+    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        async move {
+            if lock_domain.is_empty() {
+                self.observe(&run).await
+            } else {
+                Ok(Liveness::OtherLockDomain)
+            }
+        }
+        .boxed()
     }
 
     /// The garbage collector deletes the Job with its run.
@@ -222,5 +242,75 @@ impl Executor for JobExecutor {
 
     fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
         std::future::ready(Ok(Vec::new())).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Returns an executor whose cluster has these pods and events, and no Job.
+    fn executor(pods: Value, events: Value) -> JobExecutor {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path();
+            let (code, body) = if path.ends_with("/pods") {
+                (200, json!({ "metadata": {}, "items": pods }))
+            } else if path.ends_with("/events") {
+                (200, json!({ "metadata": {}, "items": events }))
+            } else {
+                let status = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "" });
+                (404, status)
+            };
+            let answer = http::Response::builder().status(code);
+            let response = answer.body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, tower::BoxError>(response.unwrap()))
+        });
+        let options = JobOptions {
+            image: "runner:1".into(),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            ttl: Duration::from_secs(3600),
+            memory_request: MemoryRequest::Disabled,
+        };
+        JobExecutor {
+            client: Client::new(service, "team"),
+            options,
+            pods: Arc::default(),
+        }
+    }
+
+    async fn liveness_of(executor: &JobExecutor, lock_domain: &str) -> Liveness {
+        let run = RunRef {
+            namespace: "team".into(),
+            name: "net-1".into(),
+        };
+        executor.liveness(run, lock_domain.to_owned()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_scheduled_pod_does_not_wait_for_what_kept_it_from_a_node() {
+        let pod = json!({ "metadata": { "name": "net-1-x", "uid": "u", "creationTimestamp": "2026-11-26T10:00:00Z" },
+            "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "True",
+                "lastTransitionTime": "2026-11-26T10:05:00Z" }] } });
+        let event = |reason: &str, time: &str, value: &str| json!({ "metadata": { "name": reason }, "involvedObject": {}, "reason": reason, "message": "m", "type": "Warning", time: value });
+        let unscheduled = event("FailedScheduling", "eventTime", "2026-11-26T10:04:00.000000Z");
+        let before = executor(json!([pod]), json!([unscheduled]));
+        assert_eq!(liveness_of(&before, "").await, Liveness::Pending(None));
+        let mount = event("FailedMount", "lastTimestamp", "2026-11-26T10:06:00Z");
+        let since = executor(json!([pod]), json!([mount, unscheduled]));
+        let Liveness::Pending(Some(found)) = liveness_of(&since, "").await else {
+            panic!("the mount is the reason");
+        };
+        assert_eq!(found.reason, "FailedMount");
+    }
+
+    #[tokio::test]
+    async fn a_process_is_not_gone_because_it_has_no_job() {
+        let empty = executor(json!([]), json!([]));
+        assert_eq!(liveness_of(&empty, "").await, Liveness::Gone);
+        assert_eq!(liveness_of(&empty, "vm:4711").await, Liveness::OtherLockDomain);
     }
 }

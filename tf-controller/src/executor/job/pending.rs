@@ -21,11 +21,20 @@ pub(super) fn pending_reason(reason: &str, message: Option<&str>) -> PendingReas
     }
 }
 
-/// Returns whether a run begins as soon as the cluster has capacity for its pod. Anything else needs a change by a user, and may take long.
-pub(crate) fn waits_for_capacity(reason: &str, message: &str) -> bool {
+/// Returns whether a run begins only after a change by a user, which may take long. Otherwise it waits for capacity, or the cluster tries
+/// again by itself.
+pub(crate) fn waits_for_change(reason: &str, message: &str) -> bool {
     match reason {
-        "Unschedulable" => message.contains("Insufficient ") || message.contains("Too many pods"),
-        "FailedCreate" => message.contains("exceeded quota"),
+        "Unschedulable" => !message.contains("Insufficient ") && !message.contains("Too many pods"),
+        "FailedCreate" => !message.contains("exceeded quota"),
+        "FailedMount" => message.contains("not found"),
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "CreateContainerConfigError"
+        | "CreateContainerError"
+        | "RunContainerError" => true,
         _ => false,
     }
 }
@@ -82,29 +91,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_waits_for_capacity_or_for_a_change() {
+    fn a_run_waits_for_a_change_or_begins_by_itself() {
         let node = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.";
         for (reason, message, expected) in [
             (
                 "Unschedulable",
                 "0/1 nodes are available: 1 Insufficient memory.",
-                true,
+                false,
             ),
-            ("Unschedulable", "0/1 nodes are available: 1 Too many pods.", true),
-            ("Unschedulable", node, false),
+            (
+                "Unschedulable",
+                "0/1 nodes are available: 1 Too many pods.",
+                false,
+            ),
+            ("Unschedulable", node, true),
             (
                 "FailedCreate",
                 "pods \"a\" is forbidden: exceeded quota: pods",
-                true,
+                false,
             ),
-            ("FailedCreate", "serviceaccount \"a\" not found", false),
-            ("ImagePullBackOff", "not found", false),
+            ("FailedCreate", "serviceaccount \"a\" not found", true),
+            ("ImagePullBackOff", "not found", true),
+            ("FailedMount", "secret \"a\" not found", true),
+            ("FailedMount", "failed to sync secret cache: timed out", false),
+            ("FailedCreatePodSandBox", "failed to setup network", false),
+            (
+                "FailedScheduling",
+                "0/1 nodes are available: 1 Insufficient memory.",
+                false,
+            ),
         ] {
-            assert_eq!(
-                waits_for_capacity(reason, message),
-                expected,
-                "{reason}: {message}"
-            );
+            assert_eq!(waits_for_change(reason, message), expected, "{reason}: {message}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the Job and the pod of a run show about its runner: whether it waits, works, or how it ended. Pure.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
 use sluice_api::terraform::Reason;
@@ -68,6 +69,13 @@ pub(super) fn finished(job: &Job) -> Option<&JobCondition> {
     conditions.iter().find(|condition| {
         matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
     })
+}
+
+/// Returns when a pod got its node.
+pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
+    let scheduled = condition(pod.status.as_ref()?, "PodScheduled")?;
+    let since = scheduled.last_transition_time.as_ref()?;
+    (scheduled.status == "True").then_some(since.0)
 }
 
 /// Returns why a pod has not started.

@@ -8,7 +8,7 @@ use sluice_api::terraform::{Reason, approval};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
 use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
-use crate::executor::waits_for_capacity;
+use crate::executor::waits_for_change;
 use crate::reconcile::blocked_destroy;
 use crate::reconcile::history::candidate_plan;
 
@@ -140,10 +140,10 @@ pub(super) fn pending_run(run: &TerraformRun) -> Option<String> {
     Some(format!("Waiting for the pod of run {name}: {reason}: {message}"))
 }
 
-/// Returns whether a run cannot begin until a user changes something. One that waits for capacity begins together with all others that
-/// do, so it counts among the concurrent runs.
+/// Returns whether a run cannot begin until a user changes something. Any other begins by itself, perhaps together with all others that
+/// wait, so it counts among the concurrent runs.
 pub(in crate::reconcile) fn needs_change(run: &TerraformRun) -> bool {
-    waiting_status(run).is_some_and(|status| !waits_for_capacity(&status.reason, &status.message))
+    waiting_status(run).is_some_and(|status| waits_for_change(&status.reason, &status.message))
 }
 
 /// Returns the status of a run that has not begun, if it says why.
