@@ -1,7 +1,10 @@
 //! Runs whose pod cannot start, and runs whose pod ends without a report: the object says why, and what to do.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use sluice_harness::skip::without_cluster;
+use sluice_tests::scenario::TIMEOUT;
 
 use crate::install::Installation;
 use crate::tenant::Tenant;
@@ -143,9 +146,27 @@ async fn a_deleted_run_is_made_again() {
         .await;
     let account = ["FailedCreate", "create the ServiceAccount"];
     wait_until_pending(installation, &tenant, "net", &account).await;
+    let job = async || {
+        let query = [
+            "-n",
+            "again",
+            "get",
+            "jobs",
+            "-ojsonpath={.items[*].metadata.uid}",
+        ];
+        installation.kubectl(&query).await
+    };
+    let first = job().await;
     installation
         .kubectl(&["-n", "again", "delete", "terraformruns", "--all"])
         .await;
+    // A pod that the first Job creates before it is collected would claim the new run: docs/reliability.md, "What remains".
+    let collected = async {
+        while job().await == first {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, collected).await.unwrap();
     tenant.add_account("absent").await;
     if let Err(error) = tenant.wait_for_plan("net").await {
         panic!("{error}\n{}", installation.describe_pods().await);
