@@ -125,7 +125,7 @@ $(TYPOS):
 typos: $(TYPOS) ## Check the spelling of code and pages with typos.toml
 	$(TYPOS) --format brief
 
-# Not part of `test`: its Clippy finds what the standard library of that compiler lacks, and a test compares the versions that the
+# Not part of `test`, where Clippy reports what the standard library of that compiler lacks, and a test compares the versions that the
 # dependencies name. A separate target directory: in the shared one, the two compilers would rebuild everything each time.
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 .PHONY: msrv

@@ -147,10 +147,12 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
 async fn an_approval_that_is_withdrawn_before_the_cli_starts_is_not_used() {
     let env = TestEnvironment::new("auto").await;
     let (marker, setup) = slow(&env);
+    // If it applies nevertheless, the apply ends.
     std::fs::write(marker.with_extension("go"), "").unwrap();
     let name = env.prepare(setup).await;
     let mut context = env.context(&name);
-    context.settings.heartbeat = Duration::from_millis(100);
+    // Shorter than the time in which the CLI shows a plan.
+    context.settings.heartbeat = Duration::from_millis(10);
     // The text of the plan is the last thing before the apply. The run has checked the approval before.
     let cli = slow_cli(env.dir.path(), "show -no-color");
     let path = context.environment.get_mut("PATH").unwrap();
@@ -166,7 +168,6 @@ async fn an_approval_that_is_withdrawn_before_the_cli_starts_is_not_used() {
             .patch(STACK, &PatchParams::default(), &Patch::Merge(manual))
             .await
             .unwrap();
-        tokio::time::sleep(2 * Duration::from_millis(100)).await;
         std::fs::write(env.dir.path().join("go"), "").unwrap();
     };
     let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), user);

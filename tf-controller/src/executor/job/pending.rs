@@ -27,7 +27,7 @@ pub(crate) fn waits_for_change(reason: &str, message: &str) -> bool {
     match reason {
         "Unschedulable" => !message.contains("Insufficient ") && !message.contains("Too many pods"),
         "FailedCreate" => !message.contains("exceeded quota"),
-        "FailedMount" => message.contains("not found"),
+        "FailedMount" => message.contains("not found") || message.contains("non-existent"),
         "ErrImagePull"
         | "ImagePullBackOff"
         | "InvalidImageName"
@@ -113,6 +113,7 @@ mod tests {
             ("FailedCreate", "serviceaccount \"a\" not found", true),
             ("ImagePullBackOff", "not found", true),
             ("FailedMount", "secret \"a\" not found", true),
+            ("FailedMount", "references non-existent secret key: a", true),
             ("FailedMount", "failed to sync secret cache: timed out", false),
             ("FailedCreatePodSandBox", "failed to setup network", false),
             (

@@ -166,8 +166,8 @@ fn may_have_locked_at(status: &TerraformRunStatus, created: Timestamp) -> bool {
     began && ended && may_have_lived_at(status, created)
 }
 
-/// Whether the runner of a run that left no record may still have worked at this time. A lost run ends when the controller notices it,
-/// maybe hours later, and on a machine the locks of a user have the same name. In a pod nobody else works.
+/// Whether the runner of a run without a record may have been alive at this time. The recorded end of a lost run is the time at which the
+/// controller noticed it, which may be hours later. Outside of a pod, a user of the machine has the same holder name in locks.
 fn may_have_lived_at(status: &TerraformRunStatus, time: Timestamp) -> bool {
     let is_in_pod = status.claim.as_ref().is_some_and(|claim| !claim.pod.is_empty());
     let heartbeat = status.heartbeat_at.as_ref();
