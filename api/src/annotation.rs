@@ -20,6 +20,9 @@ pub const EVENT_FILES: &str = "infra.sluice.dev/files";
 /// Label on runs, and on the Secret with the object's key: the Terraform object that they belong to.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 
+/// Annotation on the pod of a run: the uid of the run.
+pub const RUN_UID: &str = "infra.sluice.dev/run-uid";
+
 /// Annotation on the GitRepository of a `Repo`: the Secret that the `Repo` names.
 pub const REPO_SECRET: &str = "infra.sluice.dev/repo-secret";
 

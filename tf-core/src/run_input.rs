@@ -7,6 +7,9 @@ pub const MEMORY_LIMIT: &str = "POD_MEMORY_LIMIT";
 /// The variable with the memory in bytes that this container requests if the controller requests none.
 pub const DEFAULT_MEMORY_REQUEST: &str = "POD_DEFAULT_MEMORY_REQUEST";
 
+/// The variable with the uid of the run that a runner was started for: a later run may have the name of a deleted one.
+pub const RUN_UID: &str = "RUN_UID";
+
 /// The standard input of a runner: one JSON object.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,7 @@ use sluice_api::run::{TerraformRun, Trigger};
 use sluice_api::terraform::Terraform;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_controller::executor::{
-    Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, ProcessExecutor, RunRef,
+    Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, ProcessExecutor, RunRef, RunnerRef,
 };
 
 use crate::deletion::inner;
@@ -196,10 +196,10 @@ impl Executor for AccountExecutor {
         self.processes.cancel(run)
     }
 
-    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
-        let account = self.waiting.lock().unwrap().get(&run.name).cloned();
+    fn liveness(&self, runner: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        let account = self.waiting.lock().unwrap().get(&runner.run.name).cloned();
         let Some(account) = account else {
-            return self.processes.liveness(run, lock_domain);
+            return self.processes.liveness(runner);
         };
         Box::pin(async move {
             Ok(Liveness::Pending(Some(PendingReason {

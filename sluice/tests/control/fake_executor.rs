@@ -14,7 +14,7 @@ use serde_json::json;
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_controller::executor::{
-    Executor, ExecutorError, IsGone, Launch, Liveness, ProcessExecutor, RunRef,
+    Executor, ExecutorError, IsGone, Launch, Liveness, ProcessExecutor, RunRef, RunnerRef,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -119,7 +119,7 @@ impl Executor for FakeExecutor {
         Box::pin(async { Ok(()) })
     }
 
-    fn liveness(&self, _: RunRef, _: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    fn liveness(&self, _: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         Box::pin(async { Ok(Liveness::Locked) })
     }
 
@@ -156,8 +156,8 @@ impl Executor for StoredBundles {
         self.0.cancel(run)
     }
 
-    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
-        self.0.liveness(run, lock_domain)
+    fn liveness(&self, runner: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        self.0.liveness(runner)
     }
 
     fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 use sluice_tf_runner::run::{ClaimError, execute};
@@ -182,6 +183,25 @@ async fn one_of_two_runners_gets_the_run() {
     assert_eq!(claimed, 1);
     let late = Box::pin(execute(&env.context(&name), CancellationToken::new())).await;
     assert!(matches!(late, Err(ClaimError::Taken { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_of_a_deleted_run_does_not_claim_the_next_one_of_its_name() {
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", "")]);
+    let name = env.prepare(RunSetup::plan()).await;
+    let mut context = env.context(&name);
+    context
+        .environment
+        .insert("RUN_UID".into(), "of-the-deleted-run".into());
+    let refused = Box::pin(execute(&context, CancellationToken::new())).await;
+    assert!(matches!(refused, Err(ClaimError::Replaced(_))));
+    let run = env.get(&name).await;
+    assert_eq!(status(&run).claim, None);
+    context.environment.insert("RUN_UID".into(), run.uid().unwrap());
+    Box::pin(execute(&context, CancellationToken::new()))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,6 +62,30 @@ pub(crate) fn is_of_deleted_namesake(object: &ObjectMeta, run: &TerraformRun) ->
     })
 }
 
+/// The runner of a run, as far as the run's record names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerRef {
+    /// The run.
+    pub run: RunRef,
+    /// The uid of the run: a deleted one may have had its name.
+    pub run_uid: String,
+    /// The lock domain of the claim; empty if the runner has a pod of its own. `None` before the run is claimed.
+    pub lock_domain: Option<String>,
+}
+
+impl RunnerRef {
+    /// Returns the reference of the runner of a run.
+    #[must_use]
+    pub fn of(run: &TerraformRun) -> Self {
+        let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
+        Self {
+            run: RunRef::of(run),
+            run_uid: run.uid().unwrap_or_default(),
+            lock_domain: claim.map(|claim| claim.lock_domain.clone()),
+        }
+    }
+}
+
 /// A run to start.
 pub struct Launch<'a> {
     /// The run, with its deadline.
@@ -187,8 +211,8 @@ pub trait Executor: Send + Sync {
     /// Ends a runner that has not claimed its run, which has ended. A runner that is alive would fail to claim it.
     fn cancel(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;
 
-    /// Returns what is known about the runner of a run. `lock_domain` is that of its claim; empty before it is claimed.
-    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
+    /// Returns what is known about the runner of a run.
+    fn liveness(&self, runner: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>>;
 
     /// Removes the files of a deleted run, unless a process of it is alive. They may be gone already.
     fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>>;

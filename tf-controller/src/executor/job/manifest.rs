@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec,
-    PodTemplateSpec, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, PodSpec, PodTemplateSpec, SeccompProfile, SecurityContext,
+    Volume, VolumeMount,
 };
 use kube::api::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
-use sluice_api::annotation::TERRAFORM_LABEL;
+use sluice_api::annotation::{RUN_UID, TERRAFORM_LABEL};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{RunnerPodMetadata, RunnerPodSpec, TerraformSpec, label_value};
 use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 
 use super::JobOptions;
 use super::resources::{memory_request, memory_variables, resources};
+use super::variables::{environment, pod_fields};
 use crate::executor::Launch;
 
 /// The container of the runner.
@@ -28,7 +29,7 @@ const REPORT_GRACE: Duration = Duration::from_secs(60);
 /// The user of tofu-controller's runner image.
 const USER: i64 = 65532;
 /// The directory of the files that the CLI keeps for its user.
-const HOME: &str = "/home/runner";
+pub(super) const HOME: &str = "/home/runner";
 /// The labels of Jobs and pods of runs, besides the name of the stack.
 const LABELS: [(&str, &str); 2] = [
     ("app.kubernetes.io/name", "tf-runner"),
@@ -64,7 +65,7 @@ pub(super) fn job(launch: &Launch<'_>, options: &JobOptions) -> Job {
             backoff_limit: Some(0),
             ttl_seconds_after_finished: i32::try_from(options.ttl.as_secs()).ok(),
             template: PodTemplateSpec {
-                metadata: Some(pod_metadata(labels, template.metadata.unwrap_or_default())),
+                metadata: Some(pod_metadata(run, labels, template.metadata.unwrap_or_default())),
                 spec: Some(pod(launch, template.spec.unwrap_or_default(), options)),
             },
             ..JobSpec::default()
@@ -73,11 +74,16 @@ pub(super) fn job(launch: &Launch<'_>, options: &JobOptions) -> Job {
     }
 }
 
-fn pod_metadata(labels: BTreeMap<String, String>, template: RunnerPodMetadata) -> ObjectMeta {
+fn pod_metadata(
+    run: &TerraformRun,
+    labels: BTreeMap<String, String>,
+    template: RunnerPodMetadata,
+) -> ObjectMeta {
     let mut annotations: BTreeMap<_, _> = KEEP_NODE
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
     annotations.extend(template.annotations);
+    annotations.insert(RUN_UID.to_owned(), run.uid().unwrap_or_default());
     // The stack replaces none of ours: network policies and the controller select the pods of runs by them.
     let mut all = template.labels;
     all.extend(labels);
@@ -135,7 +141,13 @@ fn container(launch: &Launch<'_>, template: &RunnerPodSpec, options: &JobOptions
     };
     let image = Some(&template.image).filter(|image| !image.is_empty());
     let image = image.unwrap_or(&options.image);
-    let mounts = [mount("temp", "/tmp"), mount("home", HOME)];
+    // A volume of the stack may replace them: a directory that outlives the pod keeps a state that could not be stored.
+    let is_replaced = |own: &VolumeMount| {
+        let mut mounts = template.volume_mounts.iter();
+        mounts.any(|mount| mount.mount_path.trim_end_matches('/') == own.mount_path)
+    };
+    let mut mounts = vec![mount("temp", "/tmp"), mount("home", HOME)];
+    mounts.retain(|own| !is_replaced(own));
     let setting = options.memory_request;
     let request = memory_request(template.resources.as_ref(), launch.memory, setting);
     let identity = [
@@ -174,57 +186,6 @@ fn container(launch: &Launch<'_>, template: &RunnerPodSpec, options: &JobOptions
         ),
         ..Container::default()
     }
-}
-
-/// Returns the stack's variables that take their values from the pod. The others are in the bundle.
-fn pod_fields(template: &RunnerPodSpec) -> impl Iterator<Item = EnvVar> {
-    let is_of_pod = |variable: &&EnvVar| {
-        let from = variable.value_from.as_ref();
-        from.is_some_and(|from| from.field_ref.is_some() || from.resource_field_ref.is_some())
-    };
-    template.env.iter().filter(is_of_pod).cloned()
-}
-
-/// Returns the runner's own variables, which replace a stack's of the same name.
-fn environment(run: &TerraformRun, image: &str, options: &JobOptions) -> Vec<EnvVar> {
-    let field = |name: &str, path: &str| EnvVar {
-        name: name.to_owned(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                field_path: path.to_owned(),
-                ..ObjectFieldSelector::default()
-            }),
-            ..EnvVarSource::default()
-        }),
-        ..EnvVar::default()
-    };
-    let value = |(name, value): (&str, &str)| EnvVar {
-        name: name.to_owned(),
-        value: Some(value.to_owned()),
-        ..EnvVar::default()
-    };
-    let passed = options
-        .environment
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()));
-    [
-        field("POD_NAME", "metadata.name"),
-        field("POD_NAMESPACE", "metadata.namespace"),
-        field("POD_UID", "metadata.uid"),
-    ]
-    .into_iter()
-    .chain(
-        [
-            ("JOB_NAME", run.name_any().as_str()),
-            // For errors about what the image does not have.
-            ("RUNNER_POD_IMAGE", image),
-            ("HOME", HOME),
-        ]
-        .into_iter()
-        .chain(passed)
-        .map(value),
-    )
-    .collect()
 }
 
 /// The security context of tofu-controller's runner: the profile `restricted` admits it.
@@ -338,12 +299,26 @@ mod tests {
         let parts = parts.map(|(name, value)| format!("{name} {value}"));
         insta::assert_snapshot!(parts.join("\n"), @r#"
         security {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}}
-        container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"RUNNER_POD_IMAGE","value":"runner:1"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"},{"name":"POD_MEMORY_LIMIT","valueFrom":{"resourceFieldRef":{"resource":"limits.memory"}}},{"name":"POD_DEFAULT_MEMORY_REQUEST","valueFrom":{"resourceFieldRef":{"resource":"requests.memory"}}}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
+        container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"RUN_UID","value":"r"},{"name":"RUNNER_POD_IMAGE","value":"runner:1"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"},{"name":"POD_MEMORY_LIMIT","valueFrom":{"resourceFieldRef":{"resource":"limits.memory"}}},{"name":"POD_DEFAULT_MEMORY_REQUEST","valueFrom":{"resourceFieldRef":{"resource":"requests.memory"}}}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
         pod {"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":120,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
-        template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
+        template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","infra.sluice.dev/run-uid":"r","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
         job {"activeDeadlineSeconds":3720,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
         metadata {"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"},"name":"net-0123456789-7","namespace":"team","ownerReferences":[{"apiVersion":"infra.sluice.dev/v1alpha1","controller":true,"kind":"TerraformRun","name":"net-0123456789-7","uid":"r"}]}
         "#);
+    }
+
+    #[test]
+    fn a_volume_of_the_stack_replaces_the_directory_of_its_pod() {
+        let fields = json!({ "runnerPodTemplate": { "spec": {
+            "volumes": [{ "name": "work", "persistentVolumeClaim": { "claimName": "net" } }],
+            "volumeMounts": [{ "name": "work", "mountPath": "/tmp/" }],
+        } } });
+        let job = serde_json::to_value(job_of(&fields)).unwrap();
+        let expected = json!([{ "name": "home", "mountPath": "/home/runner" }, { "name": "work", "mountPath": "/tmp/" }]);
+        assert_eq!(
+            job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"],
+            expected
+        );
     }
 
     #[test]
@@ -375,7 +350,7 @@ mod tests {
             ("/metadata/labels/app.kubernetes.io~1name", json!("tf-runner")),
             ("/spec/containers/0/env/0/name", json!("IP")),
             ("/spec/containers/0/env/1/name", json!("POD_NAME")),
-            ("/spec/containers/0/env/5/value", json!("own:2")),
+            ("/spec/containers/0/env/6/value", json!("own:2")),
             (
                 "/metadata/annotations/karpenter.sh~1do-not-disrupt",
                 json!("false"),

@@ -7,6 +7,7 @@ mod manifest;
 mod pending;
 mod resources;
 mod runner_pod;
+mod variables;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manifest::{JOB_NAME_LABEL, job};
 use pending::pending_reason;
-use runner_pod::{PodState, liveness, scheduled_at};
+use runner_pod::{PodState, liveness, run_uid, scheduled_at};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
 use tokio::sync::mpsc;
@@ -30,7 +31,8 @@ use watch::RunnerPods;
 pub(crate) use pending::{is_without_account, waits_for_change};
 
 use super::{
-    Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef, is_of_deleted_namesake,
+    Executor, ExecutorError, IsGone, Launch, Liveness, PendingReason, RunRef, RunnerRef,
+    is_of_deleted_namesake,
 };
 use crate::memory::MemoryRequest;
 
@@ -120,9 +122,9 @@ impl JobExecutor {
         }
     }
 
-    async fn observe(&self, run: &RunRef) -> Result<Liveness, ExecutorError> {
+    async fn observe(&self, run: &RunRef, uid: &str) -> Result<Liveness, ExecutorError> {
         // The watch may lag: it proves that a runner was alive, never that it is gone.
-        match self.pods.state(run) {
+        match self.pods.state(run, uid) {
             Some(PodState::Running) => return Ok(Liveness::Alive),
             Some(PodState::Waiting(Some(reason))) => return Ok(Liveness::Pending(Some(reason))),
             Some(PodState::Waiting(None) | PodState::Ended(_)) | None => {}
@@ -130,9 +132,12 @@ impl JobExecutor {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &run.namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &run.namespace);
         // The Job first: its pods are there before it has ended.
-        let job = jobs.get_opt(&run.name).await?;
+        let mut job = jobs.get_opt(&run.name).await?;
         let of_run = ListParams::default().labels(&format!("{JOB_NAME_LABEL}={}", run.name));
-        let pods = pods.list(&of_run).await?.items;
+        let mut pods = pods.list(&of_run).await?.items;
+        // Those of a deleted run of this name are about to be collected.
+        job = job.filter(|job| is_owned_by(&job.metadata, uid));
+        pods.retain(|pod| run_uid(pod) == uid);
         let found = liveness(job.as_ref(), &pods);
         if found != Liveness::Pending(None) {
             return Ok(found);
@@ -188,6 +193,12 @@ impl JobExecutor {
     }
 }
 
+/// Returns whether the run with this uid owns an object.
+fn is_owned_by(object: &ObjectMeta, uid: &str) -> bool {
+    let mut owners = object.owner_references.iter().flatten();
+    owners.any(|owner| owner.uid == uid)
+}
+
 /// Returns when an event was last seen. Events of the scheduler have only the other time.
 fn last_seen(event: &Event) -> Option<Timestamp> {
     let last = event.last_timestamp.as_ref().map(|time| time.0);
@@ -218,13 +229,12 @@ impl Executor for JobExecutor {
     }
 
     /// Only a process of another executor has a lock domain: it may still work after the executor was changed.
-    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    fn liveness(&self, runner: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         async move {
-            if lock_domain.is_empty() {
-                self.observe(&run).await
-            } else {
-                Ok(Liveness::OtherLockDomain)
+            if runner.lock_domain.is_some_and(|domain| !domain.is_empty()) {
+                return Ok(Liveness::OtherLockDomain);
             }
+            self.observe(&runner.run, &runner.run_uid).await
         }
         .boxed()
     }
@@ -252,14 +262,16 @@ mod tests {
 
     use super::*;
 
-    /// Returns an executor whose cluster has these pods and events, and no Job.
-    fn executor(pods: Value, events: Value) -> JobExecutor {
+    /// Returns an executor whose cluster has these pods and events, and this Job.
+    fn executor_with(job: Option<Value>, pods: Value, events: Value) -> JobExecutor {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let path = request.uri().path();
             let (code, body) = if path.ends_with("/pods") {
                 (200, json!({ "metadata": {}, "items": pods }))
             } else if path.ends_with("/events") {
                 (200, json!({ "metadata": {}, "items": events }))
+            } else if let Some(job) = &job {
+                (200, job.clone())
             } else {
                 let status = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "" });
                 (404, status)
@@ -282,26 +294,40 @@ mod tests {
         }
     }
 
-    async fn liveness_of(executor: &JobExecutor, lock_domain: &str) -> Liveness {
+    fn executor(pods: Value, events: Value) -> JobExecutor {
+        executor_with(None, pods, events)
+    }
+
+    async fn liveness_of(executor: &JobExecutor, lock_domain: Option<&str>) -> Liveness {
         let run = RunRef {
             namespace: "team".into(),
             name: "net-1".into(),
         };
-        executor.liveness(run, lock_domain.to_owned()).await.unwrap()
+        let runner = RunnerRef {
+            run,
+            run_uid: "new".into(),
+            lock_domain: lock_domain.map(str::to_owned),
+        };
+        executor.liveness(runner).await.unwrap()
+    }
+
+    /// Returns the metadata of a pod of the run with this uid.
+    fn pod_of(uid: &str) -> Value {
+        json!({ "name": "net-1-x", "uid": "u", "creationTimestamp": "2026-11-26T10:00:00Z", "annotations": { "infra.sluice.dev/run-uid": uid } })
     }
 
     #[tokio::test]
     async fn a_scheduled_pod_does_not_wait_for_what_kept_it_from_a_node() {
-        let pod = json!({ "metadata": { "name": "net-1-x", "uid": "u", "creationTimestamp": "2026-11-26T10:00:00Z" },
+        let pod = json!({ "metadata": pod_of("new"),
             "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "True",
                 "lastTransitionTime": "2026-11-26T10:05:00Z" }] } });
         let event = |reason: &str, time: &str, value: &str| json!({ "metadata": { "name": reason }, "involvedObject": {}, "reason": reason, "message": "m", "type": "Warning", time: value });
         let unscheduled = event("FailedScheduling", "eventTime", "2026-11-26T10:04:00.000000Z");
         let before = executor(json!([pod]), json!([unscheduled]));
-        assert_eq!(liveness_of(&before, "").await, Liveness::Pending(None));
+        assert_eq!(liveness_of(&before, None).await, Liveness::Pending(None));
         let mount = event("FailedMount", "lastTimestamp", "2026-11-26T10:06:00Z");
         let since = executor(json!([pod]), json!([mount, unscheduled]));
-        let Liveness::Pending(Some(found)) = liveness_of(&since, "").await else {
+        let Liveness::Pending(Some(found)) = liveness_of(&since, None).await else {
             panic!("the mount is the reason");
         };
         assert_eq!(found.reason, "FailedMount");
@@ -310,7 +336,33 @@ mod tests {
     #[tokio::test]
     async fn a_process_is_not_gone_because_it_has_no_job() {
         let empty = executor(json!([]), json!([]));
-        assert_eq!(liveness_of(&empty, "").await, Liveness::Gone);
-        assert_eq!(liveness_of(&empty, "vm:4711").await, Liveness::OtherLockDomain);
+        assert_eq!(liveness_of(&empty, None).await, Liveness::Gone);
+        assert_eq!(liveness_of(&empty, Some("")).await, Liveness::Gone);
+        assert_eq!(
+            liveness_of(&empty, Some("vm:4711")).await,
+            Liveness::OtherLockDomain
+        );
+    }
+
+    #[tokio::test]
+    async fn the_job_and_the_pod_of_a_deleted_namesake_do_not_count() {
+        let owned = |uid: &str| {
+            json!({ "metadata": { "name": "net-1", "ownerReferences": [{ "apiVersion": "infra.sluice.dev/v1alpha1",
+            "kind": "TerraformRun", "name": "net-1", "uid": uid }] },
+            "status": { "conditions": [{ "type": "Failed", "status": "True" }] } })
+        };
+        let pod = |uid: &str, phase: &str| json!([{ "metadata": pod_of(uid), "status": { "phase": phase } }]);
+        let liveness = async |job_of: &str, pod_of: &str, phase: &str| {
+            let executor = executor_with(Some(owned(job_of)), pod(pod_of, phase), json!([]));
+            liveness_of(&executor, None).await
+        };
+        for phase in ["Pending", "Running", "Failed"] {
+            assert_eq!(liveness("old", "old", phase).await, Liveness::Gone, "{phase}");
+        }
+        assert_eq!(liveness("old", "new", "Running").await, Liveness::Alive);
+        assert!(matches!(
+            liveness("new", "old", "Running").await,
+            Liveness::Ended(_)
+        ));
     }
 }

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
+use kube::ResourceExt as _;
+use sluice_api::annotation::RUN_UID;
 use sluice_api::terraform::Reason;
 use sluice_tf_core::cli::text::truncate;
 
@@ -33,6 +35,11 @@ impl PodState {
             Some(_) => Self::Running,
         }
     }
+}
+
+/// Returns the uid of the run that a pod belongs to; empty: it names none.
+pub(super) fn run_uid(pod: &Pod) -> &str {
+    pod.annotations().get(RUN_UID).map_or("", String::as_str)
 }
 
 /// Returns whether the runner of a run is alive. It is gone only when its pod has ended: a node that does not answer proves nothing.
@@ -124,12 +131,17 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
         }
         _ => {}
     }
-    if let Some(terminated) = failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled")) {
-        let text = format!(
-            "the runner or its CLI used more memory than its limit{} and was killed; raise \
-             runnerPodTemplate.spec.resources.limits.memory",
-            memory_limit(pod)
-        );
+    if let Some((name, terminated)) = failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled"))
+    {
+        let text = if name == CONTAINER {
+            format!(
+                "the runner or its CLI used more memory than its limit{} and was killed; raise \
+                 runnerPodTemplate.spec.resources.limits.memory",
+                memory_limit(pod)
+            )
+        } else {
+            format!("the init container {name} used more memory than its limit and was killed; raise its limits.memory")
+        };
         return runner_end(
             Reason::OomKilled,
             &text,
@@ -147,8 +159,13 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
         return runner_end(kind, text, condition.message.as_deref().unwrap_or_default());
     }
     match failed_container(status, |end| end.exit_code != 0) {
-        Some(end) => {
-            let text = format!("the runner ended with exit code {}", end.exit_code);
+        Some((name, end)) => {
+            let code = end.exit_code;
+            let text = if name == CONTAINER {
+                format!("the runner ended with exit code {code}")
+            } else {
+                format!("the init container {name} of runnerPodTemplate ended with exit code {code}")
+            };
             // The runner prints its error last, after its log.
             let last = end
                 .message
@@ -196,13 +213,16 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     init.chain(status.container_statuses.iter().flatten())
 }
 
+/// Returns the name and the end of the first container whose end matches.
 fn failed_container(
     status: &PodStatus,
     matches: impl Fn(&ContainerStateTerminated) -> bool,
-) -> Option<&ContainerStateTerminated> {
-    containers(status)
-        .filter_map(|container| container.state.as_ref()?.terminated.as_ref())
-        .find(|end| matches(end))
+) -> Option<(&str, &ContainerStateTerminated)> {
+    let mut ended = containers(status).filter_map(|container| {
+        let end = container.state.as_ref()?.terminated.as_ref()?;
+        Some((container.name.as_str(), end))
+    });
+    ended.find(|(_, end)| matches(end))
 }
 
 /// Returns the memory limit of the runner in brackets, if it has one.
@@ -327,6 +347,10 @@ mod tests {
             json!({ "containerStatuses": [{ "name": "tf-runner", "image": "r", "imageID": "", "ready": false, "restartCount": 0,
                 "state": { "terminated": { "exitCode": code, "reason": reason, "message": message } } }] })
         };
+        let init_container = |code: i32, reason: &str, message: &str| {
+            json!({ "initContainerStatuses": [{ "name": "warm", "image": "w", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { "terminated": { "exitCode": code, "reason": reason, "message": message } } }] })
+        };
         let disrupted = |reason: &str| json!({ "conditions": [{ "type": "DisruptionTarget", "status": "True", "reason": reason, "message": "why" }] });
         let text = |status: &Value| match PodState::of(&pod(status)) {
             PodState::Ended(end) => format!("{}: {}", end.reason, end.message),
@@ -339,6 +363,8 @@ mod tests {
             text(&ended(&container(137, "OOMKilled", ""))),
             text(&ended(&container(1, "Error", "{\"level\":\"info\"}\ncannot claim run a: forbidden\n"))),
             text(&ended(&container(137, "Error", ""))),
+            text(&ended(&init_container(2, "Error", "no route to host\n"))),
+            text(&ended(&init_container(137, "OOMKilled", ""))),
             text(&json!({ "phase": "Succeeded" })),
             text(&ended(&disrupted("EvictionByEvictionAPI"))),
             text(&ended(&disrupted("DeletionByTaintManager"))),
@@ -350,6 +376,8 @@ mod tests {
         OOMKilled: the runner or its CLI used more memory than its limit (64Mi) and was killed; raise runnerPodTemplate.spec.resources.limits.memory
         RunLost: the runner ended with exit code 1: cannot claim run a: forbidden
         RunLost: the runner ended with exit code 137
+        RunLost: the init container warm of runnerPodTemplate ended with exit code 2: no route to host
+        OOMKilled: the init container warm used more memory than its limit and was killed; raise its limits.memory
         RunLost: the runner ended without a report
         Evicted: the pod was evicted: why
         NodeLost: the node of the pod was lost: why

@@ -18,24 +18,28 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::RunRef;
 use super::manifest::JOB_NAME_LABEL;
-use super::runner_pod::{PodState, finished};
+use super::runner_pod::{PodState, finished, run_uid};
 use crate::run::api_in;
 
 /// The states of the pods of runs, as the watch has seen them.
 #[derive(Default)]
 pub(super) struct RunnerPods(Mutex<PodIndex>);
 
+/// The states of pods by run and uid of the run: a deleted run may have had the same name.
+type PodStates = HashMap<(RunRef, String), PodState>;
+
 #[derive(Default)]
 struct PodIndex {
-    pods: HashMap<RunRef, PodState>,
+    pods: PodStates,
     /// The entries of a list in progress.
-    listed: HashMap<RunRef, PodState>,
+    listed: PodStates,
 }
 
 impl RunnerPods {
     /// Returns the state of the pod of a run; `None`: there is none, or the watch has not seen it.
-    pub(super) fn state(&self, run: &RunRef) -> Option<PodState> {
-        lock(&self.0).pods.get(run).cloned()
+    pub(super) fn state(&self, run: &RunRef, uid: &str) -> Option<PodState> {
+        let key = (run.clone(), uid.to_owned());
+        lock(&self.0).pods.get(&key).cloned()
     }
 
     /// Applies an event. Returns the run if its controller should look at it.
@@ -44,33 +48,34 @@ impl RunnerPods {
         match event {
             Event::Init => index.listed.clear(),
             Event::InitApply(pod) => {
-                let run = run_of(&pod)?;
-                index.listed.insert(run, PodState::of(&pod));
+                index.listed.insert(key_of(&pod)?, PodState::of(&pod));
             }
             Event::InitDone => index.pods = std::mem::take(&mut index.listed),
             Event::Apply(pod) => {
-                let (run, state) = (run_of(&pod)?, PodState::of(&pod));
-                let previous = index.pods.insert(run.clone(), state.clone());
+                let (key, state) = (key_of(&pod)?, PodState::of(&pod));
+                let run = key.0.clone();
+                let previous = index.pods.insert(key, state.clone());
                 let is_news = previous.as_ref() != Some(&state)
                     && matches!(state, PodState::Waiting(Some(_)) | PodState::Ended(_));
                 return is_news.then_some(run);
             }
             Event::Delete(pod) => {
-                let run = run_of(&pod)?;
-                index.pods.remove(&run);
-                return Some(run);
+                let key = key_of(&pod)?;
+                index.pods.remove(&key);
+                return Some(key.0);
             }
         }
         None
     }
 }
 
-/// Returns the run of a pod: its Job has the same name.
-fn run_of(pod: &Pod) -> Option<RunRef> {
-    Some(RunRef {
+/// Returns the run of a pod, whose Job has the same name, and the uid of the run.
+fn key_of(pod: &Pod) -> Option<(RunRef, String)> {
+    let run = RunRef {
         namespace: pod.namespace()?,
         name: pod.labels().get(JOB_NAME_LABEL)?.clone(),
-    })
+    };
+    Some((run, run_uid(pod).to_owned()))
 }
 
 /// Watches until the receiver is closed. Sends each run whose pod waits for something or ends, and whose Job ends or is deleted.
@@ -121,13 +126,14 @@ fn ended_job(event: Event<Job>) -> Option<RunRef> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use sluice_api::annotation::RUN_UID;
 
     use super::*;
 
     fn pod(phase: &str) -> Pod {
         let labels = json!({ JOB_NAME_LABEL: "net-1" });
         serde_json::from_value(
-            json!({ "metadata": { "namespace": "team", "name": "net-1-x", "labels": labels },
+            json!({ "metadata": { "namespace": "team", "name": "net-1-x", "labels": labels, "annotations": { RUN_UID: "u" } },
             "status": { "phase": phase } }),
         )
         .unwrap()
@@ -136,32 +142,37 @@ mod tests {
     #[test]
     fn each_pod_is_indexed_until_it_is_deleted() {
         let pods = RunnerPods::default();
-        let run = run_of(&pod("Pending")).unwrap();
+        let run = key_of(&pod("Pending")).unwrap().0;
         assert_eq!(
             pods.apply(Event::Apply(pod("Pending"))),
             None,
             "it waits for nothing"
         );
-        assert_eq!(pods.state(&run), Some(PodState::Waiting(None)));
+        assert_eq!(pods.state(&run, "u"), Some(PodState::Waiting(None)));
+        assert_eq!(
+            pods.state(&run, "old"),
+            None,
+            "the pod is not that of a deleted namesake"
+        );
         assert_eq!(
             pods.apply(Event::Apply(pod("Running"))),
             None,
             "its runner reports"
         );
-        assert_eq!(pods.state(&run), Some(PodState::Running));
+        assert_eq!(pods.state(&run, "u"), Some(PodState::Running));
         assert_eq!(pods.apply(Event::Apply(pod("Failed"))), Some(run.clone()));
         assert_eq!(pods.apply(Event::Apply(pod("Failed"))), None, "nothing is new");
         assert_eq!(pods.apply(Event::Delete(pod("Failed"))), Some(run.clone()));
-        assert_eq!(pods.state(&run), None);
+        assert_eq!(pods.state(&run, "u"), None);
         // A list after a gap shows what was deleted meanwhile.
         pods.apply(Event::Apply(pod("Running")));
         pods.apply(Event::Init);
         assert_eq!(
-            pods.state(&run),
+            pods.state(&run, "u"),
             Some(PodState::Running),
             "the list is not complete"
         );
         pods.apply(Event::InitDone);
-        assert_eq!(pods.state(&run), None);
+        assert_eq!(pods.state(&run, "u"), None);
     }
 }

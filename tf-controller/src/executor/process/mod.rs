@@ -25,7 +25,7 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 
 use super::lock_domain::lock_domain;
-use super::{Credentials, Executor, ExecutorError, IsGone, Launch, Liveness, RunRef};
+use super::{Credentials, Executor, ExecutorError, IsGone, Launch, Liveness, RunRef, RunnerRef};
 
 /// The options of runner processes.
 #[derive(Clone, Debug)]
@@ -323,12 +323,14 @@ impl Executor for ProcessExecutor {
         std::future::ready(Ok(())).boxed()
     }
 
-    fn liveness(&self, run: RunRef, lock_domain: String) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+    /// A runner without a lock domain has a pod of its own: it may still work after the executor was changed.
+    fn liveness(&self, runner: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
         async move {
+            let RunnerRef { run, lock_domain, .. } = runner;
             if self.is_child(&run) {
                 return Ok(Liveness::Locked);
             }
-            if !lock_domain.is_empty() && lock_domain != self.lock_domain {
+            if lock_domain.is_some_and(|domain| domain != self.lock_domain) {
                 return Ok(Liveness::OtherLockDomain);
             }
             let path = self.file(&run, "lock");

@@ -22,7 +22,7 @@ use super::dispatch::{DispatchError, end, restart};
 use super::end_reason::{EndReason, failed_start_reason, lost_reason, no_account_reason, not_started_reason};
 use super::resolve::Resolved;
 use crate::decide::Facts;
-use crate::executor::{Liveness, RunRef, is_without_account};
+use crate::executor::{Liveness, RunRef, RunnerRef, is_without_account};
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
@@ -105,9 +105,10 @@ async fn report_pending(
         Liveness::Pending(reason) => reason.as_ref(),
         _ => None,
     };
+    let job = context.executor.has_pods().then(|| run.name_any());
     let body = json!({
         "metadata": { "resourceVersion": run.resource_version() },
-        "status": { "reason": reason.map(|why| &why.reason), "message": reason.map(|why| &why.message) },
+        "status": { "reason": reason.map(|why| &why.reason), "message": reason.map(|why| &why.message), "jobName": job },
     });
     let (api, patch): (Api<TerraformRun>, _) = (context.api_of(run), Patch::Merge(body));
     match api
@@ -132,17 +133,8 @@ fn is_reported(run: &TerraformRun, liveness: &Liveness) -> bool {
     reported.unwrap_or_default() == expected
 }
 
-/// Returns the lock domain of the runner; empty before it claims the run.
-fn lock_domain(run: &TerraformRun) -> String {
-    let claim = run.status.as_ref().and_then(|status| status.claim.as_ref());
-    claim.map(|claim| claim.lock_domain.clone()).unwrap_or_default()
-}
-
 async fn liveness(run: &TerraformRun, context: &Context) -> Result<Liveness, DispatchError> {
-    Ok(context
-        .executor
-        .liveness(RunRef::of(run), lock_domain(run))
-        .await?)
+    Ok(context.executor.liveness(RunnerRef::of(run)).await?)
 }
 
 /// Returns whether the run has to be started, ended, or reported as pending.

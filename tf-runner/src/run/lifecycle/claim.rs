@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
-use sluice_tf_core::run_input::{DEFAULT_MEMORY_REQUEST, MEMORY_LIMIT};
+use sluice_tf_core::run_input::{DEFAULT_MEMORY_REQUEST, MEMORY_LIMIT, RUN_UID};
 
 use crate::run::lifecycle::context::Context;
 
@@ -31,6 +31,9 @@ pub enum ClaimError {
     /// The run does not exist.
     #[error("run {0} does not exist")]
     Gone(String),
+    /// The run that the runner was started for was deleted, and another one has its name.
+    #[error("run {0} was deleted, and this runner was started for it: another run has its name now")]
+    Replaced(String),
     /// The API refused the claim or was unavailable.
     #[error("cannot claim run {run}: {source}")]
     Api {
@@ -55,6 +58,10 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
     for _ in 0..MAX_CONFLICTS {
         let run = context.retry(|| api.get_opt(name)).await.map_err(failed)?;
         let run = run.ok_or_else(|| ClaimError::Gone(name.clone()))?;
+        let started_for = context.environment.get(RUN_UID);
+        if started_for.is_some_and(|uid| run.metadata.uid.as_ref() != Some(uid)) {
+            return Err(ClaimError::Replaced(name.clone()));
+        }
         let status = run.status.clone().unwrap_or_default();
         let is_own = status
             .claim
