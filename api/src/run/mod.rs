@@ -11,7 +11,7 @@ pub use effects::PlanEffects;
 pub use spec::{Action, PlanSource, RunSource, TerraformIdentity, TerraformRun, TerraformRunSpec, Trigger};
 pub use status::{
     Change, ChangeSummary, Claim, ErroredState, Health, LockInfo, LockWindow, ModuleReads, Phase,
-    RunStatusLimit, RunStep, TerraformRunStatus, Tool,
+    ReleasedLock, RunStatusLimit, RunStep, TerraformRunStatus, Tool,
 };
 
 /// The API group of runs.

@@ -144,6 +144,9 @@ pub struct TerraformRunStatus {
     /// Id of the plan, if it has changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub plan_id: String,
+    /// The state lock that this run released, because the run that left it behind has ended. Absent: it released none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_lock: Option<ReleasedLock>,
     /// Reason of the result, e.g. TFExecPlanFailed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -365,4 +368,16 @@ pub struct LockInfo {
     /// The holder, as written by the CLI.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub who: String,
+}
+
+/// A state lock that was released because its holder has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleasedLock {
+    /// The id of the lock.
+    pub id: String,
+    /// What proves that its holder has ended.
+    pub proof: String,
+    /// The run that left it behind.
+    pub run: String,
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use sluice_api::run::TerraformRun;
 use tokio_util::sync::CancellationToken;
@@ -112,6 +112,12 @@ async fn a_lock_whose_response_was_lost_belongs_to_the_apply() {
         run.status
     );
     assert_eq!(status(&run).lock, None);
+    let released = status(&run).released_lock.unwrap();
+    assert_eq!((released.id.as_str(), released.run), (ID, run.name_any()));
+    assert_eq!(
+        released.proof,
+        "the command of this run that acquired it has ended"
+    );
 }
 
 /// Setups in which the holder's name is a sensitive value, or there are more sensitive values than the limit.
@@ -155,6 +161,7 @@ async fn a_dead_runs_lock_is_released_if_its_holder_is_redacted() {
         let next = env.run(RunSetup::plan_and_apply().with(blue)).await;
         let ended = ending(&next);
         assert_eq!(ended, "Succeeded TerraformAppliedSucceed", "{:?}", next.status);
+        assert_eq!(status(&next).released_lock.unwrap().run, dead.name_any());
     }
 }
 

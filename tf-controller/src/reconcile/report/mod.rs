@@ -10,6 +10,7 @@ mod tests;
 
 pub(super) use events::events;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 pub(super) use ready::needs_change;
 use ready::{ReadyConditions, ready_conditions};
 use sluice_api::condition::{
@@ -163,9 +164,20 @@ fn state_lock(report: &Report<'_>, status: &TerraformStatus) -> Option<Condition
         ));
     }
     let last = report.ended().next()?;
-    let released = last.spec.action == Action::Unlock && succeeded(last);
-    let update = |status, reason| ConditionUpdate::new(Kind::StateLocked, status, reason, message(last));
-    released.then(|| update(ConditionStatus::False, Reason::ForceUnlock))
+    let released = |message: String| {
+        let status = ConditionStatus::False;
+        ConditionUpdate::new(Kind::StateLocked, status, Reason::ForceUnlock, message)
+    };
+    if last.spec.action == Action::Unlock && succeeded(last) {
+        return Some(released(message(last)));
+    }
+    let lock = last.status.as_ref()?.released_lock.as_ref()?;
+    let (run, proof) = (&lock.run, &lock.proof);
+    Some(released(format!(
+        "Run {} released the state lock {} that run {run} left behind: {proof}",
+        last.name_any(),
+        lock.id
+    )))
 }
 
 /// Reports the newest health checks.

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use sluice_api::annotation::TERRAFORM_LABEL;
-use sluice_api::run::{Claim, LockInfo, LockWindow, Phase, TerraformRun, TerraformRunStatus};
+use sluice_api::run::{Claim, LockInfo, LockWindow, Phase, ReleasedLock, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::label_value;
 use sluice_tf_core::cli::lock::parse_created;
 use sluice_tf_core::cli::process::CommandExit;
@@ -43,13 +43,14 @@ pub(crate) async fn retry_after_unlock(
     let Err(error @ RunError::Command { .. }) = first else {
         return first;
     };
-    let Some((lock, run)) = dead_lock(session).await else {
+    let Some(DeadLock { lock, run, proof }) = dead_lock(session).await else {
         return Err(error);
     };
     let id = cli.status.secrets().redact(&lock.id).into_owned();
     tracing::warn!(
         lock = id,
         run,
+        proof,
         "releasing the state lock that a run of this stack left behind"
     );
     let released = cli.run(Step::Unlock, &force_unlock_arguments(&lock.id)).await;
@@ -57,6 +58,8 @@ pub(crate) async fn retry_after_unlock(
         return Err(error);
     }
     forget_lock(session);
+    let released = ReleasedLock { id, proof, run };
+    cli.status.buffer(|status| status.released_lock = Some(released));
     cli.run_expecting(step, args, codes).await
 }
 
@@ -78,20 +81,34 @@ fn forget_lock(session: &RunSession<'_>) {
     session.cli.status.buffer(|status| status.lock = None);
 }
 
-/// The lock that the last command met and the run that created it, if that run is certain to have ended.
-async fn dead_lock(session: &RunSession<'_>) -> Option<(LockInfo, String)> {
-    let RunSession { context, cli, .. } = session;
-    let own = cli.leftover_lock.borrow_mut().take_own();
-    if let Some(own) = own {
-        return Some((own, context.settings.run.clone()));
-    }
-    let lock = cli.leftover_lock.borrow().foreign().cloned()?;
-    let run = dead_holder(context, &lock).await?;
-    Some((lock, run))
+/// A lock whose holder is certain to have ended.
+struct DeadLock {
+    /// The lock, not redacted.
+    lock: LockInfo,
+    /// The run that created it.
+    run: String,
+    /// What proves the end of that run.
+    proof: String,
 }
 
-/// The ended run of this stack that created the lock, if that is certain.
-async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<String> {
+/// The lock that the last command met, if the run that created it is certain to have ended.
+async fn dead_lock(session: &RunSession<'_>) -> Option<DeadLock> {
+    let RunSession { context, cli, .. } = session;
+    let own = cli.leftover_lock.borrow_mut().take_own();
+    if let Some(lock) = own {
+        return Some(DeadLock {
+            lock,
+            run: context.settings.run.clone(),
+            proof: "the command of this run that acquired it has ended".to_owned(),
+        });
+    }
+    let lock = cli.leftover_lock.borrow().foreign().cloned()?;
+    let (run, proof) = dead_holder(context, &lock).await?;
+    Some(DeadLock { lock, run, proof })
+}
+
+/// The ended run of this stack that created the lock, and what proves its end, if that is certain.
+async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<(String, String)> {
     let api: Api<TerraformRun> = context.api();
     let own = context.retry(|| api.get(&context.settings.run)).await.ok()?;
     let stack = &own.spec.terraform;
@@ -101,23 +118,23 @@ async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<String> {
         .iter()
         .filter(|run| run.metadata.name != own.metadata.name && run.spec.terraform.uid == stack.uid);
     let holders = possible_holders(lock, others);
+    let mut proofs = Vec::new();
     for run in &holders {
-        if !has_ended(context, run).await {
-            return None;
-        }
+        proofs.push(proof_of_end(context, run).await?);
     }
-    holders.first().and_then(|run| run.metadata.name.clone())
+    let name = holders.first()?.metadata.name.clone()?;
+    Some((name, proofs.swap_remove(0)))
 }
 
-/// Whether all processes of the run are certain to have ended.
-async fn has_ended(context: &Context, run: &TerraformRun) -> bool {
-    let Some((status, claim)) = run.status.as_ref().and_then(|s| Some((s, s.claim.as_ref()?))) else {
-        return false;
-    };
+/// What proves that all processes of the run have ended; `None`: nothing does.
+async fn proof_of_end(context: &Context, run: &TerraformRun) -> Option<String> {
+    let status = run.status.as_ref()?;
+    let claim = status.claim.as_ref()?;
     if context.identity.shares_locks(claim) {
-        return true; // this run holds the lock of the stack's directory
+        return Some("its processes held the lock of the stack's directory, which is free".to_owned());
     }
-    status.phase.is_final() && pod_has_ended(context, claim).await
+    let is_proved = status.phase.is_final() && pod_has_ended(context, claim).await;
+    is_proved.then(|| format!("its pod {}/{} has ended", claim.pod_namespace, claim.pod))
 }
 
 /// The runs that may have created the lock (pure).

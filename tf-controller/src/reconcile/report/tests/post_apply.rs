@@ -124,7 +124,10 @@ fn a_lock_is_reported_until_it_is_released() {
     let named = json!({ "approvePlan": "auto", "tfstate": { "forceUnlock": "yes", "lockIdentifier": "l1" } });
     let released =
         json!({ "reason": "ForceUnlock", "message": "Terraform Force Unlock with Lock Identifier: l1" });
+    let dead = json!({ "reason": "TerraformAppliedSucceed", "message": "Applied successfully", "releasedLock": { "id": "l1",
+        "run": "net-1", "proof": "its pod team/net-1-x has ended" } });
     insta::assert_snapshot!(table(&[
+        case("released by the next run", auto(), vec![run(1, json!({}), dead)]),
         case("named lock", named, vec![run(1, json!({}), locked.clone())]),
         case("lock left by auto", json!({ "approvePlan": "auto", "retryInterval": "1h", "tfstate": { "forceUnlock": "auto" } }), vec![run(1, json!({}), locked.clone())]),
         case("released", auto(), vec![run(1, json!({}), locked), action(2, "Unlock", released)]),
