@@ -2,12 +2,12 @@
 //! [`StoredBundles`] starts real processes that read their bundles from Secrets, as runners on another machine have to.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -27,8 +27,8 @@ struct Inner {
     started: Mutex<Vec<String>>,
     most: Mutex<(usize, usize)>,
     forgotten: Mutex<Vec<String>>,
-    /// The next run is claimed and never reports again.
-    hangs: AtomicBool,
+    /// The next run is claimed at this time and never reports again.
+    hangs: Mutex<Option<Timestamp>>,
 }
 
 impl FakeExecutor {
@@ -41,7 +41,7 @@ impl FakeExecutor {
             started: Mutex::default(),
             most: Mutex::default(),
             forgotten: Mutex::default(),
-            hangs: AtomicBool::new(false),
+            hangs: Mutex::default(),
         };
         (Self(Arc::new(double)), receiver)
     }
@@ -58,9 +58,9 @@ impl FakeExecutor {
         unique.into_iter().collect()
     }
 
-    /// Makes the next run hang: it was claimed long ago and does nothing.
-    pub(crate) fn hang(&self) {
-        self.0.hangs.store(true, Ordering::SeqCst);
+    /// Makes the next run hang: it was claimed at this time and does nothing.
+    pub(crate) fn hang(&self, since: Timestamp) {
+        *self.0.hangs.lock().unwrap() = Some(since);
     }
 
     /// Returns the maximum number of concurrent runs.
@@ -82,9 +82,10 @@ impl FakeExecutor {
         // Simulated work, long enough for other runs to overlap.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let api: Api<TerraformRun> = Api::namespaced(self.0.client.clone(), &run.namespace);
-        if self.0.hangs.swap(false, Ordering::SeqCst) {
+        let hangs = self.0.hangs.lock().unwrap().take();
+        if let Some(since) = hangs {
             let status = json!({ "status": { "phase": "Applying", "claim": { "holder": "double" },
-                "startedAt": "2026-01-01T00:00:00Z", "heartbeatAt": "2026-01-01T00:00:00.000000Z" } });
+                "startedAt": Time(since), "heartbeatAt": MicroTime(since) } });
             api.patch_status(&run.name, &PatchParams::default(), &Patch::Merge(status))
                 .await
                 .unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -168,11 +169,27 @@ async fn a_silent_run_past_its_deadline_is_lost_although_its_lock_is_held() {
     let mut env = TestEnvironment::without_controller().await;
     env.executor_settings.run_silence = Duration::from_secs(1);
     let (double, ended) = FakeExecutor::new(&env.client);
-    double.hang();
+    double.hang(Timestamp::UNIX_EPOCH);
     env.start_with(Arc::new(double), ended, 4).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     let history = env.history("net").await;
     assert!(history.contains("Lost RunLost"), "{history}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_run_without_heartbeats_is_reported() {
+    let mut env = TestEnvironment::without_controller().await;
+    env.executor_settings.run_silence = Duration::from_secs(1);
+    let (double, ended) = FakeExecutor::new(&env.client);
+    double.hang(Timestamp::now());
+    env.start_with(Arc::new(double), ended, 4).await;
+    env.commit("a", &[("main.tf", SIMPLE)]).await;
+    env.stack("net", json!({})).await;
+    env.wait_ready("net", "Unknown Progressing The runner of run")
+        .await;
+    env.wait_event("net", "Warning RunSilent").await;
+    let history = env.history("net").await;
+    assert!(history.contains("Applying"), "its lock is held: {history}");
 }

@@ -42,6 +42,10 @@ impl LastHeartbeat {
     }
 }
 
+/// A run whose place shows that it is alive is reported after this many times the silence after which another one counts as dead:
+/// a heartbeat may be late, for example after an outage of the API server.
+const REPORT_FACTOR: u32 = 2;
+
 /// Tracks the heartbeats of runs.
 pub(crate) struct HeartbeatTracker {
     silence: Duration,
@@ -64,6 +68,12 @@ impl HeartbeatTracker {
         let observed = LastHeartbeat::observe(all.get(run).copied(), heartbeat, now);
         all.insert(run.clone(), observed);
         observed.silence < self.silence
+    }
+
+    /// Returns whether the run has sent no heartbeat for so long that its users should know.
+    pub(crate) fn is_silent(&self, run: &RunRef) -> bool {
+        let observed = lock(&self.observed).get(run).copied();
+        observed.is_some_and(|observed| observed.silence >= self.silence * REPORT_FACTOR)
     }
 }
 
@@ -95,9 +105,15 @@ mod tests {
             );
         }
         assert!(!tracker.is_alive(&run(), Some(heartbeat(1)), at(60)));
+        for seconds in (70..=120).step_by(10) {
+            assert!(!tracker.is_silent(&run()), "{seconds}");
+            tracker.is_alive(&run(), Some(heartbeat(1)), at(seconds));
+        }
+        assert!(tracker.is_silent(&run()));
         // Any change counts as a heartbeat, also an earlier time.
-        assert!(tracker.is_alive(&run(), Some(heartbeat(0)), at(61)));
-        assert!(tracker.is_alive(&run(), Some(heartbeat(0)), at(70)));
+        assert!(tracker.is_alive(&run(), Some(heartbeat(0)), at(121)));
+        assert!(!tracker.is_silent(&run()));
+        assert!(tracker.is_alive(&run(), Some(heartbeat(0)), at(130)));
     }
 
     #[test]

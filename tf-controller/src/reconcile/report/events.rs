@@ -6,7 +6,7 @@ use sluice_api::run::{Action, Phase, TerraformRun, Trigger};
 use sluice_api::terraform::{Reason, TerraformStatus};
 use sluice_runtime::event::Event;
 
-use super::ready::{effect_summary, pending_run};
+use super::ready::{effect_summary, pending_run, silent_run};
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
 use crate::decide::{Idle, Step};
 use crate::reconcile::adopt::foreign_plan;
@@ -51,6 +51,7 @@ pub(in crate::reconcile) fn events(report: &Report<'_>, after: &TerraformStatus)
     if *report.step == Step::Follow && ready_is_new {
         let pending = report.runs.iter().find_map(pending_run);
         events.extend(pending.map(|text| Event::warning(Reason::RunPending, text)));
+        events.extend(silent_run(report).map(|text| Event::warning("RunSilent", text)));
     }
     if let Step::Idle(rest) = report.step {
         if ready_is_new {

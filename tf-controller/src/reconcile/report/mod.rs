@@ -11,8 +11,8 @@ mod tests;
 pub(super) use events::events;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
-pub(super) use ready::needs_change;
 use ready::{ReadyConditions, ready_conditions};
+pub(super) use ready::{needs_change, says_silent};
 use sluice_api::condition::{
     ConditionStatus, ConditionUpdate, TerraformCondition as Kind, find, merge_conditions,
 };
@@ -37,6 +37,8 @@ pub(super) struct Report<'a> {
     pub(super) step: &'a Step,
     /// The reconcile request that this reconciliation handled.
     pub(super) handled: Option<&'a str>,
+    /// Whether the active run has sent no heartbeat for long, although its place shows that it is alive.
+    pub(super) is_silent: bool,
 }
 
 impl<'a> Report<'a> {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use sluice_api::condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind};
 use sluice_api::run::{Action, Phase, TerraformRun, TerraformRunStatus, Trigger};
-use sluice_api::terraform::{Reason, approval};
+use sluice_api::terraform::{Reason, Terraform, approval};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
 use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
@@ -131,6 +131,7 @@ fn during_drift_check(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
     };
     ConditionUpdate::retained(Kind::Ready, report.conditions())
         .filter(|ready| checks && !report.facts.deleting && ready.status == ConditionStatus::True)
+        .filter(|_| !report.is_silent)
 }
 
 /// Returns what the runner of a run waits for before it begins.
@@ -138,6 +139,29 @@ pub(super) fn pending_run(run: &TerraformRun) -> Option<String> {
     let status = waiting_status(run)?;
     let (name, reason, message) = (run.name_any(), &status.reason, &status.message);
     Some(format!("Waiting for the pod of run {name}: {reason}: {message}"))
+}
+
+/// The part of the message that names a silent run.
+const SILENT: &str = "does not report";
+
+/// Returns what is known about an active run that sends no heartbeats.
+pub(super) fn silent_run(report: &Report<'_>) -> Option<String> {
+    let run = report.runs.iter().find(|run| !phase(run).is_final())?;
+    report.is_silent.then(|| {
+        format!(
+            "The runner of run {} {SILENT} (phase {}): its node or its process may not answer. The run lasts until its pod has \
+             ended or is deleted, or its process has ended",
+            run.name_any(),
+            phase(run).as_str()
+        )
+    })
+}
+
+/// Returns whether the stack's `Ready` says that its active run sends no heartbeats.
+pub(in crate::reconcile) fn says_silent(stack: &Terraform) -> bool {
+    let conditions = stack.status.iter().flat_map(|status| &status.conditions);
+    let mut ready = conditions.filter(|condition| condition.type_ == Kind::Ready.as_str());
+    ready.any(|ready| ready.status == "Unknown" && ready.message.contains(SILENT))
 }
 
 /// Returns whether a run cannot begin until a user changes something. Any other begins by itself, perhaps together with all others that
@@ -166,6 +190,9 @@ fn active_run(report: &Report<'_>) -> ConditionUpdate<Kind> {
         } else {
             text
         });
+    }
+    if let Some(text) = silent_run(report) {
+        return in_progress(text);
     }
     let text = match run.map(phase) {
         Some(Phase::Planning) if has_plan => {

@@ -20,6 +20,7 @@ use super::Context;
 use super::account::replacement;
 use super::dispatch::{DispatchError, end, restart};
 use super::end_reason::{EndReason, failed_start_reason, lost_reason, no_account_reason, not_started_reason};
+use super::report::{phase, says_silent};
 use super::resolve::Resolved;
 use crate::decide::Facts;
 use crate::executor::{Liveness, RunRef, RunnerRef, is_without_account};
@@ -145,7 +146,7 @@ pub(super) async fn needs_supervision(
 ) -> Result<bool, DispatchError> {
     let liveness = liveness(run, context).await?;
     Ok(match runner_state(&liveness, run, stack, context).await? {
-        RunnerState::Alive => false,
+        RunnerState::Alive => context.heartbeats.is_silent(&RunRef::of(run)) != says_silent(stack),
         RunnerState::Pending => !is_reported(run, &liveness),
         RunnerState::WithoutAccount | RunnerState::Ended | RunnerState::Gone => true,
     })
@@ -185,11 +186,19 @@ fn is_claimed(run: &TerraformRun) -> bool {
 /// Returns whether the place of the runner shows that it is alive.
 fn is_known_alive(liveness: &Liveness, run: &TerraformRun, context: &Context) -> bool {
     match liveness {
-        Liveness::Alive => true,
+        Liveness::Alive => observe_heartbeat(run, context),
         Liveness::Locked => !is_hung(run, context),
-        Liveness::Pending(_) if is_claimed(run) => true,
+        Liveness::Pending(_) if is_claimed(run) => observe_heartbeat(run, context),
         Liveness::Pending(_) | Liveness::Ended(_) | Liveness::Gone | Liveness::OtherLockDomain => false,
     }
+}
+
+/// Counts the silence of a run that is known to be alive. Returns true.
+fn observe_heartbeat(run: &TerraformRun, context: &Context) -> bool {
+    if is_claimed(run) {
+        has_recent_heartbeat(run, context);
+    }
+    true
 }
 
 /// Returns whether the run still sends heartbeats.
@@ -202,6 +211,12 @@ fn has_recent_heartbeat(run: &TerraformRun, context: &Context) -> bool {
     context
         .heartbeats
         .is_alive(&RunRef::of(run), heartbeat, Instant::now())
+}
+
+/// Returns whether one of these runs is active and has sent no heartbeat for long.
+pub(super) fn has_silent_run(runs: &[TerraformRun], context: &Context) -> bool {
+    let mut active = runs.iter().filter(|run| !phase(run).is_final());
+    active.any(|run| context.heartbeats.is_silent(&RunRef::of(run)))
 }
 
 /// Returns whether a run that holds its process lock is given up: its runner should have ended it at the deadline and

@@ -227,3 +227,19 @@ fn an_apply_without_recorded_end_is_complete_after_a_plan_without_changes() {
         "nor does a plan of something else"
     );
 }
+
+#[test]
+fn a_run_without_heartbeats_is_reported() {
+    let mut silent = case(
+        "silent",
+        json!({ "approvePlan": "auto" }),
+        vec![going(1, "PlanAndApply", "Applying", json!({}))],
+    );
+    silent.is_silent = true;
+    insta::assert_snapshot!(table(&[silent]), @r"
+    silent:
+      Reconciling True Progressing: Fulfilling prerequisites
+      Ready Unknown Progressing: The runner of run net-u1-1 does not report (phase Applying): its node or its process may not answer. The run lasts until its pod has ended or is deleted, or its process has ended
+      event Warning RunSilent: The runner of run net-u1-1 does not report (phase Applying): its node or its process may not answer. The run lasts until its pod has ended or is deleted, or its process has ended
+    ");
+}

@@ -39,6 +39,8 @@ struct Case {
     inputs: Inputs,
     /// Whether a run slot is free.
     has_slot: bool,
+    /// Whether the active run sends no heartbeats.
+    is_silent: bool,
 }
 
 fn case(name: &'static str, spec: Value, runs: Vec<Value>) -> Case {
@@ -58,6 +60,7 @@ fn case(name: &'static str, spec: Value, runs: Vec<Value>) -> Case {
         },
         inputs: Inputs::Known("i1".into()),
         has_slot: true,
+        is_silent: false,
     }
 }
 
@@ -182,6 +185,7 @@ fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
         runs: &observed.runs,
         step: &step,
         handled: token.filter(|_| matches!(step, Step::Idle(_))),
+        is_silent: case.is_silent,
     };
     let after = status(&report);
     let recorded = events(&report, &after);
