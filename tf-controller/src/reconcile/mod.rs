@@ -76,7 +76,6 @@ use sluice_runtime::sync::lock;
 use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{ObjectCache, Reconciler, Requeue};
 use sluice_tf_core::bundle::StateCopies;
-use supervision::has_silent_run;
 
 use crate::decide::{Dependencies, Facts, Step, decide_alone, needs_dependents, wait_for_dependents};
 use crate::executor::Executor;
@@ -362,7 +361,7 @@ async fn write_status(
         step,
         // A request is handled when its run has ended, or at once if no run follows from it.
         handled: token.filter(|_| matches!(step, Step::Idle(_))),
-        is_silent: has_silent_run(&observed.runs, context),
+        is_silent: supervision::has_silent_run(&observed.runs, context),
     };
     let owned: Vec<_> = TerraformCondition::OWNED
         .iter()

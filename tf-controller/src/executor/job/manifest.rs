@@ -26,6 +26,8 @@ pub(super) const CONTAINER: &str = "tf-runner";
 pub(super) const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The time that the runner has after the CLI's grace period to store the state and to report.
 const REPORT_GRACE: Duration = Duration::from_secs(60);
+/// The time that a pod on its node has until its runner starts: for its image, its volumes and its init containers.
+const START_ALLOWANCE: Duration = Duration::from_secs(600);
 /// The user of tofu-controller's runner image.
 const USER: i64 = 65532;
 /// The directory of the files that the CLI keeps for its user.
@@ -45,7 +47,9 @@ const KEEP_NODE: [(&str, &str); 2] = [
 pub(super) fn job(launch: &Launch<'_>, options: &JobOptions) -> Job {
     let (run, spec) = (launch.run, launch.spec);
     let template = spec.runner_pod_template.clone().unwrap_or_default();
-    let grace = cli_grace(spec) + REPORT_GRACE;
+    // The runner ends the run at its deadline, and its pod has one for a runner that cannot. A run may wait for a node as long as that:
+    // an apply is not cut short because it had to wait.
+    let lifetime = lifetime(run, spec);
     let labels: BTreeMap<String, String> = LABELS
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into_iter()
@@ -60,8 +64,7 @@ pub(super) fn job(launch: &Launch<'_>, options: &JobOptions) -> Job {
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
-            // The runner ends the run at its deadline; the Job ends a runner that cannot.
-            active_deadline_seconds: Some(seconds(run.spec.deadline.to_duration() + grace)),
+            active_deadline_seconds: Some(seconds(run.spec.deadline.to_duration() + lifetime)),
             backoff_limit: Some(0),
             ttl_seconds_after_finished: i32::try_from(options.ttl.as_secs()).ok(),
             template: PodTemplateSpec {
@@ -112,6 +115,7 @@ fn pod(launch: &Launch<'_>, template: RunnerPodSpec, options: &JobOptions) -> Po
         ..
     } = template;
     PodSpec {
+        active_deadline_seconds: Some(seconds(lifetime(launch.run, launch.spec))),
         affinity,
         containers: vec![container],
         host_aliases: Some(host_aliases),
@@ -207,6 +211,11 @@ fn restricted() -> SecurityContext {
     }
 }
 
+/// Returns how long the pod of a run may last on its node.
+fn lifetime(run: &TerraformRun, spec: &TerraformSpec) -> Duration {
+    START_ALLOWANCE + run.spec.deadline.to_duration() + cli_grace(spec) + REPORT_GRACE
+}
+
 /// Returns the time between the interrupt of the CLI and its kill, as the runner takes it.
 fn cli_grace(spec: &TerraformSpec) -> Duration {
     let requested = u64::try_from(spec.runner_termination_grace_period_seconds).unwrap_or_default();
@@ -300,9 +309,9 @@ mod tests {
         insta::assert_snapshot!(parts.join("\n"), @r#"
         security {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}}
         container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"RUN_UID","value":"r"},{"name":"RUNNER_POD_IMAGE","value":"runner:1"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"},{"name":"POD_MEMORY_LIMIT","valueFrom":{"resourceFieldRef":{"resource":"limits.memory"}}},{"name":"POD_DEFAULT_MEMORY_REQUEST","valueFrom":{"resourceFieldRef":{"resource":"requests.memory"}}}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
-        pod {"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":120,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
+        pod {"activeDeadlineSeconds":4320,"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":120,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
         template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","infra.sluice.dev/run-uid":"r","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
-        job {"activeDeadlineSeconds":3720,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
+        job {"activeDeadlineSeconds":7920,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
         metadata {"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"},"name":"net-0123456789-7","namespace":"team","ownerReferences":[{"apiVersion":"infra.sluice.dev/v1alpha1","controller":true,"kind":"TerraformRun","name":"net-0123456789-7","uid":"r"}]}
         "#);
     }
