@@ -234,9 +234,9 @@ fuzz-lock: ## Generate the lock file of the fuzz targets from that of the worksp
 fuzz: ## Run the fuzz targets, 20 s each (FOR=seconds, ONLY="template state" for some); findings are below target/fuzz
 	@mkdir -p $(TARGET)/fuzz/found; found=$$(cd $(TARGET)/fuzz && pwd); \
 	names=$$(cd fuzz && ls corpus); [ -z "$(ONLY)" ] || names="$(ONLY)"; \
-	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build $(FUZZ) --workspace --target $(HOST) --target-dir $$found $$(printf -- ' --bin %s' $$names); \
+	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build $(FUZZ) --profile fuzz --workspace --target $(HOST) --target-dir $$found $$(printf -- ' --bin %s' $$names); \
 	for name in $$names; do \
 	  echo "== $$name"; mkdir -p $$found/corpus/$$name; \
-	  $$found/$(HOST)/debug/$$name -max_total_time=$(or $(FOR),20) -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+	  $$found/$(HOST)/fuzz/$$name -max_total_time=$(or $(FOR),20) -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
 	    -artifact_prefix=$$found/found/$$name- $$found/corpus/$$name fuzz/corpus/$$name; \
 	done
