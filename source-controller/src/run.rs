@@ -41,6 +41,8 @@ const LEASE: &str = "source-controller-leader-election";
 
 /// Directory of mirrors below the storage path. The file server does not serve names that begin with a dot.
 const MIRRORS: &str = ".mirrors";
+/// How long the start waits for a process that is ending and still uses the mirrors.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// Concurrent reconciliations for each of `--concurrent`: most wait for a remote, and only packing needs CPU time.
 const RECONCILIATIONS_PER_WORKER: u16 = 8;
 /// Time limit for the delivery of queued events and spans on shutdown.
@@ -232,7 +234,9 @@ async fn open_artifacts(
     let admission = listener.admission(&options.storage, &advertised)?;
     let advertised = AdvertisedAddress::new(advertised, options.storage.artifact_token.clone());
     let storage = LocalDirectory::open(&options.storage.storage_path, advertised)?;
-    let mirrors = Arc::new(mirrors(&options.storage, options.git.disk_budget())?);
+    let (directories, budget) = (options.storage.clone(), options.git.disk_budget());
+    let opened = tokio::task::spawn_blocking(move || mirrors(&directories, budget)).await;
+    let mirrors = Arc::new(opened.map_err(|error| StartError::Mirrors(error.into()))??);
     Ok((listener, address, admission, Disk { storage, mirrors }))
 }
 
@@ -325,7 +329,7 @@ fn context(
 /// served then, and remotes are still polled.
 fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, StartError> {
     let directory = options.storage_path.join(MIRRORS);
-    match Mirrors::with_budget(&directory, budget) {
+    match Mirrors::with_budget(&directory, budget, LOCK_PATIENCE) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
             // A new directory, so that no other process has prepared its contents.
             let temporary = tempfile::Builder::new()
@@ -337,7 +341,7 @@ fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, Star
                 directory = %temporary.display(),
                 "--storage-path is not writable: mirrors use a temporary directory, new artifacts cannot be stored"
             );
-            Mirrors::with_budget(&temporary, budget).map_err(StartError::Mirrors)
+            Mirrors::with_budget(&temporary, budget, Duration::ZERO).map_err(StartError::Mirrors)
         }
         opened => opened.map_err(StartError::Mirrors),
     }

@@ -10,11 +10,12 @@ mod usage;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
 
 pub(super) use generation::{Generation, open_objects};
 use sha2::{Digest as _, Sha256};
@@ -31,6 +32,8 @@ use super::threads::Threads;
 
 /// Prefix of a directory that is being deleted.
 const DELETED_PREFIX: &str = ".deleted-";
+/// How often the lock is tried while another process holds it.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// All mirrors below one directory, which one process uses at a time.
 #[derive(Debug)]
@@ -72,23 +75,36 @@ impl State {
     }
 }
 
+/// Takes the lock. Another process may hold it for moments: the predecessor that is ending, or a child process of this one until its `exec`.
+fn wait_for_lock(lock: &File, patience: Duration) -> Result<(), TryLockError> {
+    let start = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
+                std::thread::sleep(LOCK_POLL_INTERVAL)
+            }
+            taken => return taken,
+        }
+    }
+}
+
 impl Mirrors {
     /// Opens the directory without a size limit; creates it if necessary.
     ///
     /// # Errors
     /// The directory cannot be created, or another process uses it.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Self::with_budget(root, DiskBudget::default())
+        Self::with_budget(root, DiskBudget::default(), Duration::ZERO)
     }
 
-    /// Opens the directory; creates it if necessary. Blocking.
+    /// Opens the directory; creates it if necessary. Waits this long for another process that uses it. Blocking.
     ///
     /// # Errors
     /// The directory cannot be created or listed, or another process uses it.
-    pub(crate) fn with_budget(root: &Path, budget: DiskBudget) -> io::Result<Self> {
+    pub(crate) fn with_budget(root: &Path, budget: DiskBudget, patience: Duration) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
-        lock.try_lock().map_err(|error| {
+        wait_for_lock(&lock, patience).map_err(|error| {
             io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!("{} is in use by another process: {error}", root.display()),

@@ -300,7 +300,7 @@ async fn over_budget_the_least_recently_used_mirrors_are_deleted() {
         namespace: 2 << 20,
     };
     let root = TempDir::new().unwrap();
-    let mirrors = Mirrors::with_budget(root.path(), bounds).unwrap();
+    let mirrors = Mirrors::with_budget(root.path(), bounds, Duration::ZERO).unwrap();
     let count = || fs::read_dir(root.path()).unwrap().count() - 1;
     let mut remotes = Vec::new();
     for name in ["one", "two", "three", "four"] {
@@ -371,6 +371,10 @@ async fn one_process_at_a_time() {
             .to_string()
             .contains("in use by another process")
     );
+    let patience = Duration::from_secs(60);
+    let (path, started) = (root.path().to_owned(), std::time::Instant::now());
+    let next = std::thread::spawn(move || Mirrors::with_budget(&path, DiskBudget::default(), patience));
     drop(existing);
-    reopen(root.path());
+    next.join().unwrap().unwrap();
+    assert!(started.elapsed() < patience, "it takes the lock once it is free");
 }
