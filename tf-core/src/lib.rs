@@ -6,6 +6,7 @@ pub mod bundle;
 pub mod canonical;
 pub mod chunk;
 pub mod cli;
+pub mod disruption;
 pub mod errored_state;
 pub mod last_applied;
 pub mod plan;

@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 use sluice_api::annotation::RUN_UID;
 use sluice_api::terraform::Reason;
 use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::disruption::Disruption;
 
 use super::super::{Liveness, PendingReason, RunnerEnd};
 use super::manifest::CONTAINER;
@@ -131,7 +132,8 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
         }
         _ => {}
     }
-    if let Some((name, terminated)) = failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled"))
+    if let Some((name, terminated)) =
+        failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled"))
     {
         let text = if name == CONTAINER {
             format!(
@@ -140,7 +142,9 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
                 memory_limit(pod)
             )
         } else {
-            format!("the init container {name} used more memory than its limit and was killed; raise its limits.memory")
+            format!(
+                "the init container {name} used more memory than its limit and was killed; raise its limits.memory"
+            )
         };
         return runner_end(
             Reason::OomKilled,
@@ -148,15 +152,8 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
             terminated.message.as_deref().unwrap_or_default(),
         );
     }
-    if let Some(condition) = condition(status, "DisruptionTarget").filter(|c| c.status == "True") {
-        let (kind, text) = match condition.reason.as_deref() {
-            Some("DeletionByTaintManager" | "DeletionByPodGC") => {
-                (Reason::NodeLost, "the node of the pod was lost")
-            }
-            Some("PreemptionByScheduler") => (Reason::Evicted, "a pod of higher priority replaced the pod"),
-            _ => (Reason::Evicted, "the pod was evicted"),
-        };
-        return runner_end(kind, text, condition.message.as_deref().unwrap_or_default());
+    if let Some(disruption) = Disruption::of(pod) {
+        return runner_end(disruption.reason, disruption.text, &disruption.message);
     }
     match failed_container(status, |end| end.exit_code != 0) {
         Some((name, end)) => {

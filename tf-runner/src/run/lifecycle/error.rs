@@ -9,6 +9,7 @@ use sluice_runtime::failure::{Class, Failure};
 use sluice_tf_core::bundle::BundleError;
 use sluice_tf_core::cli::output::OutputError;
 use sluice_tf_core::cli::tool::ToolError;
+use sluice_tf_core::disruption::Disruption;
 use sluice_tf_core::last_applied::LastAppliedError;
 use sluice_tf_core::plan::document::DocumentError;
 use sluice_tf_core::plan::store::StoreError;
@@ -98,6 +99,12 @@ pub(crate) enum RunError {
         why: String,
         /// The redacted error output. Empty if the command was not started or its output cannot be redacted.
         text: String,
+    },
+    /// The run was stopped, because Kubernetes ends its pod.
+    #[error("{stopped}; {disruption}")]
+    Disrupted {
+        stopped: Box<Self>,
+        disruption: Disruption,
     },
     #[error(transparent)]
     PlanDocument(#[from] DocumentError),
@@ -350,6 +357,7 @@ impl Failure for RunError {
                 ..
             } => Reason::OomKilled.as_str(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
+            Self::Disrupted { disruption, .. } => disruption.reason.as_str(),
             Self::VariableFile { .. }
             | Self::VariableDirectory { .. }
             | Self::PlanDocument(_)

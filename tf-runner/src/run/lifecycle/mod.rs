@@ -18,6 +18,7 @@ use std::time::Duration;
 use claim::{ClaimError, claim};
 use context::Context;
 use error::RunError;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
 use prepare::{RunInputs, prepare_session};
@@ -26,6 +27,7 @@ use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
+use sluice_tf_core::disruption::Disruption;
 use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use steps::run_steps;
 use tokio::time::Instant;
@@ -39,6 +41,9 @@ use crate::run::workdir::{WorkDirectory, directory_error, providers};
 
 /// Timeout for the process lock of the run: a controller that checks whether the run is alive holds it for a moment.
 const RUN_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Timeout for the question why the pod of a stopped run ends.
+const POD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +81,7 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
     let not_stored = log
         .conclude(context, &run, &status, completed.result.is_ok())
         .await;
-    let outcome = report_end(&status, completed.result);
+    let outcome = report_end(&status, explain_stop(context, completed.result).await);
     let is_reported = flush_end(context, &status).await;
     // The report may have waited until the API was back.
     if let Some(secret) = not_stored.filter(|_| is_reported) {
@@ -88,6 +93,33 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
     }
     drop(run_lock);
     Ok(outcome)
+}
+
+/// Adds to the error of a run that was stopped why Kubernetes ends its pod, if it does.
+async fn explain_stop(context: &Context, result: Result<Success, RunError>) -> Result<Success, RunError> {
+    let stopped = match result {
+        Err(stopped @ RunError::Stopped { .. }) => stopped,
+        result => return result,
+    };
+    let Some(own) = &context.identity.pod else {
+        return Err(stopped);
+    };
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &own.namespace);
+    let disruption = match tokio::time::timeout(POD_TIMEOUT, api.get(&own.name)).await {
+        Ok(Ok(pod)) => Disruption::of(&pod),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the pod of the run cannot be read");
+            None
+        }
+        Err(_) => None,
+    };
+    Err(match disruption {
+        Some(disruption) => RunError::Disrupted {
+            stopped: Box::new(stopped),
+            disruption,
+        },
+        None => stopped,
+    })
 }
 
 /// Writes the status of the ended run. Returns whether it is written.
