@@ -240,6 +240,7 @@ fn a_run_without_heartbeats_is_reported() {
     silent:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: The runner of run net-u1-1 does not report (phase Applying): its node or its process may not answer. The run lasts until its pod has ended or is deleted, or its process has ended
+      Apply Unknown Progressing: Apply started
       event Warning RunSilent: The runner of run net-u1-1 does not report (phase Applying): its node or its process may not answer. The run lasts until its pod has ended or is deleted, or its process has ended
     ");
 }

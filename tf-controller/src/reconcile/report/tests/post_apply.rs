@@ -132,6 +132,10 @@ fn a_lock_is_reported_until_it_is_released() {
         case("lock left by auto", json!({ "approvePlan": "auto", "retryInterval": "1h", "tfstate": { "forceUnlock": "auto" } }), vec![run(1, json!({}), locked.clone())]),
         case("released", auto(), vec![run(1, json!({}), locked), action(2, "Unlock", released)]),
     ]), @r"
+    released by the next run:
+      Ready True TerraformPlannedNoChanges: Plan no changes: main@sha1:aaaaaaaaaaaaaaaa
+      StateLocked False ForceUnlock: Run net-u1-1 released the state lock l1 that run net-1 left behind: its pod team/net-1-x has ended
+      event Normal ForceUnlock: Run net-u1-1 released the state lock l1 that run net-1 left behind: its pod team/net-1-x has ended
     named lock:
       Reconciling True Progressing: Fulfilling prerequisites
       Ready Unknown Progressing: Initializing
