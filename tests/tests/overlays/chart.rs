@@ -94,6 +94,7 @@ fn the_values_of_components_have_their_objects() {
         ("process-executor", "executor=process"),
         ("workload-identity", "sourceController.workloadIdentity=true"),
         ("repo-controller", "repoController=true"),
+        ("source-storage", "sourceController.persistence.enabled=true"),
     ] {
         let overlay = user_overlay(&json!({ "namespace": "sluice-system",
             "resources": ["../config/overlays/standalone"], "components": [format!("../config/components/{component}")] }));
@@ -168,6 +169,32 @@ fn values_set_images_and_their_digests() {
         assert!(images.contains(&image), "{images:?}");
     }
     assert_eq!(images.len(), 3);
+}
+
+#[test]
+fn values_select_the_volume_of_sources() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let volume = |rendered: &[Value]| {
+        let is_controller = |object: &&Value| name(object) == "Deployment source-controller";
+        let deployment = rendered.iter().find(is_controller).unwrap();
+        deployment["spec"]["template"]["spec"]["volumes"][0].clone()
+    };
+    let own = "sourceController.storage.persistentVolumeClaim.claimName=mine";
+    let rendered = render("sluice-system", &["--set", own]);
+    let expected = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "mine" } });
+    assert_eq!(volume(&rendered), expected);
+
+    let persistence = "sourceController.persistence.enabled=true,sourceController.persistence.size=50Gi,\
+                       sourceController.persistence.storageClassName=fast";
+    let rendered = render("sluice-system", &["--set", persistence]);
+    let is_claim = |object: &&Value| name(object) == "PersistentVolumeClaim source-controller";
+    let claim = rendered.iter().find(is_claim).unwrap();
+    assert_eq!(claim["spec"]["storageClassName"], "fast");
+    assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "50Gi");
+    let text = refusal(&["--set", &format!("{persistence},{own}")]);
+    assert!(text.contains("sourceController.storage: has no effect"), "{text}");
 }
 
 #[test]

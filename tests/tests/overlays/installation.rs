@@ -251,6 +251,44 @@ fn the_process_executor_starts_the_controller_in_the_image_of_runs() {
     assert_eq!(variables, ["RUNTIME_NAMESPACE", "POD_NAME", "POD_UID"]);
 }
 
+/// As the page about operations describes it: a claim that one pod at a time mounts, with the group of the pod.
+#[test]
+fn a_users_overlay_sets_class_and_size_of_the_volume_of_sources() {
+    let patch = json!([
+        { "op": "add", "path": "/spec/storageClassName", "value": "fast" },
+        { "op": "replace", "path": "/spec/resources/requests/storage", "value": "50Gi" },
+    ]);
+    let target = json!({ "kind": "PersistentVolumeClaim", "name": "source-controller" });
+    for Overlay { name: overlay, .. } in OVERLAYS.iter().filter(|overlay| overlay.has_sources) {
+        let objects = user_overlay(&json!({ "namespace": "other", "namePrefix": "my-",
+            "resources": [format!("../config/overlays/{overlay}")], "components": ["../config/components/source-storage"],
+            "patches": [{ "target": target, "patch": patch.to_string() }] }));
+        let claim = find(&objects, "PersistentVolumeClaim my-source-controller");
+        assert_eq!(claim["metadata"]["namespace"], "other", "{overlay}");
+        assert_eq!(
+            claim["spec"]["accessModes"],
+            json!(["ReadWriteOnce"]),
+            "{overlay}"
+        );
+        assert_eq!(claim["spec"]["storageClassName"], "fast", "{overlay}");
+        assert_eq!(
+            claim["spec"]["resources"]["requests"]["storage"], "50Gi",
+            "{overlay}"
+        );
+        let deployment = find(&objects, "Deployment my-source-controller");
+        assert_eq!(
+            deployment["spec"]["strategy"],
+            json!({ "type": "Recreate" }),
+            "{overlay}"
+        );
+        let pod = &deployment["spec"]["template"]["spec"];
+        let volume =
+            json!({ "name": "data", "persistentVolumeClaim": { "claimName": "my-source-controller" } });
+        assert_eq!(pod["volumes"][0], volume, "{overlay}");
+        assert_eq!(pod["securityContext"]["fsGroup"], 1337, "{overlay}");
+    }
+}
+
 #[test]
 fn kustomize_refuses_components_that_an_overlay_excludes() {
     let refused = |overlay: &str, component: &str| {

@@ -12,14 +12,18 @@ fn pod(deployment: &Value) -> &Value {
 #[test]
 fn pods_satisfy_the_restricted_profile_of_their_namespace() {
     let component = user_overlay(&json!({ "components": ["../config/components/repo-controller"] }));
+    let storage = user_overlay(&json!({ "resources": ["../config/overlays/standalone"],
+        "components": ["../config/components/source-storage"] }));
     let overlays = OVERLAYS.iter().map(|overlay| (overlay.name, overlay.objects()));
-    for (overlay, objects) in overlays.chain([("repo-controller", component)]) {
+    for (overlay, objects) in overlays.chain([("repo-controller", component), ("source-storage", storage)]) {
         for deployment in of_kind(&objects, "Deployment") {
             let pod = pod(deployment);
             for forbidden in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
                 assert!(pod[forbidden].is_null(), "{overlay}: {forbidden}");
             }
-            let is_permitted = |volume: &Value| volume["emptyDir"].is_object();
+            let is_permitted = |volume: &Value| {
+                volume["emptyDir"].is_object() || volume["persistentVolumeClaim"].is_object()
+            };
             assert!(list(pod, "/volumes").all(is_permitted), "{overlay}");
             for container in list(pod, "/containers") {
                 let expected = json!({
