@@ -13,11 +13,12 @@ mod rules;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -65,19 +66,34 @@ fn promtool(folder: &Path, args: &[&str]) -> (bool, String) {
     )
 }
 
+/// Builds the overlay `standalone` with the optional repo-controller.
+fn with_repo_controller() -> Vec<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(root().join("config"), folder.path().join("config")).unwrap();
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let kustomization = json!({ "namespace": "sluice-system", "resources": ["../config/overlays/standalone"],
+        "components": ["../config/components/repo-controller"] });
+    fs::write(own.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    build(&own)
+}
+
 /// The labels of the pods and the names of their ports are those that the `PodMonitor` selects.
 #[test]
-fn the_pod_monitor_selects_both_controllers() {
+fn the_pod_monitor_selects_all_controllers() {
     let monitor = object("PodMonitor");
     let selector = &monitor["spec"]["selector"]["matchExpressions"][0];
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
-    for overlay in ["standalone", "replace-flux"] {
-        let objects = build(&root().join("config/overlays").join(overlay));
+    let replace_flux = build(&root().join("config/overlays/replace-flux"));
+    for (overlay, objects, count) in [
+        ("standalone", with_repo_controller(), 3),
+        ("replace-flux", replace_flux, 2),
+    ] {
         let pods: Vec<_> = objects
             .iter()
             .filter(|object| object["kind"] == "Deployment")
             .collect();
-        assert_eq!(pods.len(), 2, "{overlay}");
+        assert_eq!(pods.len(), count, "{overlay}");
         for deployment in pods {
             // In place of Flux's source-controller, they are in the namespace of Flux.
             if overlay == "standalone" {
