@@ -39,9 +39,9 @@ const SIGNATURES: &str = include_str!("../../../docs/guides/signatures.md");
 const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
-/// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, and one that
-/// `run::state_copies` runs.
-const PAGES_WITH_COMMANDS: [&str; 17] = [
+/// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, one that
+/// `run::state_copies` runs, and one that `backup` runs.
+const PAGES_WITH_COMMANDS: [&str; 18] = [
     LAPTOP,
     QUICK_START,
     CLUSTER,
@@ -58,6 +58,7 @@ const PAGES_WITH_COMMANDS: [&str; 17] = [
     STORED_PLANS,
     include_str!("../../../docs/guides/migrating-from-tofu-controller.md"),
     include_str!("../../../docs/guides/state-copies.md"),
+    include_str!("../../../docs/guides/backup.md"),
     README,
 ];
 
@@ -78,7 +79,7 @@ fn section(page: &'static str, heading: &str) -> &'static str {
 }
 
 /// Returns the command blocks below a heading.
-fn blocks(page: &'static str, heading: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &'static str, heading: &str) -> Vec<String> {
     command_blocks(section(page, heading))
 }
 

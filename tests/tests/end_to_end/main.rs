@@ -10,6 +10,7 @@
 )]
 
 mod audit;
+mod backup;
 mod cluster;
 mod crash;
 mod docs;
