@@ -31,6 +31,20 @@ impl Installation<'static> {
             .get_or_init(|| async { Self::standalone(Node::shared().await.unwrap()).await })
             .await
     }
+
+    /// Returns the installation of the overlay `multi-tenant`, on a node of its own: cluster-wide roles have fixed names.
+    pub(crate) async fn multi_tenant() -> &'static Self {
+        static NODE: OnceCell<Node> = OnceCell::const_new();
+        static INSTALLED: OnceCell<Installation<'static>> = OnceCell::const_new();
+        INSTALLED
+            .get_or_init(|| async {
+                let node = NODE.get_or_init(|| async { Node::start().await.unwrap() }).await;
+                let installation = Self::of_overlay(node, "multi-tenant").await;
+                installation.wait_until_available().await;
+                installation
+            })
+            .await
+    }
 }
 
 impl<'n> Installation<'n> {
@@ -44,15 +58,26 @@ impl<'n> Installation<'n> {
 
     /// Installs the overlay `standalone`.
     pub(crate) async fn standalone(node: &'n Node) -> Self {
-        let installation = Self::empty(node).await;
-        let setup = config("overlays/standalone/setup");
-        installation.kubectl(&["apply", "-k", &setup]).await;
-        wait_for_definitions(node.client().await.unwrap()).await.unwrap();
-        let overlay = config("overlays/standalone");
-        installation.kubectl(&["apply", "-k", &overlay]).await;
+        let installation = Self::of_overlay(node, "standalone").await;
         // As in the overlay of tenants: each run must be able to report under it.
         let policy = config("components/run-admission/policy.yaml");
         installation.kubectl(&["apply", "-f", &policy]).await;
+        installation.wait_until_available().await;
+        installation
+    }
+
+    /// Applies an overlay of the namespace [`NAMESPACE`], and does not wait for its controllers.
+    async fn of_overlay(node: &'n Node, name: &str) -> Self {
+        let installation = Self::empty(node).await;
+        let overlay = config(&format!("overlays/{name}"));
+        let setup = format!("{overlay}/setup");
+        installation.kubectl(&["apply", "-k", &setup]).await;
+        wait_for_definitions(node.client().await.unwrap()).await.unwrap();
+        installation.kubectl(&["apply", "-k", &overlay]).await;
+        installation
+    }
+
+    async fn wait_until_available(&self) {
         let rollout = [
             "-n",
             NAMESPACE,
@@ -62,8 +87,7 @@ impl<'n> Installation<'n> {
             "--all",
             "--timeout=120s",
         ];
-        installation.kubectl(&rollout).await;
-        installation
+        self.kubectl(&rollout).await;
     }
 
     /// Creates the account of the stacks of a namespace, as its owner does.

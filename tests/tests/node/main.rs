@@ -8,6 +8,7 @@
     reason = "tests fail by panicking; clippy exempts only the test functions themselves"
 )]
 
+mod attacks;
 mod audit;
 mod faults;
 mod helm;

@@ -6,12 +6,17 @@ use sluice_harness::skip::without_cluster;
 use crate::install::Installation;
 use crate::tenant::Tenant;
 
-fn pod(spec: &Value) -> Value {
+pub(crate) fn pod(spec: &Value) -> Value {
     json!({ "runnerPodTemplate": { "spec": spec } })
 }
 
 /// Waits until the only run of the stack is pending and says why.
-async fn wait_until_pending(installation: &Installation<'_>, tenant: &Tenant, stack: &str, texts: &[&str]) {
+pub(crate) async fn wait_until_pending(
+    installation: &Installation<'_>,
+    tenant: &Tenant,
+    stack: &str,
+    texts: &[&str],
+) {
     if let Err(error) = tenant.wait_for_message(stack, texts).await {
         panic!("{stack}: {error}\n{}", installation.describe_pods().await);
     }

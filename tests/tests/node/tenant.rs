@@ -27,9 +27,8 @@ pub(crate) struct Tenant {
     namespace: String,
     node: &'static Node,
     client: Client,
-    /// Serve the source until the end of the test.
-    _server: GitServer,
-    _repository: Repository,
+    /// The sources, until the end of the test.
+    served: Vec<(GitServer, Repository)>,
 }
 
 impl Tenant {
@@ -52,29 +51,34 @@ impl Tenant {
                 "A stack",
             )
             .unwrap();
-        let server = GitServer::start().await.unwrap();
-        let url = server.serve("code", &repository);
-        let (_, rest) = url.split_once("://").unwrap();
-        let (address, path) = rest.split_once('/').unwrap();
-        let exposed = node.expose(address.parse().unwrap()).unwrap();
-        let tenant = Self {
+        let mut tenant = Self {
             namespace: namespace.to_owned(),
             node,
             client: node.client().await.unwrap(),
-            _server: server,
-            _repository: repository,
+            served: Vec::new(),
         };
         tenant
             .apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))
             .await;
         tenant.apply(&account(namespace, "tf-runner")).await;
+        tenant.add_source("code", repository).await;
+        tenant
+    }
+
+    /// Serves a repository, and creates its source.
+    pub(crate) async fn add_source(&mut self, name: &str, repository: Repository) {
+        let server = GitServer::start().await.unwrap();
+        let url = server.serve(name, &repository);
+        let (_, rest) = url.split_once("://").unwrap();
+        let (address, path) = rest.split_once('/').unwrap();
+        let exposed = self.node.expose(address.parse().unwrap()).unwrap();
         let source = json!({
             "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-            "metadata": { "name": "code", "namespace": namespace },
+            "metadata": { "name": name, "namespace": self.namespace },
             "spec": { "interval": "10m", "url": format!("http://{exposed}/{path}"), "ref": { "branch": "main" } },
         });
-        tenant.apply(&source).await;
-        tenant
+        self.apply(&source).await;
+        self.served.push((server, repository));
     }
 
     /// Applies a manifest as administrator.

@@ -29,6 +29,8 @@ pub enum Tool {
     ArtifactConsumer,
     /// Checks a dashboard by Grafana's schema; its source is in this repository.
     DashboardCheck,
+    /// What a hostile module runs; its source is in this repository.
+    Attack,
     /// OpenTofu.
     Tofu,
     /// Flux's source-controller.
@@ -39,8 +41,9 @@ pub enum Tool {
 
 impl Tool {
     /// Every program, ordered by build time.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Pause,
+        Self::Attack,
         Self::ArtifactConsumer,
         Self::TrialProvider,
         Self::DashboardCheck,
@@ -105,6 +108,7 @@ impl Tool {
                 Source::of("artifact-consumer", "consumer", "sluice.dev/assets/consumer")
             }
             Self::DashboardCheck => Source::of("dashboard-check", "dashboard", "sluice.dev/assets/dashboard"),
+            Self::Attack => Source::of("attack", "attack", "sluice.dev/assets/attack"),
             Self::Tofu => Source {
                 linker_flags: "-s -w -X github.com/opentofu/opentofu/version.dev=no",
                 ..Source::of("tofu", "tofu", "github.com/opentofu/opentofu/cmd/tofu")

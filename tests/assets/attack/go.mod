@@ -1,0 +1,3 @@
+module sluice.dev/assets/attack
+
+go 1.24.0
