@@ -128,10 +128,12 @@ fn tenants_refer_to_no_other_namespace_and_their_runs_are_bound_to_pods() {
     ] {
         assert!(arguments.contains(&flag), "{arguments:?}");
     }
-    let binding = find(&objects, "ValidatingAdmissionPolicyBinding sluice-run-status");
-    assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
-    let policy = format!("ValidatingAdmissionPolicy {}", text(binding, "/spec/policyName"));
-    assert_eq!(find(&objects, &policy)["spec"]["failurePolicy"], "Fail");
+    for name in ["sluice-run-status", "sluice-run-tokens"] {
+        let binding = find(&objects, &format!("ValidatingAdmissionPolicyBinding {name}"));
+        assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
+        let policy = format!("ValidatingAdmissionPolicy {}", text(binding, "/spec/policyName"));
+        assert_eq!(find(&objects, &policy)["spec"]["failurePolicy"], "Fail");
+    }
 }
 
 fn arguments(deployment: &Value) -> Vec<&str> {

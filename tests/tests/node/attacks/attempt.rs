@@ -15,6 +15,8 @@ const STACKS: &str = "/apis/infra.contrib.fluxcd.io/v1alpha2/namespaces";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 /// No pod has it.
 const OTHER_UID: &str = "00000000-0000-4000-8000-000000000000";
+/// A Secret with a token of the own account, which an administrator created.
+pub(super) const OWN_TOKEN: &str = "own-token";
 /// Files of the node, in its folder on the machine: keys of the cluster, access to the container runtime, volumes of other pods.
 pub(super) const NODE_FILES: [&str; 4] = ["accounts.key", "kubelet.conf", "containerd.sock", "kubelet/pods"];
 
@@ -26,6 +28,8 @@ const NO_ROLE: Expected = ("403 ", " cannot ");
 /// The admission policy of the status of runs rejects it.
 const NOT_ITS_RUN: Expected = ("403 ", "only by a pod of its Job");
 const NOT_FOR_ITSELF: Expected = ("403 ", "only for itself");
+/// That of Secrets with tokens rejects it.
+const NO_TOKEN: Expected = ("403 ", "needs the right to create its tokens");
 const ABSENT: Expected = ("failed ", "no such file or directory");
 
 /// The names of what is attacked.
@@ -66,7 +70,7 @@ impl Attempt {
         self
     }
 
-    fn as_user(mut self, user: &str) -> Self {
+    fn impersonating(mut self, user: &str) -> Self {
         self.order["as"] = json!(user);
         self.name = format!("{} as {user}", self.name);
         self
@@ -146,13 +150,13 @@ fn permitted(targets: &Targets) -> Vec<Attempt> {
     // The API server ignores it: check_objects looks.
     let other_stack = json!({ "spec": { "terraform": { "name": "neighbour" } } });
     let status = format!("{own_run}/status");
-    let is_run: Expected = ("200 ", "\"TerraformRun\"");
+    let run: Expected = ("200 ", "\"TerraformRun\"");
     vec![
         Attempt::request("GET", &format!("{CORE}/{TENANT}/secrets"), ("200 ", "SecretList")),
         Attempt::request("GET", &plan, ("200 ", "\"Secret\"")),
-        Attempt::request("GET", &own_run, is_run),
-        Attempt::request("PATCH", &status, is_run).with_body(&own_claim),
-        Attempt::request("PATCH", &status, is_run).with_body(&other_stack),
+        Attempt::request("GET", &own_run, run),
+        Attempt::request("PATCH", &status, run).with_body(&own_claim),
+        Attempt::request("PATCH", &status, run).with_body(&other_stack),
         rules(OTHER),
         rules(NAMESPACE),
         rules("kube-system"),
@@ -181,6 +185,16 @@ fn reads(targets: &Targets) -> Vec<Attempt> {
     ];
     let urls = secrets.chain(others);
     urls.map(|url| Attempt::request("GET", &url, NO_ROLE)).collect()
+}
+
+/// Returns a Secret into which Kubernetes puts a token of an account.
+pub(super) fn token_secret(name: &str, account: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": { "name": name, "namespace": TENANT, "annotations": token_of(account) } })
+}
+
+fn token_of(account: &str) -> Value {
+    json!({ "kubernetes.io/service-account.name": account })
 }
 
 /// New objects, and changes of those of others. A request that a role permitted would be answered with another status than 403.
@@ -240,8 +254,9 @@ fn approvals(targets: &Targets) -> Vec<Attempt> {
 fn identities() -> Vec<Attempt> {
     let controller = format!("system:serviceaccount:{NAMESPACE}:tf-controller");
     let neighbour = format!("system:serviceaccount:{TENANT}:neighbour");
-    let as_others = [controller.as_str(), &neighbour, "admin"]
-        .map(|user| Attempt::request("GET", &format!("{CORE}/{NAMESPACE}/secrets"), NO_ROLE).as_user(user));
+    let as_others = [controller.as_str(), &neighbour, "admin"].map(|user| {
+        Attempt::request("GET", &format!("{CORE}/{NAMESPACE}/secrets"), NO_ROLE).impersonating(user)
+    });
     let tokens = [
         (NAMESPACE, "tf-controller"),
         (OTHER, ACCOUNT),
@@ -251,7 +266,16 @@ fn identities() -> Vec<Attempt> {
         let url = format!("{CORE}/{namespace}/serviceaccounts/{account}/token");
         Attempt::request("POST", &url, NO_ROLE).with_body(&json!({}))
     });
-    as_others.into_iter().chain(tokens).collect()
+    let secrets = format!("{CORE}/{TENANT}/secrets");
+    let token_secrets = ["neighbour", ACCOUNT].map(|account| {
+        let secret = token_secret(&format!("token-of-{account}"), account);
+        Attempt::request("POST", &secrets, NO_TOKEN).with_body(&secret)
+    });
+    let other_account = json!({ "metadata": { "annotations": token_of("neighbour") } });
+    let changed =
+        Attempt::request("PATCH", &format!("{secrets}/{OWN_TOKEN}"), NO_TOKEN).with_body(&other_account);
+    let all = as_others.into_iter().chain(tokens);
+    all.chain(token_secrets).chain([changed]).collect()
 }
 
 /// The status of runs, which the role of runs may patch: the admission policy binds it to the pod of the run.

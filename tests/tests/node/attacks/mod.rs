@@ -8,8 +8,9 @@ mod report;
 
 use std::time::Duration;
 
-use attempt::{Attempt, NODE_FILES, Targets};
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use attempt::{Attempt, NODE_FILES, OWN_TOKEN, Targets, token_secret};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use report::Report;
 use serde_json::{Value, json};
@@ -51,6 +52,21 @@ async fn new_tenant(installation: &'static Installation<'static>, namespace: &st
     tenant
 }
 
+/// Repeats a request that changes nothing until the API server refuses it with this text.
+async fn wait_for_refusal<T, F>(text: &str, request: impl Fn() -> F)
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    for _ in 0..600 {
+        match request().await {
+            Err(kube::Error::Api(refused)) if refused.message.contains(text) => return,
+            Err(error) => panic!("{error}"),
+            Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+    panic!("not refused: {text}");
+}
+
 /// Two tenants.
 struct Tenants {
     installation: &'static Installation<'static>,
@@ -70,6 +86,7 @@ impl Tenants {
         };
         let Self { own, other, .. } = &tenants;
         own.add_account("neighbour").await;
+        own.apply(&token_secret(OWN_TOKEN, ACCOUNT)).await;
         own.add_stack("neighbour", &json!({ "serviceAccountName": "neighbour" }))
             .await;
         other
@@ -126,28 +143,31 @@ impl Tenants {
         }
     }
 
-    /// Waits until the API server enforces the policy of the status of runs, which it loads in the background.
-    async fn wait_for_policy(&self, run: &str) {
+    /// Waits until the API server enforces the policies of the component `run-admission`, which it loads in the background.
+    async fn wait_for_policies(&self, run: &str) {
         let mut config = self.installation.node.admin().config().await.unwrap();
         config.auth_info.impersonate = Some(format!("system:serviceaccount:{TENANT}:{ACCOUNT}"));
-        let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "TerraformRun");
         let client = Client::try_from(config).unwrap();
-        let runs: Api<DynamicObject> = Api::namespaced_with(client, TENANT, &ApiResource::from_gvk(&kind));
-        let dry_run = PatchParams {
+        let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "TerraformRun");
+        let resource = ApiResource::from_gvk(&kind);
+        let runs: Api<DynamicObject> = Api::namespaced_with(client.clone(), TENANT, &resource);
+        let params = PatchParams {
             dry_run: true,
             ..PatchParams::default()
         };
         let patch = Patch::Merge(json!({ "status": { "phase": "Failed" } }));
-        for _ in 0..600 {
-            match runs.patch_status(run, &dry_run, &patch).await {
-                Err(kube::Error::Api(refused)) if refused.message.contains("only by a pod of its Job") => {
-                    return;
-                }
-                Err(error) => panic!("{error}"),
-                Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        }
-        panic!("the policy is not enforced");
+        wait_for_refusal("only by a pod of its Job", || {
+            runs.patch_status(run, &params, &patch)
+        })
+        .await;
+        let secrets: Api<Secret> = Api::namespaced(client, TENANT);
+        let secret: Secret = serde_json::from_value(token_secret("dry-run", ACCOUNT)).unwrap();
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let text = "needs the right to create its tokens";
+        wait_for_refusal(text, || secrets.create(&params, &secret)).await;
     }
 
     /// Applies the hostile module, and returns its report. Fields of the stack that its definition does not have ask for more.
@@ -240,7 +260,7 @@ async fn a_hostile_module_reaches_nothing_beyond_its_namespace_and_approves_noth
     }
     let mut tenants = Tenants::create().await;
     let targets = tenants.targets().await;
-    tenants.wait_for_policy(&targets.neighbour_run).await;
+    tenants.wait_for_policies(&targets.neighbour_run).await;
     let runs = tenants.runs().await;
     let attempts = attempt::all(&targets);
     let report = tenants.attack(&attempts).await;
