@@ -40,7 +40,7 @@ const UNUSED_BY_RUNS: [(&str, &str, &str); 3] = [
 /// The scenarios, in one namespace.
 struct Scenarios {
     installation: &'static Installation<'static>,
-    tenant: Tenant,
+    tenant: Tenant<'static>,
 }
 
 impl Scenarios {

@@ -69,16 +69,23 @@ impl<'n> Installation<'n> {
     /// Applies an overlay of the namespace [`NAMESPACE`], and does not wait for its controllers.
     async fn of_overlay(node: &'n Node, name: &str) -> Self {
         let installation = Self::empty(node).await;
+        installation.set_up(name).await;
         let overlay = config(&format!("overlays/{name}"));
-        let setup = format!("{overlay}/setup");
-        installation.kubectl(&["apply", "-k", &setup]).await;
-        wait_for_definitions(node.client().await.unwrap()).await.unwrap();
         installation.kubectl(&["apply", "-k", &overlay]).await;
         installation
     }
 
-    async fn wait_until_available(&self) {
-        let rollout = [
+    /// Applies the setup of an overlay, and waits until its definitions are served.
+    pub(crate) async fn set_up(&self, overlay: &str) {
+        let setup = config(&format!("overlays/{overlay}/setup"));
+        self.kubectl(&["apply", "-k", &setup]).await;
+        let client = self.node.client().await.unwrap();
+        wait_for_definitions(client).await.unwrap();
+    }
+
+    /// Waits until all replicas of the controllers are ready.
+    pub(crate) async fn wait_until_available(&self) {
+        let wait = [
             "-n",
             NAMESPACE,
             "wait",
@@ -87,7 +94,7 @@ impl<'n> Installation<'n> {
             "--all",
             "--timeout=120s",
         ];
-        self.kubectl(&rollout).await;
+        self.kubectl(&wait).await;
     }
 
     /// Creates the account of the stacks of a namespace, as its owner does.
@@ -117,13 +124,14 @@ impl<'n> Installation<'n> {
         format!("{up}{}", path.display().to_string().trim_start_matches('/'))
     }
 
-    /// Applies a kustomization with this content, in a folder with this name.
-    pub(crate) async fn apply_kustomization(&self, name: &str, kustomization: &Value) {
+    /// Applies a kustomization with this content, in a folder with this name. Returns the path of the folder.
+    pub(crate) async fn apply_kustomization(&self, name: &str, kustomization: &Value) -> String {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-        self.kubectl(&["apply", "-k", &folder.display().to_string()])
-            .await;
+        let folder = folder.display().to_string();
+        self.kubectl(&["apply", "-k", &folder]).await;
+        folder
     }
 
     /// Runs `kubectl` as administrator and returns its output.

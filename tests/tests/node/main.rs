@@ -15,6 +15,7 @@ mod helm;
 mod images;
 mod install;
 mod jobs;
+mod overlays;
 mod pending;
 mod quick_start;
 mod repos;

@@ -13,7 +13,7 @@ pub(crate) fn pod(spec: &Value) -> Value {
 /// Waits until the only run of the stack is pending and says why.
 pub(crate) async fn wait_until_pending(
     installation: &Installation<'_>,
-    tenant: &Tenant,
+    tenant: &Tenant<'_>,
     stack: &str,
     texts: &[&str],
 ) {

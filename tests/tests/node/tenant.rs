@@ -5,6 +5,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::node::Node;
+use sluice_harness::trial::TrialProvider;
 use sluice_tests::scenario::{ScenarioError, wait_for};
 
 /// A stack without a provider.
@@ -23,34 +24,32 @@ resource "terraform_data" "it" {
 "#;
 
 /// A namespace with a source.
-pub(crate) struct Tenant {
+pub(crate) struct Tenant<'n> {
     namespace: String,
-    node: &'static Node,
+    node: &'n Node,
     client: Client,
     /// The sources, until the end of the test.
     served: Vec<(GitServer, Repository)>,
 }
 
-impl Tenant {
+impl<'n> Tenant<'n> {
     /// Creates the namespace with the account `tf-runner`, which has the role of runs, and the source `code`.
-    pub(crate) async fn new(node: &'static Node, namespace: &str) -> Self {
+    pub(crate) async fn new(node: &'n Node, namespace: &str) -> Self {
         let tenant = Self::without_role(node, namespace).await;
         tenant.add_account("tf-runner").await;
         tenant
     }
 
     /// Creates the namespace, an account that may do nothing, and the source.
-    pub(crate) async fn without_role(node: &'static Node, namespace: &str) -> Self {
+    pub(crate) async fn without_role(node: &'n Node, namespace: &str) -> Self {
+        let files = [("main.tf", MODULE), ("large/main.tf", LARGE_MODULE)];
+        Self::with_files(node, namespace, &files).await
+    }
+
+    /// As [`Tenant::without_role`], with these files in the source.
+    pub(crate) async fn with_files(node: &'n Node, namespace: &str, files: &[(&str, &str)]) -> Self {
         let repository = Repository::create().unwrap();
-        repository
-            .commit_files(
-                &[
-                    ("main.tf", MODULE.to_owned()),
-                    ("large/main.tf", LARGE_MODULE.to_owned()),
-                ],
-                "A stack",
-            )
-            .unwrap();
+        repository.commit_files(files, "A stack").unwrap();
         let mut tenant = Self {
             namespace: namespace.to_owned(),
             node,
@@ -207,6 +206,17 @@ pub(crate) fn account_with_role(namespace: &str, name: &str) -> [Value; 2] {
         "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
     });
     [account(namespace, name), binding]
+}
+
+/// Returns `runnerPodTemplate` of runs that use the provider, which must be open to pods: its folder is a volume of the pod.
+pub(crate) fn pods_with_provider(provider: &TrialProvider) -> Value {
+    let config = provider.cli_config();
+    let folder = config.parent().map(|folder| folder.display().to_string());
+    json!({ "spec": {
+        "env": [{ "name": "TF_CLI_CONFIG_FILE", "value": config.display().to_string() }],
+        "volumes": [{ "name": "provider", "hostPath": { "path": folder } }],
+        "volumeMounts": [{ "name": "provider", "mountPath": folder }],
+    } })
 }
 
 fn ready_message(stack: &Value) -> &str {

@@ -3,8 +3,10 @@
 
 mod mirror;
 
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 pub use mirror::Mirror;
 use serde_json::{Value, json};
@@ -120,6 +122,17 @@ impl TrialProvider {
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
         self.folder.path().join("world")
+    }
+
+    /// Permits every user, also that of a run's pod, to enter the folder and to write its data.
+    ///
+    /// # Errors
+    /// When the modes cannot be changed.
+    pub fn open_to_pods(&self) -> io::Result<()> {
+        let data = self.data_dir();
+        fs::set_permissions(self.folder.path(), Permissions::from_mode(0o755))?;
+        fs::set_permissions(&data, Permissions::from_mode(0o777))?;
+        fs::set_permissions(data.join("things"), Permissions::from_mode(0o777))
     }
 
     /// Controls the steps `read`, `plan`, `create`, `update`, `delete` and `value` (`create a`: for that resource only), each

@@ -43,7 +43,7 @@ output "found" {
 "#;
 
 /// Creates the namespace of a tenant, as an administrator does with a copy of the sample.
-async fn new_tenant(installation: &'static Installation<'static>, namespace: &str) -> Tenant {
+async fn new_tenant(installation: &'static Installation<'static>, namespace: &str) -> Tenant<'static> {
     let tenant = Tenant::new(installation.node, namespace).await;
     let sample = config("samples/tenant");
     let sample = installation.kubectl(&["kustomize", &sample]).await;
@@ -70,8 +70,8 @@ where
 /// Two tenants.
 struct Tenants {
     installation: &'static Installation<'static>,
-    own: Tenant,
-    other: Tenant,
+    own: Tenant<'static>,
+    other: Tenant<'static>,
 }
 
 impl Tenants {

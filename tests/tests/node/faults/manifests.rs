@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::fault::{Fault, Moment, QUOTA_EXCEEDED};
 use super::stack::Stack;
+use crate::tenant::pods_with_provider;
 
 /// How long the provider works in the step of the moment after the fault has begun.
 const STEP: Duration = Duration::from_secs(6);
@@ -55,20 +56,13 @@ impl Stack {
 
     pub(super) fn manifest(&self) -> Value {
         let fault = self.trial.fault;
-        let folder = self.provider.cli_config();
-        let folder = folder.parent().map(|folder| folder.display().to_string());
-        let config = self.provider.cli_config().display().to_string();
         let mut spec = json!({
             "interval": INTERVAL, "retryInterval": "3s", "path": "./",
             "approvePlan": if self.trial.is_manual { "" } else { "auto" },
             "sourceRef": { "kind": "GitRepository", "name": self.name },
             "varsFrom": [{ "kind": "Secret", "name": INPUTS }, { "kind": "ConfigMap", "name": INPUTS }],
             "writeOutputsToSecret": { "name": format!("{}-outputs", self.name) },
-            "runnerPodTemplate": { "spec": {
-                "env": [{ "name": "TF_CLI_CONFIG_FILE", "value": config }],
-                "volumes": [{ "name": "provider", "hostPath": { "path": folder } }],
-                "volumeMounts": [{ "name": "provider", "mountPath": folder }],
-            } },
+            "runnerPodTemplate": pods_with_provider(&self.provider),
         });
         match fault {
             _ if fault.needs_deadline() => {

@@ -10,7 +10,7 @@ mod controller;
 mod fault;
 mod manifests;
 mod outcome;
-mod pods;
+pub(crate) mod pods;
 mod stack;
 mod stage;
 

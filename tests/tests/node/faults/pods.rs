@@ -18,7 +18,7 @@ pub(super) async fn running(pods: &Api<Pod>, selector: &str) -> Result<Vec<Pod>,
 }
 
 /// Returns the id of the container of a pod, as the container runtime names it.
-pub(super) fn container_id(pod: &Pod) -> Option<&str> {
+pub(crate) fn container_id(pod: &Pod) -> Option<&str> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let id = containers.first()?.container_id.as_deref()?;
     Some(id.trim_start_matches("containerd://"))

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -74,7 +72,9 @@ impl Stack {
     /// Makes the provider and the repository. Nothing is in the API yet.
     pub(super) async fn new(stage: &Stage<'_>, trial: Trial) -> Result<Self, String> {
         let provider = TrialProvider::create().map_err(failure("make the provider"))?;
-        open_to_pods(&provider).map_err(failure("open the provider to pods"))?;
+        provider
+            .open_to_pods()
+            .map_err(failure("open the provider to pods"))?;
         provider
             .set_behaviour(&behaviour(trial.fault, trial.moment))
             .map_err(failure("set the behaviour of the provider"))?;
@@ -371,13 +371,4 @@ pub(super) fn without_grace() -> DeleteParams {
 
 pub(super) fn gvk(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
-/// Permits the user of runs to enter the folder of the provider and to write its data.
-fn open_to_pods(provider: &TrialProvider) -> std::io::Result<()> {
-    let data = provider.data_dir();
-    let things = data.join("things");
-    fs::set_permissions(data.parent().unwrap_or(&data), Permissions::from_mode(0o755))?;
-    fs::set_permissions(&data, Permissions::from_mode(0o777))?;
-    fs::set_permissions(&things, Permissions::from_mode(0o777))
 }

@@ -1,0 +1,336 @@
+//! Overlays that no other test uses with pods, on a node of their own: `single-namespace`, and then `ha` with a stack whose provider obeys the
+//! test.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use sluice_harness::node::Node;
+use sluice_harness::skip::without_cluster;
+use sluice_harness::trial::TrialProvider;
+use sluice_tests::audit::{Permission, requests};
+use sluice_tests::scenario::TIMEOUT;
+
+use crate::faults::pods::container_id;
+use crate::install::{Installation, NAMESPACE, config};
+use crate::tenant::{Tenant, pods_with_provider};
+
+/// Interval of the requests of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The Leases of source-controller and of tf-controller.
+const LEASES: [&str; 2] = ["source-controller-leader-election", "1953de50.contrib.fluxcd.io"];
+/// What a user adds to `ha`: a Lease that expires after 15 s, and the account of a destroy that has lost its own.
+const ARGUMENTS: [&str; 4] = [
+    "--leader-election-lease-duration=15s",
+    "--leader-election-renew-deadline=10s",
+    "--leader-election-retry-period=2s",
+    "--destroy-service-account=destroyer",
+];
+/// Most time from the kill of the leader until another replica leads: the Lease and two attempts take 20 s. A busy machine gets as much again.
+const TAKEOVER: Duration = Duration::from_secs(40);
+/// The namespace of the stack with the provider.
+const TEAM: &str = "team";
+/// The module after the block of the provider.
+const RESOURCE: &str = r#"
+variable "content" {}
+resource "trial_thing" "it" {
+  name    = "it"
+  content = var.content
+}
+"#;
+
+async fn kubectl(installation: &Installation<'_>, namespace: &str, arguments: &[&str]) -> String {
+    let all = [&["-n", namespace], arguments].concat();
+    installation.kubectl(&all).await.trim().to_owned()
+}
+
+/// Repeats an attempt until it has a result.
+async fn wait_until<T>(
+    installation: &Installation<'_>,
+    what: &str,
+    attempt: impl AsyncFn() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(result) = attempt().await {
+            return result;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "waited for {what}\n{}",
+            installation.describe_pods().await
+        );
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Waits until a stack is applied.
+async fn wait_until_ready(installation: &Installation<'_>, namespace: &str) {
+    let wait = ["wait", "--for=condition=Ready", "terraform/net", "--timeout=120s"];
+    kubectl(installation, namespace, &wait).await;
+}
+
+async fn cluster_wide_roles(installation: &Installation<'_>) -> Vec<String> {
+    let kinds = "clusterroles,clusterrolebindings";
+    let names = installation.kubectl(&["get", kinds, "-oname"]).await;
+    assert!(names.contains("/cluster-admin"), "{names}");
+    let own = names.lines().filter(|name| name.contains("sluice"));
+    own.map(str::to_owned).collect()
+}
+
+/// Deletes an overlay, as a user does. Namespaces, definitions, objects and states stay, and nothing else.
+async fn delete(installation: &Installation<'_>, overlay: &str) {
+    installation.kubectl(&["delete", "-k", overlay]).await;
+    let kinds = "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies,resourcequotas,poddisruptionbudgets";
+    let left = kubectl(installation, NAMESPACE, &["get", kinds, "-oname"]).await;
+    assert_eq!(left, "serviceaccount/default");
+    let roles = cluster_wide_roles(installation).await;
+    assert!(roles.is_empty(), "{roles:?}");
+    let definitions = installation.kubectl(&["get", "crd", "-oname"]).await;
+    assert_eq!(definitions.lines().count(), 3, "{definitions}");
+    // `kubectl get` fails for one that is absent.
+    let kept = [
+        "get",
+        "terraform/net",
+        "gitrepository/code",
+        "secret/tfstate-default-net",
+        "-oname",
+    ];
+    kubectl(installation, NAMESPACE, &kept).await;
+}
+
+/// Asserts that the API server has refused no request of the controllers and of their runs. Only the definitions are asked for in vain:
+/// tf-controller reads them in the `OpenAPI` document then.
+async fn assert_nothing_refused(installation: &Installation<'_>) {
+    for controller in ["source-controller", "tf-controller"] {
+        let log = ["logs", &format!("deployment/{controller}"), "--tail=-1"];
+        let log = kubectl(installation, NAMESPACE, &log).await;
+        assert!(log.contains("\"msg\""), "{controller} has no log: {log}");
+        let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
+        assert!(refused.is_empty(), "{controller}: {refused:#?}");
+    }
+    let definitions = Permission::new("apiextensions.k8s.io/customresourcedefinitions", "get");
+    let own = format!("{NAMESPACE}:");
+    let requests = requests(&installation.node.audit_log().unwrap()).unwrap();
+    assert!(requests.iter().any(|request| request.account.starts_with(&own)));
+    let refused: Vec<_> = requests
+        .iter()
+        .filter(|request| request.is_refused && request.account.starts_with(&own))
+        .filter(|request| request.permission != definitions)
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// Applies a stack by a Job in the namespace of the controllers, without a cluster-wide role.
+async fn use_one_namespace(installation: &Installation<'_>) {
+    let overlay = config("overlays/single-namespace");
+    installation.set_up("single-namespace").await;
+    installation.kubectl(&["apply", "-k", &overlay]).await;
+    installation.wait_until_available().await;
+    // The overlay contains the account of runs and its role.
+    let tenant = Tenant::without_role(installation.node, NAMESPACE).await;
+    tenant.add_stack("net", &json!({ "approvePlan": "auto" })).await;
+    wait_until_ready(installation, NAMESPACE).await;
+    let (runs, jobs) = (tenant.runs("net").await, tenant.jobs().await);
+    assert!(
+        runs.len() == 1 && runs[0].starts_with("Succeeded ") && jobs.len() == 1,
+        "{runs:?} {jobs:?}"
+    );
+    let roles = cluster_wide_roles(installation).await;
+    assert!(roles.is_empty(), "{roles:?}");
+    assert_nothing_refused(installation).await;
+
+    // As docs/operations.md says.
+    tenant.edit("net", &json!({ "suspend": true })).await;
+    delete(installation, &overlay).await;
+    // The controllers were killed without their roles, and may hold their Leases.
+    kubectl(installation, NAMESPACE, &["delete", "pods", "--all"]).await;
+    let leases = ["delete", "lease", LEASES[0], LEASES[1], "--ignore-not-found"];
+    kubectl(installation, NAMESPACE, &leases).await;
+}
+
+/// `ha`, and a stack in the namespace of a team.
+struct Replicas<'n> {
+    installation: &'n Installation<'n>,
+    tenant: Tenant<'n>,
+    provider: TrialProvider,
+    controllers: Api<Pod>,
+    leases: Api<Lease>,
+}
+
+impl<'n> Replicas<'n> {
+    async fn new(installation: &'n Installation<'n>) -> Self {
+        let provider = TrialProvider::create().unwrap();
+        provider.open_to_pods().unwrap();
+        let module = format!("{}{RESOURCE}", provider.provider_block());
+        let files = [("main.tf", module.as_str())];
+        let tenant = Tenant::with_files(installation.node, TEAM, &files).await;
+        for account in ["deployer", "destroyer"] {
+            tenant.add_account(account).await;
+        }
+        let client = installation.node.client().await.unwrap();
+        Self {
+            installation,
+            tenant,
+            provider,
+            controllers: Api::namespaced(client.clone(), NAMESPACE),
+            leases: Api::namespaced(client, NAMESPACE),
+        }
+    }
+
+    /// From now on the provider waits in this step until [`Replicas::release`].
+    fn hold(&self, step: &str) {
+        let behaviour = json!({ "steps": { step: { "hold": true } } });
+        self.provider.set_behaviour(&behaviour).unwrap();
+    }
+
+    fn release(&self) {
+        self.provider.set_behaviour(&json!({})).unwrap();
+    }
+
+    async fn wait_for_call(&self, step: &str) {
+        let has_step = || self.provider.calls().iter().any(|call| call == step);
+        wait_until(self.installation, step, async || has_step().then_some(())).await;
+    }
+
+    async fn kubectl(&self, arguments: &[&str]) -> String {
+        kubectl(self.installation, TEAM, arguments).await
+    }
+
+    /// Returns who leads: the name of a pod, `_` and a random part.
+    async fn leader(&self) -> Option<String> {
+        let lease = self.leases.get(LEASES[1]).await.ok()?;
+        lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
+    }
+
+    /// Ends the leader as the loss of its node does: it releases nothing. Returns who it was.
+    async fn kill_leader(&self) -> String {
+        let leader = wait_until(self.installation, "a leader", async || self.leader().await).await;
+        let (name, _) = leader.split_once('_').unwrap();
+        let pod = self.controllers.get(name).await.unwrap();
+        let killed = self.installation.node.kill_container(container_id(&pod).unwrap());
+        killed.await.unwrap();
+        let now = DeleteParams {
+            grace_period_seconds: Some(0),
+            ..DeleteParams::default()
+        };
+        self.controllers.delete(name, &now).await.unwrap();
+        leader
+    }
+
+    /// Downloads the artifact of the source from its Service.
+    async fn check_artifact(&self) {
+        let path = ["get", "gitrepository/code", "-ojsonpath={.status.artifact.path}"];
+        let path = self.kubectl(&path).await;
+        assert!(path.ends_with(".tar.gz"), "{path:?}");
+        let service = format!("/api/v1/namespaces/{NAMESPACE}/services/source-controller:http/proxy/{path}");
+        let artifact = self.installation.kubectl(&["get", "--raw", &service]).await;
+        assert!(!artifact.is_empty());
+    }
+
+    /// The leader dies during the apply of a run: another replica leads, and the same run goes on to its end.
+    async fn check_takeover(&self) {
+        self.hold("create it");
+        self.tenant.apply(&inputs()).await;
+        let fields = json!({ "approvePlan": "auto", "deletionPolicy": "Destroy", "retryInterval": "5s",
+            "serviceAccountName": "deployer", "varsFrom": [{ "kind": "Secret", "name": "inputs" }],
+            "runnerPodTemplate": pods_with_provider(&self.provider) });
+        self.tenant.add_stack("net", &fields).await;
+        self.wait_for_call("create it").await;
+        let jobs = self.tenant.jobs().await;
+        assert_eq!(jobs.len(), 1, "{jobs:?}");
+        let leader = self.kill_leader().await;
+        let since = Instant::now();
+        self.check_artifact().await;
+        let next = wait_until(self.installation, "another leader", async || {
+            self.leader().await.filter(|next| *next != leader)
+        })
+        .await;
+        assert!(
+            since.elapsed() < TAKEOVER,
+            "{next} leads after {:?}",
+            since.elapsed()
+        );
+        self.release();
+        wait_until_ready(self.installation, TEAM).await;
+        assert_eq!(self.tenant.jobs().await, jobs, "no other run");
+        let runs = self.tenant.runs("net").await;
+        assert!(runs.len() == 1 && runs[0].starts_with("Succeeded "), "{runs:?}");
+        let calls = self.provider.calls();
+        let creates = calls.iter().filter(|call| *call == "create it").count();
+        assert_eq!(creates, 1, "{calls:?}");
+        assert_eq!(self.provider.resources().unwrap(), ["it"]);
+    }
+
+    /// Source, Secret and account of the stack are gone: a Job under the other account destroys from the last applied record.
+    async fn check_destroy(&self) {
+        self.hold("delete it");
+        for object in ["gitrepository/code", "secret/inputs", "serviceaccount/deployer"] {
+            self.kubectl(&["delete", object]).await;
+        }
+        self.kubectl(&["delete", "terraform/net", "--wait=false"]).await;
+        self.wait_for_call("delete it").await;
+        let recorded = [
+            "get",
+            "terraformruns",
+            "-ojsonpath={.items[*].spec.serviceAccountName}",
+        ];
+        assert_eq!(self.kubectl(&recorded).await, "destroyer");
+        let accounts = "-ojsonpath={.items[*].spec.template.spec.serviceAccountName}";
+        let jobs = self.kubectl(&["get", "jobs", accounts]).await;
+        assert_eq!(jobs, "deployer destroyer", "of the apply and of the destroy");
+        self.release();
+        self.kubectl(&["wait", "--for=delete", "terraform/net", "--timeout=120s"])
+            .await;
+        let left = self.provider.resources().unwrap();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn inputs() -> Value {
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "inputs", "namespace": TEAM },
+        "stringData": { "content": "one" } })
+}
+
+/// Installs `ha` as a user does who adds arguments. Returns the folder of the user's overlay.
+async fn install_two_replicas(installation: &Installation<'_>) -> String {
+    installation.set_up("ha").await;
+    let path = "/spec/template/spec/containers/0/args/-";
+    let patch = ARGUMENTS.map(|argument| json!({ "op": "add", "path": path, "value": argument }));
+    let kustomization = json!({
+        "namespace": NAMESPACE,
+        "resources": [installation.relative(Path::new(&config("overlays/ha")))],
+        "patches": [{ "target": { "kind": "Deployment", "name": "tf-controller" }, "patch": json!(patch).to_string() }],
+    });
+    let folder = installation
+        .apply_kustomization("two-replicas", &kustomization)
+        .await;
+    installation.wait_until_available().await;
+    let replicas = "-ojsonpath={.items[*].status.readyReplicas}";
+    let replicas = kubectl(installation, NAMESPACE, &["get", "deployments", replicas]).await;
+    assert_eq!(replicas, "1 2", "of source-controller and of tf-controller");
+    folder
+}
+
+async fn use_two_replicas(installation: &Installation<'_>) {
+    let overlay = install_two_replicas(installation).await;
+    let replicas = Replicas::new(installation).await;
+    replicas.check_takeover().await;
+    replicas.check_destroy().await;
+    delete(installation, &overlay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controllers_of_one_namespace_and_two_replicas_work_and_leave_what_is_not_theirs() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let node = Node::start().await.unwrap();
+    let installation = Installation::empty(&node).await;
+    Box::pin(use_one_namespace(&installation)).await;
+    Box::pin(use_two_replicas(&installation)).await;
+}
