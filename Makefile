@@ -162,9 +162,11 @@ chaos: build tools ## Break each thing at each moment of a run on a real node (S
 	$(call one-passed,$(TARGET)/chaos.log)
 
 .PHONY: nightly
-nightly: tools msrv audit ## Run the long checks: the oldest compiler, make audit, and the closure's soundness suite with all 500 trees
+nightly: tools msrv audit ## Run the long checks: the oldest compiler, make audit, the closure's soundness suite with all 500 trees, and make images-reproducible
 	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"
 	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib different_results_of_the_real_cli -- --nocapture
+	@echo "== The images of a release: reproducible, and within their limit"
+	@$(MAKE) --no-print-directory images-reproducible
 
 # One build of everything, so that later targets find their dependencies compiled.
 .PHONY: build
@@ -209,7 +211,7 @@ images: ## Pack the images and their SBOMs into target/images (REGISTRY=registry
 	  --cli $$cli $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(TAG),--tag $(TAG)) $(if $(TOOLS),--tools-dir $(TOOLS))
 
 .PHONY: images-reproducible
-images-reproducible: ## Pack the images of the last commit twice, in two directories, and compare them
+images-reproducible: ## Build and pack the images of the last commit twice, in two directories, and compare them; fails too if one of a controller exceeds 60 MB
 	@cli=$(if $(CLI),$(abspath $(CLI)),$$($(HARNESS_BUILD) tofu)); sh images/reproducible.sh $$cli
 
 .PHONY: images-lock

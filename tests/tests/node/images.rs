@@ -1,6 +1,7 @@
 //! The images of the controllers and of runs, packed from the programs of this build, as `make images` packs those of a release.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,8 +20,11 @@ use sluice_tests::scenario::{Commit, TIMEOUT};
 /// The image of runs under its name in `config`.
 pub(crate) const RUNNER: &str = "sluice.invalid/tf-runner:0.1.0";
 
+/// The digests of the first images that a test has packed.
+static FIRST_DIGESTS: OnceLock<Vec<String>> = OnceLock::new();
+
 /// Imports the images under the names of `config`. They have the newest packages of Debian, not the locked ones: Debian's archive
-/// serves no others.
+/// serves no others. The same files give the same images each time.
 pub(crate) async fn import(node: &Node, folder: &Path) {
     let clis = [cli_program(&cli::tofu().unwrap(), true).unwrap()];
     let packed = pack(&Options {
@@ -37,6 +41,10 @@ pub(crate) async fn import(node: &Node, folder: &Path) {
     });
     let images: Vec<_> = packed.unwrap().into_iter().map(|packed| packed.image).collect();
     assert!(images.iter().any(|image| image.reference.to_string() == RUNNER));
+    // The tests of one process pack the same files, each in a folder of its own.
+    let digests: Vec<_> = images.iter().map(|image| image.digest.clone()).collect();
+    let first = FIRST_DIGESTS.get_or_init(|| digests.clone());
+    assert_eq!(*first, digests, "the same files give other images");
     for image in &images {
         node.import(&image.archive).await.unwrap();
     }

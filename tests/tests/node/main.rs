@@ -11,6 +11,7 @@
 mod attacks;
 mod audit;
 mod faults;
+mod flux;
 mod helm;
 mod images;
 mod install;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -13,25 +13,23 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_harness::git::{GitServer, Repository};
-use sluice_harness::gobuild::{self, Tool};
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
 use sluice_harness::tofu_controller::{
     self, APPLIED, MODULES, NAMESPACE, PLAN_ID, SOURCE, WAITING, create_stacks, objects,
 };
-use sluice_images::archive::{self, ImageConfig, Reference};
-use sluice_images::layer::Layer;
 use sluice_tests::scenario::wait_for;
 use sluice_tests::wait_for_definitions;
 
+use crate::flux::{self, NAMESPACE as FLUX, volume_patch};
 use crate::install::{Installation, config};
 
-/// The namespace of Flux.
-const FLUX: &str = "flux-system";
-const FLUX_IMAGE: (&str, &str) = ("sluice.invalid/flux-source-controller", "1.9.4");
 const OWN_IMAGE: &str = "sluice.invalid/source-controller:0.1.0";
 /// The sources: a branch, a commit with exclusions, and one that includes the first.
 const SOURCES: [&str; 3] = [SOURCE, "pinned", "including"];
+
+/// The artifact of each source in its status, and its digest on the volume.
+type Artifacts = BTreeMap<&'static str, (Value, String)>;
 
 /// A node with Flux's source-controller, its sources, and the objects of tofu-controller.
 struct Flux<'n> {
@@ -50,22 +48,7 @@ impl<'n> Flux<'n> {
         let storage = node.folder().join("flux-storage");
         fs::create_dir(&storage).unwrap();
         fs::set_permissions(&storage, Permissions::from_mode(0o777)).unwrap();
-        import_flux(node).await;
-        installation.kubectl(&["create", "namespace", FLUX]).await;
-        let manifests = gobuild::package_folder(Tool::FluxSourceController)
-            .unwrap()
-            .join("config");
-        let volume = json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0",
-            "value": { "name": "data", "hostPath": { "path": storage } } }]);
-        let resources =
-            ["crd", "rbac", "manager"].map(|folder| installation.relative(&manifests.join(folder)));
-        let kustomization = json!({
-            "namespace": FLUX,
-            "resources": resources,
-            "images": [{ "name": "fluxcd/source-controller", "newName": FLUX_IMAGE.0, "newTag": FLUX_IMAGE.1 }],
-            "patches": [{ "target": { "kind": "Deployment" }, "patch": volume.to_string() }],
-        });
-        installation.apply_kustomization("flux", &kustomization).await;
+        flux::install(&installation, &storage).await;
         let definition = tofu_controller::definition().unwrap().to_string();
         node.apply(&definition).await.unwrap();
         let client = node.client().await.unwrap();
@@ -132,7 +115,7 @@ impl<'n> Flux<'n> {
 
     /// Requests each source, and waits until the present controller has answered. Returns the artifact of each in its status, and its
     /// digest on the volume.
-    async fn request_sources(&self) -> BTreeMap<&'static str, (Value, String)> {
+    async fn request_sources(&self) -> Artifacts {
         let mut artifacts = BTreeMap::new();
         for name in SOURCES {
             let time = request(&self.sources(), name).await;
@@ -161,14 +144,15 @@ impl<'n> Flux<'n> {
     /// Replaces the image of source-controller, and nothing else.
     async fn set_image(&self, image: &str) {
         let image = format!("manager={image}");
-        let deployment = "deployment/source-controller";
-        for arguments in [
-            ["set", "image", deployment, &image],
-            ["rollout", "status", deployment, "--timeout=120s"],
-        ] {
-            let all = [&["-n", FLUX], arguments.as_slice()].concat();
-            self.installation.kubectl(&all).await;
-        }
+        let set = ["-n", FLUX, "set", "image", "deployment/source-controller", &image];
+        self.installation.kubectl(&set).await;
+        self.wait_for_rollout("source-controller").await;
+    }
+
+    async fn wait_for_rollout(&self, controller: &str) {
+        let deployment = format!("deployment/{controller}");
+        let wait = ["-n", FLUX, "rollout", "status", &deployment, "--timeout=120s"];
+        self.installation.kubectl(&wait).await;
     }
 
     /// As docs/guides/migrating-from-tofu-controller.md says.
@@ -186,27 +170,18 @@ impl<'n> Flux<'n> {
         let overlay = config("overlays/with-flux");
         self.installation.kubectl(&["apply", "-k", &overlay]).await;
         self.installation.create_runner_account(NAMESPACE).await;
-        let rollout = [
-            "-n",
-            FLUX,
-            "rollout",
-            "status",
-            "deployment/tf-controller",
-            "--timeout=120s",
-        ];
-        self.installation.kubectl(&rollout).await;
+        self.wait_for_rollout("tf-controller").await;
     }
 
-    /// Returns the stacks that have runs.
-    async fn stacks_with_runs(&self) -> BTreeSet<String> {
-        let label = "infra.sluice.dev/terraform";
-        let path = format!(
-            "-ojsonpath={{.items[*].metadata.labels.{}}}",
-            label.replace('.', "\\.")
-        );
-        let query = ["-n", NAMESPACE, "get", "terraformruns", &path];
-        let names = self.installation.kubectl(&query).await;
-        names.split_whitespace().map(str::to_owned).collect()
+    /// Returns the runs of the applied stacks, each as the name of its stack, its own name and its reason.
+    async fn runs_of_applied(&self) -> BTreeSet<String> {
+        let columns = "-ocustom-columns=S:.spec.terraform.name,R:.metadata.name,W:.status.reason";
+        let query = ["-n", NAMESPACE, "get", "terraformruns", "--no-headers", columns];
+        let runs = self.installation.kubectl(&query).await;
+        let rows = runs.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.first().is_some_and(|stack| APPLIED.contains(stack)))
+            .map(|row| row.join(" "))
+            .collect()
     }
 
     /// The waiting plans are made again by Jobs, and nothing runs for what is applied.
@@ -222,9 +197,9 @@ impl<'n> Flux<'n> {
         }
         let failed = |stack: &Value| ready(stack).starts_with("False TFExec");
         self.wait_for(&stacks, "failed", "its error", failed).await;
-        let with_runs = self.stacks_with_runs().await;
+        let runs = self.runs_of_applied().await;
+        assert!(runs.is_empty(), "{runs:?}");
         for name in APPLIED {
-            assert!(!with_runs.contains(name), "{with_runs:?}");
             let stack = stacks.get(name).await.unwrap();
             let stack = serde_json::to_value(stack).unwrap();
             assert!(ready(&stack).starts_with("True"), "{name}: {}", ready(&stack));
@@ -236,31 +211,84 @@ impl<'n> Flux<'n> {
         assert!(jobs.contains("waiting"), "{jobs}");
     }
 
-    /// A requested check finds the state of an applied stack, and an approved plan is applied.
-    async fn check_work(&self) {
+    /// After source-controller was replaced: the artifacts are the same, in the status and on the volume, a requested check finds the state of
+    /// an applied stack, and no other one has had a run.
+    async fn check_swap(&self, artifacts: &Artifacts, checked: &str, runs_before: &BTreeSet<String>) {
+        assert_eq!(self.request_sources().await, *artifacts, "the artifacts stay");
         let stacks = self.stacks();
-        let time = request(&stacks, "applied-auto").await;
+        let time = request(&stacks, checked).await;
         let is_answered = |stack: &Value| stack["status"]["lastHandledReconcileAt"] == time;
-        let stack = self
-            .wait_for(&stacks, "applied-auto", "an answer", is_answered)
-            .await;
+        let stack = self.wait_for(&stacks, checked, "an answer", is_answered).await;
         assert!(ready(&stack).starts_with("True"), "{}", ready(&stack));
-        let runs = [
-            "-n",
-            NAMESPACE,
-            "get",
-            "terraformruns",
-            "-linfra.sluice.dev/terraform=applied-auto",
-            "-ojsonpath={.items[*].status.reason}",
-        ];
-        let reasons = self.installation.kubectl(&runs).await;
-        assert_eq!(reasons, "TerraformPlannedNoChanges");
+        let runs = self.runs_of_applied().await;
+        let new: Vec<_> = runs.difference(runs_before).collect();
+        let is_check = |run: &str| {
+            run.starts_with(&format!("{checked} ")) && run.ends_with(" TerraformPlannedNoChanges")
+        };
+        assert!(new.len() == 1 && is_check(new[0]), "{checked}: {new:?}");
+    }
+
+    /// An approved plan is applied.
+    async fn check_approval(&self) {
+        let stacks = self.stacks();
         let waiting = serde_json::to_value(stacks.get("waiting").await.unwrap()).unwrap();
         let approval = json!({ "spec": { "approvePlan": waiting["status"]["plan"]["pending"] } });
         let (params, patch) = (PatchParams::default(), Patch::Merge(approval));
         stacks.patch("waiting", &params, &patch).await.unwrap();
         let is_applied = |stack: &Value| ready(stack) == "True TerraformAppliedSucceed";
         self.wait_for(&stacks, "waiting", "the apply", is_applied).await;
+    }
+
+    /// Applies the overlay `replace-flux` over Flux's manifests, with their volume, as docs/get-started/replace-flux.md says.
+    async fn install_source_controller(&self) {
+        let installation = &self.installation;
+        let setup = config("overlays/replace-flux/setup");
+        let apply = ["apply", "--server-side", "--force-conflicts", "-k", &setup];
+        installation.kubectl(&apply).await;
+        wait_for_definitions(self.client.clone()).await.unwrap();
+        let target = json!({ "kind": "Deployment", "name": "source-controller" });
+        let patch = json!([volume_patch(&self.storage)]);
+        let kustomization = json!({
+            "namespace": FLUX,
+            "resources": [installation.relative(Path::new(&config("overlays/replace-flux")))],
+            "patches": [{ "target": target, "patch": patch.to_string() }],
+        });
+        installation
+            .apply_kustomization("replace-flux", &kustomization)
+            .await;
+        let image = "-ojsonpath={.spec.template.spec.containers[0].image}";
+        let query = ["-n", FLUX, "get", "deployment/source-controller", image];
+        assert_eq!(installation.kubectl(&query).await, OWN_IMAGE);
+        self.wait_for_rollout("source-controller").await;
+    }
+
+    /// tofu-controller can go on with each applied stack: its definition accepts the object, and spec, finalizers and what that controller
+    /// reads in the status are as it left them.
+    async fn check_way_back(&self) {
+        let left = tofu_controller::stacks(&self.commit).unwrap();
+        for name in APPLIED {
+            request(&self.stacks(), name).await;
+            let stack = serde_json::to_value(self.stacks().get(name).await.unwrap()).unwrap();
+            assert!(ready(&stack).starts_with("True"), "{name}: {}", ready(&stack));
+            let left = left.iter().find(|left| left["metadata"]["name"] == name).unwrap();
+            assert_eq!(
+                stack["metadata"]["finalizers"], left["metadata"]["finalizers"],
+                "{name}"
+            );
+            for (field, value) in left["spec"].as_object().unwrap() {
+                assert_eq!(stack["spec"][field], *value, "{name}: {field}");
+            }
+            for field in [
+                "/lastAppliedRevision",
+                "/lastPlannedRevision",
+                "/availableOutputs",
+                "/inventory",
+                "/plan/lastApplied",
+            ] {
+                let of = |object: &Value| object["status"].pointer(field).cloned();
+                assert_eq!(of(&stack), of(left), "{name}: {field}");
+            }
+        }
     }
 
     /// As the section "Roll back" of that page.
@@ -273,26 +301,8 @@ impl<'n> Flux<'n> {
         let file = definition.display().to_string();
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", &file];
         self.installation.kubectl(&apply).await;
+        wait_for_definitions(self.client.clone()).await.unwrap();
     }
-}
-
-/// Imports an image of Flux's source-controller.
-async fn import_flux(node: &Node) {
-    let program = gobuild::build(Tool::FluxSourceController, &mut |line| eprintln!("{line}")).unwrap();
-    let folder = node.folder();
-    let mut layer = Layer::default();
-    layer.file("/source-controller", &program).unwrap();
-    let layer = layer.write(&folder.join("flux-layer.tar")).unwrap();
-    let image = ImageConfig {
-        user: 65534,
-        entrypoint: "/source-controller".to_owned(),
-        environment: BTreeMap::new(),
-        labels: BTreeMap::new(),
-    };
-    let name = Reference::new(FLUX_IMAGE.0, FLUX_IMAGE.1).unwrap();
-    let file = folder.join("flux.tar");
-    archive::write(&name, &image, &[&layer], Timestamp::UNIX_EPOCH, &file).unwrap();
-    node.import(&file).await.unwrap();
 }
 
 /// Requests a reconciliation. Returns the time that the answer names.
@@ -323,21 +333,27 @@ async fn both_controllers_are_replaced_in_place_and_return() {
     create_stacks(&flux.client, NAMESPACE, &flux.commit)
         .await
         .unwrap();
+    let image_of_flux = format!("{}:{}", flux::IMAGE.0, flux::IMAGE.1);
 
-    flux.set_image(OWN_IMAGE).await;
-    assert_eq!(flux.request_sources().await, of_flux, "the artifacts stay");
+    // Beside Flux.
     flux.install_tf_controller().await;
     flux.check_stacks().await;
-    flux.check_work().await;
+    let runs = flux.runs_of_applied().await;
+    flux.set_image(OWN_IMAGE).await;
+    flux.check_swap(&of_flux, "applied-auto", &runs).await;
+    flux.check_approval().await;
 
+    flux.set_image(&image_of_flux).await;
+    assert_eq!(flux.request_sources().await, of_flux, "they stay for Flux");
+    let runs = flux.runs_of_applied().await;
+    flux.install_source_controller().await;
+    flux.check_swap(&of_flux, "applied-manual", &runs).await;
+
+    let runs = flux.runs_of_applied().await;
+    flux.set_image(&image_of_flux).await;
+    flux.check_swap(&of_flux, "suffixed", &runs).await;
     flux.stop_tf_controller().await;
-    let (name, tag) = FLUX_IMAGE;
-    flux.set_image(&format!("{name}:{tag}")).await;
-    assert_eq!(
-        flux.request_sources().await,
-        of_flux,
-        "the artifacts stay for Flux"
-    );
+    flux.check_way_back().await;
     let next = flux
         .repository
         .commit_files(&[("base/more.tf", "locals {}\n")], "Another file")
@@ -345,10 +361,4 @@ async fn both_controllers_are_replaced_in_place_and_return() {
     let changed = flux.request_sources().await;
     assert_eq!(changed[SOURCE].0["revision"], format!("main@sha1:{next}"));
     assert_eq!(changed["pinned"], of_flux["pinned"]);
-    flux.set_image(OWN_IMAGE).await;
-    assert_eq!(
-        flux.request_sources().await,
-        changed,
-        "the artifacts stay the second time"
-    );
 }
