@@ -85,6 +85,8 @@ pub(super) fn apiserver(folder: &Path) -> Vec<String> {
         "--kubelet-preferred-address-types=InternalIP".into(),
         format!("--service-cluster-ip-range={SERVICES}"),
         "--authorization-mode=Node,RBAC".into(),
+        // As kubeadm sets it: Pod Security decides about privileged pods.
+        "--allow-privileged=true".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
     ]);
     flags

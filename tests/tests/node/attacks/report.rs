@@ -13,7 +13,7 @@ use super::{ACCOUNT, TENANT};
 /// The Secret with the report, and its key.
 const SECRET: (&str, &str) = ("attack-report", "report");
 /// The variables that a run may have, beside those whose names begin as in [`VARIABLE_PREFIXES`]. `NODE` is that of the stack.
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
     "CHECKPOINT_DISABLE",
     "GNUPGHOME",
     "HOME",
@@ -24,6 +24,7 @@ const VARIABLES: [&str; 12] = [
     "PATH",
     "PWD",
     "RUNNER_POD_IMAGE",
+    "RUN_UID",
     "SHLVL",
     "_",
 ];
