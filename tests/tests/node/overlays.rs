@@ -299,12 +299,12 @@ fn inputs() -> Value {
 /// Installs `ha` as a user does who adds arguments. Returns the folder of the user's overlay.
 async fn install_two_replicas(installation: &Installation<'_>) -> String {
     installation.set_up("ha").await;
-    let path = "/spec/template/spec/containers/0/args/-";
-    let patch = ARGUMENTS.map(|argument| json!({ "op": "add", "path": path, "value": argument }));
+    let end = "/spec/template/spec/containers/0/args/-";
+    let additions = ARGUMENTS.map(|argument| json!({ "op": "add", "path": end, "value": argument }));
     let kustomization = json!({
         "namespace": NAMESPACE,
         "resources": [installation.relative(Path::new(&config("overlays/ha")))],
-        "patches": [{ "target": { "kind": "Deployment", "name": "tf-controller" }, "patch": json!(patch).to_string() }],
+        "patches": [{ "target": { "kind": "Deployment", "name": "tf-controller" }, "patch": json!(additions).to_string() }],
     });
     let folder = installation
         .apply_kustomization("two-replicas", &kustomization)

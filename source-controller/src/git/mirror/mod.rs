@@ -81,7 +81,7 @@ fn wait_for_lock(lock: &File, patience: Duration) -> Result<(), TryLockError> {
     loop {
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
-                std::thread::sleep(LOCK_POLL_INTERVAL)
+                std::thread::sleep(LOCK_POLL_INTERVAL);
             }
             taken => return taken,
         }

@@ -90,7 +90,7 @@ async fn start_pods(node: Arc<Node>) {
         }
         let node = Arc::clone(&node);
         tasks.spawn(async move {
-            if let Err(error) = node.run_pod(&pod).await {
+            if let Err(error) = Box::pin(node.run_pod(&pod)).await {
                 let text = format!("pod {}: {error}", pod.name_any());
                 node.error.send_modify(|first| {
                     first.get_or_insert(text);
