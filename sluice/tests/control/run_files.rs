@@ -11,6 +11,7 @@ use sluice_api::run::TerraformRun;
 
 use crate::environment::{TIMEOUT, TestEnvironment};
 use crate::fake_executor::FakeExecutor;
+use crate::observe::condition;
 
 const SIMPLE: &str = r#"resource "terraform_data" "it" { input = "x" }"#;
 
@@ -187,8 +188,11 @@ async fn a_living_run_without_heartbeats_is_reported() {
     env.start_with(Arc::new(double), ended, 4).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;
-    env.wait_ready("net", "Unknown Progressing The runner of run")
-        .await;
+    // A stack with an active run has not observed its generation yet.
+    env.wait_for("net", "the silence of the run", |stack| {
+        condition(stack, "Ready").starts_with("Unknown Progressing The runner of run")
+    })
+    .await;
     env.wait_event("net", "Warning RunSilent").await;
     let history = env.history("net").await;
     assert!(history.contains("Applying"), "its lock is held: {history}");

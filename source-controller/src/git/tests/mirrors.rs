@@ -8,18 +8,6 @@ use git2::Oid;
 
 use super::*;
 
-/// Opens the directory again. A process that another test is starting may hold a copy of the lock until its `exec`.
-fn reopen(root: &Path) -> Mirrors {
-    let start = std::time::Instant::now();
-    loop {
-        match Mirrors::new(root) {
-            Ok(mirrors) => return mirrors,
-            Err(error) => assert!(start.elapsed() < DEADLINE, "{error}"),
-        }
-        std::thread::yield_now();
-    }
-}
-
 impl TestEnvironment {
     fn packs(&self) -> Vec<PathBuf> {
         let all = self.files(|_| true);

@@ -32,6 +32,11 @@ use super::*;
 /// Timeout of every wait in a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// Opens a directory of mirrors again. A process that another test is starting may hold a copy of the lock until its `exec`.
+fn reopen(root: &Path) -> Mirrors {
+    Mirrors::with_budget(root, DiskBudget::default(), DEADLINE).unwrap()
+}
+
 /// A repository, a server that serves it, and an empty directory of mirrors.
 struct TestEnvironment {
     repository: Repository,

@@ -147,7 +147,7 @@ async fn another_process_reuses_a_partial_mirror() {
     } = env;
     drop(mirrors);
     let env = TestEnvironment {
-        mirrors: Mirrors::new(root.path()).unwrap(),
+        mirrors: reopen(root.path()),
         repository,
         server,
         url,

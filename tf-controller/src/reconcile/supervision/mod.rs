@@ -222,7 +222,8 @@ pub(super) fn has_silent_run(runs: &[TerraformRun], context: &Context) -> bool {
 /// Returns whether a run that holds its process lock is given up: its runner should have ended it at the deadline and
 /// sends no heartbeats. The working directory stays locked while any process of it is alive.
 fn is_hung(run: &TerraformRun, context: &Context) -> bool {
-    is_overdue(run, context.clock.now()) && !has_recent_heartbeat(run, context)
+    // The heartbeat first: the silence of a run is counted from its start.
+    !has_recent_heartbeat(run, context) && is_overdue(run, context.clock.now())
 }
 
 /// Returns whether the run should have ended by now. Pure.
