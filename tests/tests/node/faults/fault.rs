@@ -229,6 +229,7 @@ impl Fault {
             Self::FailProvider => Some(QUOTA_EXCEEDED),
             Self::HangProvider | Self::IgnoreInterrupt => Some("deadline passed"),
             Self::ExhaustMemory => Some("OOMKilled"),
+            Self::EvictPod if moment.step().is_some() => Some("Evicted"),
             _ => None,
         }
     }

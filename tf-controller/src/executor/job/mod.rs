@@ -135,9 +135,9 @@ impl JobExecutor {
         let mut job = jobs.get_opt(&run.name).await?;
         let of_run = ListParams::default().labels(&format!("{JOB_NAME_LABEL}={}", run.name));
         let mut pods = pods.list(&of_run).await?.items;
-        // Those of a deleted run of this name are about to be collected.
+        // Those of a deleted run of this name are about to be collected. A pod of an earlier version names no run: it may be this one.
         job = job.filter(|job| is_owned_by(&job.metadata, uid));
-        pods.retain(|pod| run_uid(pod) == uid);
+        pods.retain(|pod| [uid, ""].contains(&run_uid(pod)));
         let found = liveness(job.as_ref(), &pods);
         if found != Liveness::Pending(None) {
             return Ok(found);
@@ -360,6 +360,11 @@ mod tests {
             assert_eq!(liveness("old", "old", phase).await, Liveness::Gone, "{phase}");
         }
         assert_eq!(liveness("old", "new", "Running").await, Liveness::Alive);
+        assert_eq!(
+            liveness("old", "", "Running").await,
+            Liveness::Alive,
+            "of an earlier version"
+        );
         assert!(matches!(
             liveness("new", "old", "Running").await,
             Liveness::Ended(_)

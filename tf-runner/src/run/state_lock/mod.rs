@@ -118,12 +118,12 @@ async fn dead_holder(context: &Context, lock: &LockInfo) -> Option<(String, Stri
         .iter()
         .filter(|run| run.metadata.name != own.metadata.name && run.spec.terraform.uid == stack.uid);
     let holders = possible_holders(lock, others);
-    let mut proofs = Vec::new();
+    let mut first = None;
     for run in &holders {
-        proofs.push(proof_of_end(context, run).await?);
+        let proof = proof_of_end(context, run).await?;
+        first.get_or_insert((run.metadata.name.clone()?, proof));
     }
-    let name = holders.first()?.metadata.name.clone()?;
-    Some((name, proofs.swap_remove(0)))
+    first
 }
 
 /// What proves that all processes of the run have ended; `None`: nothing does.
