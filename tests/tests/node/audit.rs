@@ -58,7 +58,7 @@ impl Scenarios {
 
     async fn wait_until_ready(&self, stack: &str) {
         let object = format!("terraform/{stack}");
-        self.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=90s"])
+        self.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=300s"])
             .await;
     }
 
@@ -108,7 +108,7 @@ impl Scenarios {
         self.tenant.add_stack("two", &fields).await;
         self.wait_until_ready("two").await;
         for stack in ["one", "two"] {
-            self.kubectl(&["delete", "terraform", stack, "--timeout=120s"])
+            self.kubectl(&["delete", "terraform", stack, "--timeout=300s"])
                 .await;
         }
     }
@@ -123,7 +123,7 @@ impl Scenarios {
             .edit("pending", &json!({ "serviceAccountName": "tf-runner" }))
             .await;
         self.wait_until_ready("pending").await;
-        self.kubectl(&["delete", "terraform", "pending", "--timeout=60s"])
+        self.kubectl(&["delete", "terraform", "pending", "--timeout=300s"])
             .await;
     }
 
@@ -138,7 +138,7 @@ impl Scenarios {
         self.tenant.apply(&source).await;
         let wait = async |status: &str| {
             let condition = format!("--for=condition=Ready={status}");
-            self.kubectl(&["wait", &condition, "gitrepository/private", "--timeout=90s"])
+            self.kubectl(&["wait", &condition, "gitrepository/private", "--timeout=300s"])
                 .await
         };
         for _ in 0..2 {

@@ -92,7 +92,7 @@ impl<'n> Installation<'n> {
             "--for=condition=Available",
             "deployment",
             "--all",
-            "--timeout=120s",
+            "--timeout=300s",
         ];
         self.kubectl(&wait).await;
     }

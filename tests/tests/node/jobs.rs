@@ -52,7 +52,7 @@ async fn a_push_is_planned_approved_and_applied_by_jobs() {
     // Names of runs end with their numbers.
     let apply = jobs.lines().max().unwrap();
     // The runner has reported its end before the kubelet reports that the container runs.
-    let is_complete = ["wait", "--for=condition=complete", apply, "--timeout=120s"];
+    let is_complete = ["wait", "--for=condition=complete", apply, "--timeout=300s"];
     installation.kubectl(&is_complete).await;
     let log = installation.kubectl(&["logs", apply]).await;
     assert!(log.contains("Apply complete!"), "{log}");

@@ -70,7 +70,7 @@ async fn wait_until<T>(
 
 /// Waits until a stack is applied.
 async fn wait_until_ready(installation: &Installation<'_>, namespace: &str) {
-    let wait = ["wait", "--for=condition=Ready", "terraform/net", "--timeout=120s"];
+    let wait = ["wait", "--for=condition=Ready", "terraform/net", "--timeout=300s"];
     kubectl(installation, namespace, &wait).await;
 }
 
@@ -284,7 +284,7 @@ impl<'n> Replicas<'n> {
         let jobs = self.kubectl(&["get", "jobs", accounts]).await;
         assert_eq!(jobs, "deployer destroyer", "of the apply and of the destroy");
         self.release();
-        self.kubectl(&["wait", "--for=delete", "terraform/net", "--timeout=120s"])
+        self.kubectl(&["wait", "--for=delete", "terraform/net", "--timeout=300s"])
             .await;
         let left = self.provider.resources().unwrap();
         assert!(left.is_empty(), "{left:?}");

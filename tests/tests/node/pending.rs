@@ -118,7 +118,7 @@ async fn a_destroy_without_its_account_says_so_and_an_edit_replaces_it() {
         installation.kubectl(&in_namespace.collect::<Vec<_>>()).await
     };
     // Only after the run has ended: its pod reports under the account.
-    kubectl(&["wait", "--for=condition=Ready", "terraform/net", "--timeout=90s"]).await;
+    kubectl(&["wait", "--for=condition=Ready", "terraform/net", "--timeout=300s"]).await;
     kubectl(&["delete", "serviceaccount", "own"]).await;
     kubectl(&["delete", "terraform", "net", "--wait=false"]).await;
     let texts = [
@@ -132,7 +132,7 @@ async fn a_destroy_without_its_account_says_so_and_an_edit_replaces_it() {
     tenant
         .edit("net", &json!({ "serviceAccountName": "tf-runner" }))
         .await;
-    kubectl(&["wait", "--for=delete", "terraform/net", "--timeout=90s"]).await;
+    kubectl(&["wait", "--for=delete", "terraform/net", "--timeout=300s"]).await;
 }
 
 /// The number of the deleted run is used again, while its Job and its bundle are still there.

@@ -64,7 +64,7 @@ async fn a_commit_of_a_repo_is_applied_by_one_job_that_its_row_names() {
         "wait",
         "--for=condition=complete",
         &job,
-        "--timeout=120s",
+        "--timeout=300s",
     ];
     installation.kubectl(&is_complete).await;
     let log = installation.kubectl(&["-n", TEAM, "logs", &job]).await;

@@ -151,7 +151,7 @@ impl<'n> Flux<'n> {
 
     async fn wait_for_rollout(&self, controller: &str) {
         let deployment = format!("deployment/{controller}");
-        let wait = ["-n", FLUX, "rollout", "status", &deployment, "--timeout=120s"];
+        let wait = ["-n", FLUX, "rollout", "status", &deployment, "--timeout=300s"];
         self.installation.kubectl(&wait).await;
     }
 

@@ -110,7 +110,7 @@ impl Tenants {
 
     async fn wait_until_ready(&self, namespace: &str, stack: &str) {
         let object = format!("terraform/{stack}");
-        let wait = ["wait", "--for=condition=Ready", &object, "--timeout=120s"];
+        let wait = ["wait", "--for=condition=Ready", &object, "--timeout=300s"];
         self.kubectl(namespace, &wait).await;
     }
 

@@ -151,7 +151,7 @@ async fn scale(stage: &Stage<'_>, replicas: usize) -> Result<(), String> {
         &format!("--replicas={replicas}"),
     ];
     kubectl(stage, install::NAMESPACE, &scale).await?;
-    let rollout = ["rollout", "status", "deployment/tf-controller", "--timeout=60s"];
+    let rollout = ["rollout", "status", "deployment/tf-controller", "--timeout=300s"];
     kubectl(stage, install::NAMESPACE, &rollout).await
 }
 
