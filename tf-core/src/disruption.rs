@@ -1,8 +1,27 @@
-//! Why Kubernetes ends a pod: its condition `DisruptionTarget`
-//! (<https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions>). Pure.
+//! What the pod of a run shows about its end: whether its runner has ended, and why Kubernetes ends a pod, as its condition
+//! `DisruptionTarget` says (<https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions>). Pure.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use sluice_api::terraform::Reason;
+
+/// The container of the runner.
+pub const RUNNER_CONTAINER: &str = "tf-runner";
+
+/// Returns whether the runner of a pod has ended: the pod has, or the runner's container has and another one goes on, such as the sidecar
+/// of a service mesh. The kubelet never restarts it (`restartPolicy: Never`). Without another one the phase of the pod follows in a
+/// moment, with the reason of the end.
+#[must_use]
+pub fn runner_has_ended(status: &PodStatus) -> bool {
+    let containers = || status.container_statuses.iter().flatten();
+    let state = |container: &ContainerStatus| container.state.clone().unwrap_or_default();
+    let has_terminated = |container: &ContainerStatus| {
+        container.name == RUNNER_CONTAINER && state(container).terminated.is_some()
+    };
+    let pod_has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    pod_has_ended
+        || containers().any(has_terminated)
+            && containers().any(|container| state(container).running.is_some())
+}
 
 /// Why Kubernetes ends a pod, or has ended it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +71,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_runner_has_ended_although_a_sidecar_goes_on() {
+        let container = |name: &str, state: &str| {
+            json!({ "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { state: if state == "terminated" { json!({ "exitCode": 137 }) } else { json!({}) } } })
+        };
+        let has_ended = |phase: &str, runner: &str, sidecar: &str| {
+            let containers = [container("istio-proxy", sidecar), container("tf-runner", runner)];
+            let status = json!({ "phase": phase, "containerStatuses": containers });
+            runner_has_ended(&serde_json::from_value(status).unwrap())
+        };
+        assert!(has_ended("Running", "terminated", "running"));
+        assert!(has_ended("Failed", "terminated", "terminated"));
+        assert!(
+            !has_ended("Running", "terminated", "terminated"),
+            "the phase follows"
+        );
+        assert!(!has_ended("Running", "running", "terminated"));
+        assert!(!has_ended("Unknown", "running", "running"));
+        assert!(!has_ended("Pending", "waiting", "waiting"));
+        assert!(!runner_has_ended(&PodStatus::default()));
+    }
 
     #[test]
     fn a_pod_that_kubernetes_ends_says_why() {

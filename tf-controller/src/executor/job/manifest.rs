@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, PodSpec, PodTemplateSpec, SeccompProfile, SecurityContext,
-    Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
+    SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use kube::api::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
@@ -14,14 +14,13 @@ use sluice_api::annotation::{RUN_UID, TERRAFORM_LABEL};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{RunnerPodMetadata, RunnerPodSpec, TerraformSpec, label_value};
 use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
+use sluice_tf_core::disruption::RUNNER_CONTAINER;
 
 use super::JobOptions;
 use super::resources::{memory_request, memory_variables, resources};
 use super::variables::{environment, pod_fields};
 use crate::executor::Launch;
 
-/// The container of the runner.
-pub(super) const CONTAINER: &str = "tf-runner";
 /// The label with the name of a pod's Job, which is the name of its run. The API server sets it.
 pub(super) const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The time that the runner has after the CLI's grace period to store the state and to report.
@@ -104,6 +103,9 @@ fn pod(launch: &Launch<'_>, template: RunnerPodSpec, options: &JobOptions) -> Po
         ..Volume::default()
     };
     let container = container(launch, &template, options);
+    let pod_security = container.security_context.as_ref().and_then(volume_access);
+    // Images of runs are for Linux, and a cluster may have other nodes.
+    let linux = ("kubernetes.io/os".to_owned(), "linux".to_owned());
     let RunnerPodSpec {
         affinity,
         host_aliases,
@@ -117,12 +119,15 @@ fn pod(launch: &Launch<'_>, template: RunnerPodSpec, options: &JobOptions) -> Po
     PodSpec {
         active_deadline_seconds: Some(seconds(lifetime(launch.run, launch.spec))),
         affinity,
+        // The runner claims and reports its run with the token, whatever the ServiceAccount says about its mount.
+        automount_service_account_token: Some(true),
         containers: vec![container],
         host_aliases: Some(host_aliases),
         init_containers: Some(init_containers),
-        node_selector: Some(node_selector),
+        node_selector: Some([linux].into_iter().chain(node_selector).collect()),
         priority_class_name: Some(priority_class_name).filter(|name| !name.is_empty()),
         restart_policy: Some("Never".to_owned()),
+        security_context: pod_security,
         service_account_name: Some(launch.account.to_owned()).filter(|name| !name.is_empty()),
         termination_grace_period_seconds: Some(seconds(cli_grace(launch.spec) + REPORT_GRACE)),
         tolerations: Some(tolerations),
@@ -161,7 +166,7 @@ fn container(launch: &Launch<'_>, template: &RunnerPodSpec, options: &JobOptions
         &run.name_any(),
     ];
     Container {
-        name: CONTAINER.to_owned(),
+        name: RUNNER_CONTAINER.to_owned(),
         image: Some(image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["tf-runner".to_owned()]),
@@ -190,6 +195,19 @@ fn container(launch: &Launch<'_>, template: &RunnerPodSpec, options: &JobOptions
         ),
         ..Container::default()
     }
+}
+
+/// Lets the user of the runner write to volumes that belong to root when they are created, such as a claim at `/tmp`, and read Secrets that
+/// are mounted for their owner and group. A stack with a security context without a user gets none: its cluster sets the user, as OpenShift
+/// does, and the group of volumes with it.
+fn volume_access(container: &SecurityContext) -> Option<PodSecurityContext> {
+    let group = container.run_as_group.or(container.run_as_user)?;
+    Some(PodSecurityContext {
+        fs_group: Some(group),
+        // A volume that has the group already is not walked.
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        ..PodSecurityContext::default()
+    })
 }
 
 /// The security context of tofu-controller's runner: the profile `restricted` admits it.
@@ -309,7 +327,7 @@ mod tests {
         insta::assert_snapshot!(parts.join("\n"), @r#"
         security {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true,"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}}
         container {"args":["--namespace","team","--run","net-0123456789-7","--http-retry=9"],"command":["tf-runner"],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}}},{"name":"POD_UID","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}},{"name":"JOB_NAME","value":"net-0123456789-7"},{"name":"RUN_UID","value":"r"},{"name":"RUNNER_POD_IMAGE","value":"runner:1"},{"name":"HOME","value":"/home/runner"},{"name":"HTTPS_PROXY","value":"http://proxy:3128"},{"name":"POD_MEMORY_LIMIT","valueFrom":{"resourceFieldRef":{"resource":"limits.memory"}}},{"name":"POD_DEFAULT_MEMORY_REQUEST","valueFrom":{"resourceFieldRef":{"resource":"requests.memory"}}}],"image":"runner:1","imagePullPolicy":"IfNotPresent","name":"tf-runner","securityContext":null,"terminationMessagePolicy":"FallbackToLogsOnError","volumeMounts":[{"mountPath":"/tmp","name":"temp"},{"mountPath":"/home/runner","name":"home"}]}
-        pod {"activeDeadlineSeconds":4320,"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{},"restartPolicy":"Never","serviceAccountName":"tf-runner","terminationGracePeriodSeconds":120,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
+        pod {"activeDeadlineSeconds":4320,"automountServiceAccountToken":true,"containers":[null],"hostAliases":[],"initContainers":[],"nodeSelector":{"kubernetes.io/os":"linux"},"restartPolicy":"Never","securityContext":{"fsGroup":65532,"fsGroupChangePolicy":"OnRootMismatch"},"serviceAccountName":"tf-runner","terminationGracePeriodSeconds":120,"tolerations":[],"volumes":[{"emptyDir":{},"name":"temp"},{"emptyDir":{},"name":"home"}]}
         template {"annotations":{"cluster-autoscaler.kubernetes.io/safe-to-evict":"false","infra.sluice.dev/run-uid":"r","karpenter.sh/do-not-disrupt":"true"},"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"}}
         job {"activeDeadlineSeconds":7920,"backoffLimit":0,"template":{"metadata":null,"spec":null},"ttlSecondsAfterFinished":3600}
         metadata {"labels":{"app.kubernetes.io/managed-by":"sluice","app.kubernetes.io/name":"tf-runner","infra.sluice.dev/terraform":"net"},"name":"net-0123456789-7","namespace":"team","ownerReferences":[{"apiVersion":"infra.sluice.dev/v1alpha1","controller":true,"kind":"TerraformRun","name":"net-0123456789-7","uid":"r"}]}
@@ -331,6 +349,13 @@ mod tests {
     }
 
     #[test]
+    fn a_security_context_without_a_user_leaves_the_groups_of_volumes_to_the_cluster() {
+        let fields = json!({ "runnerPodTemplate": { "spec": { "securityContext": { "readOnlyRootFilesystem": true } } } });
+        let job = serde_json::to_value(job_of(&fields)).unwrap();
+        assert_eq!(job["spec"]["template"]["spec"].get("securityContext"), None);
+    }
+
+    #[test]
     fn the_pod_template_of_a_stack_applies_as_a_whole() {
         let job = job_of(&json!({
             "serviceAccountName": "deployer", "runnerTerminationGracePeriodSeconds": 120,
@@ -338,7 +363,7 @@ mod tests {
                 "metadata": { "labels": { "team": "net", "app.kubernetes.io/name": "other",
                     "infra.sluice.dev/terraform": "other" }, "annotations": { "karpenter.sh/do-not-disrupt": "false" } },
                 "spec": {
-                    "image": "own:2", "nodeSelector": { "disk": "ssd" }, "priorityClassName": "high",
+                    "image": "own:2", "affinity": { "nodeAffinity": {} }, "nodeSelector": { "disk": "ssd" }, "priorityClassName": "high",
                     "tolerations": [{ "key": "runs", "operator": "Exists" }],
                     "hostAliases": [{ "ip": "10.0.0.1", "hostnames": ["git.internal"] }],
                     "env": [{ "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
@@ -366,7 +391,12 @@ mod tests {
             ),
             ("/spec/serviceAccountName", json!("deployer")),
             ("/spec/terminationGracePeriodSeconds", json!(180)),
-            ("/spec/nodeSelector", json!({ "disk": "ssd" })),
+            (
+                "/spec/nodeSelector",
+                json!({ "disk": "ssd", "kubernetes.io/os": "linux" }),
+            ),
+            ("/spec/securityContext/fsGroup", json!(7)),
+            ("/spec/affinity/nodeAffinity", json!({})),
             ("/spec/priorityClassName", json!("high")),
             ("/spec/tolerations/0/key", json!("runs")),
             ("/spec/hostAliases/0/ip", json!("10.0.0.1")),

@@ -7,10 +7,9 @@ use kube::ResourceExt as _;
 use sluice_api::annotation::RUN_UID;
 use sluice_api::terraform::Reason;
 use sluice_tf_core::cli::text::truncate;
-use sluice_tf_core::disruption::Disruption;
+use sluice_tf_core::disruption::{Disruption, RUNNER_CONTAINER, runner_has_ended};
 
 use super::super::{Liveness, PendingReason, RunnerEnd};
-use super::manifest::CONTAINER;
 use super::pending::{MESSAGE_LIMIT, pending_reason};
 
 /// The state of a runner's pod.
@@ -30,8 +29,10 @@ impl PodState {
         let Some(status) = &pod.status else {
             return Self::Waiting(None);
         };
+        if runner_has_ended(status) {
+            return Self::Ended(end_of_pod(pod, status));
+        }
         match status.phase.as_deref() {
-            Some("Succeeded" | "Failed") => Self::Ended(end_of_pod(pod, status)),
             Some("Pending") | None => Self::Waiting(waiting_reason(status)),
             Some(_) => Self::Running,
         }
@@ -135,7 +136,7 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
     if let Some((name, terminated)) =
         failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled"))
     {
-        let text = if name == CONTAINER {
+        let text = if name == RUNNER_CONTAINER {
             format!(
                 "the runner or its CLI used more memory than its limit{} and was killed; raise \
                  runnerPodTemplate.spec.resources.limits.memory",
@@ -158,7 +159,7 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
     match failed_container(status, |end| end.exit_code != 0) {
         Some((name, end)) => {
             let code = end.exit_code;
-            let text = if name == CONTAINER {
+            let text = if name == RUNNER_CONTAINER {
                 format!("the runner ended with exit code {code}")
             } else {
                 format!("the init container {name} of runnerPodTemplate ended with exit code {code}")
@@ -226,7 +227,7 @@ fn failed_container(
 fn memory_limit(pod: &Pod) -> String {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut limits = containers
-        .filter(|container| container.name == CONTAINER)
+        .filter(|container| container.name == RUNNER_CONTAINER)
         .filter_map(|container| container.resources.as_ref()?.limits.as_ref()?.get("memory"));
     limits
         .next()
@@ -301,6 +302,20 @@ mod tests {
             };
             assert_eq!(found, expected, "{case}");
         }
+    }
+
+    /// The sidecar of a service mesh ends with its pod only.
+    #[test]
+    fn a_run_has_ended_although_a_sidecar_goes_on() {
+        let container = |name: &str, state: Value| json!({ "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+        let status = json!({ "phase": "Running", "containerStatuses": [
+            container("istio-proxy", json!({ "running": {} })),
+            container("tf-runner", json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })),
+        ] });
+        let PodState::Ended(end) = PodState::of(&pod(&status)) else {
+            panic!("the runner has ended");
+        };
+        assert_eq!(end.reason, Reason::OomKilled);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use sluice_api::run::{Claim, LockInfo, LockWindow, Phase, ReleasedLock, Terrafor
 use sluice_api::terraform::label_value;
 use sluice_tf_core::cli::lock::parse_created;
 use sluice_tf_core::cli::process::CommandExit;
+use sluice_tf_core::disruption::runner_has_ended;
 
 use crate::run::cli::arguments;
 use crate::run::lifecycle::context::Context;
@@ -205,9 +206,8 @@ async fn pod_has_ended(context: &Context, claim: &Claim) -> bool {
 fn ended_by_answer(uid: &str, answer: Result<Pod, kube::Error>) -> bool {
     match answer {
         Ok(pod) => {
-            let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
-            let ended = matches!(phase.as_str(), "Succeeded" | "Failed");
-            pod.metadata.uid.is_some_and(|found| found != uid) || ended
+            let has_ended = pod.status.as_ref().is_some_and(runner_has_ended);
+            pod.metadata.uid.is_some_and(|found| found != uid) || has_ended
         }
         // An API without pods answers 404 too, but its details do not name them.
         Err(kube::Error::Api(status)) if status.is_not_found() => {
