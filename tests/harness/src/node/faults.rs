@@ -112,21 +112,11 @@ impl Node {
 
 /// Signals the processes of a container, or those of one program in it.
 fn signal_processes(id: &str, program: Option<&str>, signal: Signal) -> Result<(), ComponentError> {
-    let mut signalled = 0;
-    for process in std::fs::read_dir("/proc")
-        .map_err(system("list processes"))?
-        .flatten()
-    {
-        let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
-        // The container runtime names the cgroup of a container after it.
-        if !read("cgroup").contains(id) || program.is_some_and(|name| read("comm").trim_end() != name) {
-            continue;
-        }
-        let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
-        let sent = pid.and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
-        signalled += usize::from(matches!(sent, Some(Ok(()))));
-    }
-    if signalled == 0 {
+    let processes = processes(id, program).map_err(system("list processes"))?;
+    let signalled = processes
+        .into_iter()
+        .filter(|pid| kill_process(*pid, signal).is_ok());
+    if signalled.count() == 0 {
         let what = program.map_or_else(
             || "has no process".to_owned(),
             |name| format!("does not run {name}"),
@@ -136,4 +126,19 @@ fn signal_processes(id: &str, program: Option<&str>, signal: Signal) -> Result<(
         ))));
     }
     Ok(())
+}
+
+/// Returns the processes of a container, or those of one program in it.
+pub(super) fn processes(id: &str, program: Option<&str>) -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for process in std::fs::read_dir("/proc")?.flatten() {
+        let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
+        // The container runtime names the cgroup of a container after it.
+        if !read("cgroup").contains(id) || program.is_some_and(|name| read("comm").trim_end() != name) {
+            continue;
+        }
+        let pid = process.file_name().to_str().and_then(|pid| pid.parse().ok());
+        found.extend(pid.and_then(Pid::from_raw));
+    }
+    Ok(found)
 }

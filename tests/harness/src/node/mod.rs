@@ -3,10 +3,13 @@
 //!
 //! The node has its own mount, process and network namespaces (see [`sandbox`]), so it needs root, and nothing of the machine
 //! changes. This process reaches the API at a forwarded port of loopback; pods reach servers of the tests at
-//! [`Node::expose`]. Images are imported, since there is no registry. Pods cannot leave the machine.
+//! [`Node::expose`]. Images are imported, since there is no registry. Pods cannot leave the machine. Network policies have an effect
+//! only after [`Node::enforce_network_policies`].
 
 mod components;
 mod faults;
+mod network_policy;
+mod runtime;
 mod sandbox;
 
 use std::collections::BTreeMap;
@@ -17,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
+pub use network_policy::PodNetwork;
+use runtime::Runtime;
 use sandbox::{Cgroups, Sandbox};
 use sluice_images::archive::{self, ImageConfig, Reference};
 use sluice_images::layer::Layer;
@@ -27,30 +32,10 @@ use crate::control_plane::{
     self, Access, AccessError, ComponentError, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT, lock, system,
 };
 use crate::gobuild::{self, BuildError, Tool};
-use crate::packages;
 use crate::process::Process;
 
 /// Time limit of a command of the container runtime. The import of the largest image takes some seconds.
 const CTR_TIMEOUT: Duration = Duration::from_secs(180);
-
-/// Debian's packages of the container runtime, with the libraries that a machine may lack.
-const PACKAGES: [&str; 15] = [
-    "containerd",
-    "runc",
-    "libseccomp2",
-    "containernetworking-plugins",
-    "nftables",
-    "libnftables1",
-    "libnftnl11",
-    "libmnl0",
-    "libjansson4",
-    "libedit2",
-    "libbsd0",
-    "libmd0",
-    "libxtables12",
-    "libgmp10",
-    "libtinfo6",
-];
 
 /// The programs that a node needs.
 pub const TOOLS: [Tool; 8] = [
@@ -63,34 +48,6 @@ pub const TOOLS: [Tool; 8] = [
     Tool::KubeProxy,
     Tool::Coredns,
 ];
-
-/// The unpacked container runtime.
-#[derive(Clone, Debug)]
-struct Runtime {
-    root: PathBuf,
-}
-
-impl Runtime {
-    fn find() -> Result<Self, ComponentError> {
-        let root = packages::unpack("container-runtime", &PACKAGES, &mut |line| eprintln!("{line}"))?;
-        Ok(Self { root })
-    }
-
-    /// Returns the variables with which its programs find each other and their libraries.
-    fn environment(&self) -> Vec<String> {
-        let root = self.root.display();
-        let libraries = packages::library_folder(&self.root, "libseccomp.so").unwrap_or_default();
-        let base = packages::library_folder(&self.root, "libtinfo.so").unwrap_or_default();
-        vec![
-            format!("PATH={root}/usr/bin:{root}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"),
-            format!("LD_LIBRARY_PATH={}:{}", libraries.display(), base.display()),
-        ]
-    }
-
-    fn program(&self, name: &str) -> PathBuf {
-        self.root.join("usr/bin").join(name)
-    }
-}
 
 /// A component that a test can kill and start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +68,7 @@ pub struct Node {
     // In drop order: the sandbox ends every process that is left, then its cgroups are empty.
     components: Mutex<BTreeMap<Component, Process>>,
     others: Vec<Process>,
+    network_policies: Mutex<Option<network_policy::Enforcement>>,
     sandbox: Sandbox,
     cgroups: Cgroups,
     runtime: Runtime,
@@ -143,6 +101,7 @@ impl Node {
         let mut node = Self {
             components: Mutex::default(),
             others: Vec::new(),
+            network_policies: Mutex::default(),
             sandbox,
             cgroups,
             runtime,

@@ -24,7 +24,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// The first process of the sandbox. `$1` is the folder of the node, `$2` the address of the node with its prefix length, `$3`
 /// the program that stays as process 1 and reaps orphans.
 ///
-/// The kubelet requires some kernel settings and would change them for the whole machine: it gets files that have them.
+/// The kubelet requires some kernel settings and would change them for the whole machine: it gets files that have them. A cloud serves the
+/// metadata of a node at 169.254.169.254: pods reach this address, but nothing listens.
 const INIT: &str = r#"
 set -e
 for place in /run /var/lib /var/log; do mount -t tmpfs tmpfs "$place"; done
@@ -44,6 +45,7 @@ SETTINGS
 ip link set lo up
 ip link add pods type bridge
 ip address add "$2" dev pods
+ip address add 169.254.169.254/32 dev lo
 ip link set pods up
 echo 1 > /proc/sys/net/ipv4/ip_forward
 [ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables
@@ -176,14 +178,24 @@ impl Sandbox {
     }
 
     fn run_in_network<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-        let network = self.network()?;
-        let entered = thread::spawn(move || {
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(act())
-        });
-        entered
-            .join()
-            .map_err(|_| io::Error::other("the thread in the sandbox failed"))?
+        run_in_network(self.network()?, act)
+    }
+
+    /// Runs a future on a thread of its own, in the network of the sandbox. The thread ends with the future or with this process.
+    pub(super) fn start_thread<F>(
+        &self,
+        name: &str,
+        serve: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<()>
+    where
+        F: Future<Output = io::Result<()>> + 'static,
+    {
+        start_thread(name.to_owned(), Some(self.network()?), serve)
+    }
+
+    /// Returns the variables that each program of the sandbox gets.
+    pub(super) fn environment(&self) -> &[String] {
+        &self.environment
     }
 
     /// Kills the first process, and with it all others.
@@ -192,22 +204,50 @@ impl Sandbox {
     }
 }
 
+/// Acts in a network, on a thread of its own: the thread of the caller stays in its network.
+pub(super) fn run_in_network<T: Send + 'static>(
+    network: File,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let entered = thread::spawn(move || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(act())
+    });
+    entered
+        .join()
+        .map_err(|_| io::Error::other("the thread in the sandbox failed"))?
+}
+
 /// Starts a thread that forwards connections, in another network if there is one. It ends with this process.
 fn start_gateway(listener: TcpListener, target: SocketAddr, network: Option<File>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let serve = move || {
+    start_thread(format!("the gateway to {target}"), network, move || {
+        forward_connections(listener, target)
+    })
+}
+
+/// Starts a thread that runs a future, in another network if there is one.
+fn start_thread<F>(
+    name: String,
+    network: Option<File>,
+    serve: impl FnOnce() -> F + Send + 'static,
+) -> io::Result<()>
+where
+    F: Future<Output = io::Result<()>> + 'static,
+{
+    let run = move || {
         if let Some(network) = network {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(forward_connections(listener, target))
+        runtime.block_on(serve())
     };
-    let gateway = thread::Builder::new().name("node-gateway".to_owned());
-    gateway.spawn(move || {
-        if let Err(error) = serve() {
-            eprintln!("node: the gateway to {target} ended: {error}");
+    let builder = thread::Builder::new().name("node".to_owned());
+    builder.spawn(move || {
+        if let Err(error) = run() {
+            eprintln!("node: {name} ended: {error}");
         }
     })?;
     Ok(())
