@@ -32,13 +32,15 @@ impl Installation<'static> {
             .await
     }
 
-    /// Returns the installation of the overlay `multi-tenant`, on a node of its own: cluster-wide roles have fixed names.
+    /// Returns the installation of the overlay `multi-tenant`, on a node of its own that enforces network policies: cluster-wide roles have
+    /// fixed names.
     pub(crate) async fn multi_tenant() -> &'static Self {
         static NODE: OnceCell<Node> = OnceCell::const_new();
         static INSTALLED: OnceCell<Installation<'static>> = OnceCell::const_new();
         INSTALLED
             .get_or_init(|| async {
                 let node = NODE.get_or_init(|| async { Node::start().await.unwrap() }).await;
+                node.enforce_network_policies().unwrap();
                 let installation = Self::of_overlay(node, "multi-tenant").await;
                 installation.wait_until_available().await;
                 installation
@@ -101,6 +103,13 @@ impl<'n> Installation<'n> {
     pub(crate) async fn create_runner_account(&self, namespace: &str) {
         self.apply_overlay(namespace, namespace, "resources", "runner-account")
             .await;
+    }
+
+    /// Creates what the sample of a tenant has, in a namespace with another name.
+    pub(crate) async fn apply_sample(&self, namespace: &str) {
+        let sample = self.kubectl(&["kustomize", &config("samples/tenant")]).await;
+        let copy = sample.replace("team-a", namespace);
+        self.node.apply(&copy).await.unwrap();
     }
 
     /// Adds the objects of a component to the installation.

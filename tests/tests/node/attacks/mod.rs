@@ -20,7 +20,7 @@ use sluice_harness::skip::without_cluster;
 use sluice_tests::audit::{Permission, requests};
 
 use crate::images::RUNNER;
-use crate::install::{Installation, NAMESPACE, config};
+use crate::install::{Installation, NAMESPACE};
 use crate::pending::{pod, wait_until_pending};
 use crate::tenant::Tenant;
 
@@ -43,12 +43,12 @@ output "found" {
 "#;
 
 /// Creates the namespace of a tenant, as an administrator does with a copy of the sample.
-async fn new_tenant(installation: &'static Installation<'static>, namespace: &str) -> Tenant<'static> {
+pub(crate) async fn new_tenant(
+    installation: &'static Installation<'static>,
+    namespace: &str,
+) -> Tenant<'static> {
     let tenant = Tenant::new(installation.node, namespace).await;
-    let sample = config("samples/tenant");
-    let sample = installation.kubectl(&["kustomize", &sample]).await;
-    let copy = sample.replace(TENANT, namespace);
-    installation.node.apply(&copy).await.unwrap();
+    installation.apply_sample(namespace).await;
     tenant
 }
 

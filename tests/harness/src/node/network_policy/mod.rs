@@ -52,7 +52,7 @@ impl Node {
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || async move {
             tokio::select! {
-                ended = enforce(access, environment) => ended,
+                ended = enforce(&access, &environment) => ended,
                 // The node has ended.
                 _ = stopped => Ok(()),
             }
@@ -103,7 +103,7 @@ impl PodNetwork {
 }
 
 /// Loads the rules after each change of what they depend on.
-async fn enforce(access: Access, environment: Vec<String>) -> io::Result<()> {
+async fn enforce(access: &Access, environment: &[String]) -> io::Result<()> {
     let client = access.client().await;
     let client = client.map_err(|error| io::Error::other(error.to_string()))?;
     let (namespaces, of_namespaces) = watch::<Namespace>(&client);
@@ -119,7 +119,7 @@ async fn enforce(access: Access, environment: Vec<String>) -> io::Result<()> {
         };
         let program = cluster.program();
         if program != loaded {
-            load(&environment, &program)?;
+            load(environment, &program)?;
             loaded = program;
         }
     }

@@ -207,12 +207,11 @@ impl<'c> Rule<'c> {
         let namespace = own.pod.metadata.namespace.as_deref();
         let mut peers = Vec::new();
         for peer in self.peers {
-            match &peer.ip_block {
-                Some(block) => peers.push(Peer::Block(block)),
-                None => {
-                    let selected = endpoints.iter().filter(|other| other.is_peer(peer, namespace));
-                    peers.extend(selected.map(Peer::Pod));
-                }
+            if let Some(block) = &peer.ip_block {
+                peers.push(Peer::Block(block));
+            } else {
+                let selected = endpoints.iter().filter(|other| other.is_peer(peer, namespace));
+                peers.extend(selected.map(Peer::Pod));
             }
         }
         peers
