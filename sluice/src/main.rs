@@ -28,6 +28,9 @@ enum Command {
     Up(UpArgs),
     /// Check or export the objects of a state directory while no `up` runs on it.
     State(StateArgs),
+    /// The commands that talk to an API.
+    #[command(flatten)]
+    Client(sluice_cli::Command),
     /// Run the source controller on a cluster; its flags are those of Flux.
     #[command(disable_help_flag = true)]
     SourceController(Flags),
@@ -90,6 +93,7 @@ async fn main() -> ExitCode {
     match Cli::parse_from(arguments).command {
         Command::Up(args) => start_up(args).await,
         Command::State(args) => check_state(&args),
+        Command::Client(command) => sluice_cli::execute(command).await,
         Command::SourceController(flags) => {
             let options: sluice_source_controller::Options = flags.parse("source-controller");
             let logging = options.common.logging;

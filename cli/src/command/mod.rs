@@ -1,0 +1,77 @@
+//! The commands, one file each.
+
+mod approve;
+mod get;
+mod history;
+mod plan;
+
+use std::process::ExitCode;
+
+use crate::cluster::{Cluster, ConnectionArgs};
+use crate::output::{Console, Tone};
+use crate::{CliError, ExitStatus};
+
+/// The commands that talk to an API: a cluster, or `sluice up`.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// List sources, stacks and runs.
+    Get(get::GetArgs),
+    /// List the runs of a stack.
+    History(history::HistoryArgs),
+    /// Show the plan that waits for an approval.
+    Plan(plan::PlanArgs),
+    /// Approve the plan of a stack.
+    Approve(approve::ApproveArgs),
+}
+
+impl Command {
+    /// Returns the flags of the connection.
+    const fn connection(&self) -> &ConnectionArgs {
+        match self {
+            Self::Get(args) => &args.connection,
+            Self::History(args) => &args.connection,
+            Self::Plan(args) => args.connection(),
+            Self::Approve(args) => &args.connection,
+        }
+    }
+}
+
+/// What each command works with.
+pub(crate) struct Context {
+    /// The API.
+    pub(crate) cluster: Cluster,
+    /// The terminal.
+    pub(crate) console: Console,
+}
+
+/// Runs a command and reports its error: object, cause, and the next command to type.
+pub async fn execute(command: Command) -> ExitCode {
+    let console = Console::new(command.connection().no_color);
+    match run(command, console).await {
+        Ok(status) => status.into(),
+        Err(error) => {
+            report(console, &error);
+            error.exit_status().into()
+        }
+    }
+}
+
+async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError> {
+    let cluster = Cluster::connect(command.connection()).await?;
+    let context = Context { cluster, console };
+    match command {
+        Command::Get(args) => get::get(&context, &args).await,
+        Command::History(args) => history::history(&context, &args).await,
+        Command::Plan(args) => plan::plan(&context, &args).await,
+        Command::Approve(args) => approve::approve(&context, &args).await,
+    }
+}
+
+fn report(console: Console, error: &CliError) {
+    let text = error.to_string();
+    console.note(&format!("sluice: {}", console.paint(Tone::Plain, &text)));
+    let advice = error.advice();
+    if !advice.is_empty() {
+        console.note(&format!("  next: {}", console.paint(Tone::Plain, &advice)));
+    }
+}

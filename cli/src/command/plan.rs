@@ -1,0 +1,186 @@
+//! `sluice plan show`: what a plan does, what it destroys first, and what holds it.
+
+use std::fmt::Write as _;
+
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::Terraform;
+
+use super::Context;
+use super::history::runs_of;
+use crate::cluster::ConnectionArgs;
+use crate::output::{Console, Tone, to_json};
+use crate::{CliError, ExitStatus, run, stack};
+
+/// Arguments of `sluice plan`.
+#[derive(clap::Args, Debug)]
+pub struct PlanArgs {
+    #[command(subcommand)]
+    action: PlanAction,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum PlanAction {
+    /// Show the plan that waits, or else the newest one.
+    Show(ShowArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct ShowArgs {
+    /// The stack.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print the output of the CLI as well.
+    #[arg(long, conflicts_with = "json")]
+    full: bool,
+    /// Print the run that made the plan as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl PlanArgs {
+    /// Returns the flags of the connection.
+    pub(super) const fn connection(&self) -> &ConnectionArgs {
+        match &self.action {
+            PlanAction::Show(args) => &args.connection,
+        }
+    }
+}
+
+/// Prints a plan.
+pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatus, CliError> {
+    let PlanAction::Show(args) = &args.action;
+    let stack: Terraform = context.cluster.get(&args.name).await?;
+    let runs = runs_of(&context.cluster, &stack).await?;
+    let run = shown_run(&stack, &runs)?;
+    let console = context.console;
+    if args.json {
+        console.data(&to_json(&[run])?)?;
+    } else {
+        console.data(&describe_plan(&stack, run, console))?;
+        if args.full {
+            let text = run.status.as_ref().map(|status| status.human_plan.as_str());
+            console.data(&format!(
+                "\n{}",
+                console.paint(Tone::Plain, text.unwrap_or_default())
+            ))?;
+        }
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// Returns the run of the pending plan, or else the newest run that made a plan.
+///
+/// # Errors
+/// There is no plan.
+pub(super) fn shown_run<'a>(
+    stack: &Terraform,
+    runs: &'a [TerraformRun],
+) -> Result<&'a TerraformRun, CliError> {
+    let pending = stack::pending_plan(stack).and_then(|plan| run::of_plan(runs, plan));
+    let has_plan = |run: &&TerraformRun| {
+        run.status
+            .as_ref()
+            .is_some_and(|status| status.has_changes.is_some())
+    };
+    pending
+        .or_else(|| runs.iter().find(has_plan))
+        .ok_or_else(|| CliError::Refused {
+            object: format!("terraform {}", stack::full_name(stack)),
+            cause: "there is no plan".to_owned(),
+            next_command: format!(
+                "sluice get terraforms {}",
+                stack.metadata.name.as_deref().unwrap_or_default()
+            ),
+        })
+}
+
+/// Describes a plan: its counts, what holds it, and its changes, most severe first.
+#[must_use]
+pub(super) fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) -> String {
+    let status = run.status.clone().unwrap_or_default();
+    let mut text = String::new();
+    let title = format!("Plan of {}", stack::full_name(stack));
+    let _ = writeln!(text, "{}", console.paint(Tone::Heading, &title));
+    let destroys = if run.spec.destroy {
+        " (destroys the stack)"
+    } else {
+        ""
+    };
+    for (label, value) in [
+        (
+            "id",
+            if status.plan_id.is_empty() {
+                "-"
+            } else {
+                &status.plan_id
+            },
+        ),
+        ("revision", &run.spec.source.revision),
+        (
+            "changes",
+            if status.changes.is_empty() {
+                "none"
+            } else {
+                &status.changes
+            },
+        ),
+        ("held", &status.auto_apply_hold),
+        ("state", &status.state_mismatch),
+    ] {
+        if !value.is_empty() {
+            let more = if label == "changes" { destroys } else { "" };
+            let _ = writeln!(text, "  {label:<9} {}{more}", console.paint(Tone::Plain, value));
+        }
+    }
+    let list = run::changes(&status);
+    if !list.entries.is_empty() {
+        text.push('\n');
+    }
+    for change in &list.entries {
+        let (sign, tone) = run::sign(&change.action);
+        let line = format!("{sign:>3} {} ({})", change.address, change.action);
+        let _ = writeln!(text, "{}", console.paint(tone, &line));
+    }
+    if list.omitted != 0 {
+        let _ = writeln!(
+            text,
+            "    and {} more; --full shows the output of the CLI",
+            list.omitted
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_shows_what_it_destroys_first() {
+        let stack = serde_json::from_value(json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": {"name": "app", "namespace": "default"},
+            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
+        }))
+        .unwrap();
+        let run = serde_json::from_value(json!({
+            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
+            "metadata": {"name": "app-0123456789-4", "namespace": "default"},
+            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                "source": {"kind": "GitRepository", "name": "repo", "namespace": "default", "revision": "main@sha1:b8e3"},
+                "terraform": {"generation": 1, "name": "app", "uid": "0123456789"}},
+            "status": {"planId": "plan-main-b8e3-x", "changes": "+1 ~0 -1", "autoApplyHold": "1 delete (autoApply.hold)",
+                "changeEntries": [{"action": "create", "address": "a.new"}, {"action": "delete", "address": "a.old"}]},
+        }))
+        .unwrap();
+        assert_eq!(
+            describe_plan(&stack, &run, Console::plain()),
+            "Plan of default/app\n  id        plan-main-b8e3-x\n  revision  main@sha1:b8e3\n  changes   +1 ~0 -1\n  \
+             held      1 delete (autoApply.hold)\n\n  - a.old (delete)\n  + a.new (create)\n"
+        );
+    }
+}

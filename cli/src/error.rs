@@ -1,0 +1,232 @@
+//! Why a command ends without success, the exit code of it, and the next command to type.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sluice_runtime::client::ClientError;
+use sluice_runtime::failure::chain;
+
+/// The exit codes of the command line. They are part of its interface; see docs/reference/cli.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// The command did what it was asked for.
+    Success,
+    /// The command failed, or what it waited for failed.
+    Failed,
+    /// The arguments are wrong. Clap uses the same code.
+    Usage,
+    /// A plan waits for an approval.
+    AwaitsApproval,
+    /// The object was not ready in time.
+    TimedOut,
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        Self::from(match status {
+            ExitStatus::Success => 0,
+            ExitStatus::Failed => 1,
+            ExitStatus::Usage => 2,
+            ExitStatus::AwaitsApproval => 3,
+            ExitStatus::TimedOut => 4,
+        })
+    }
+}
+
+/// Why a command did not succeed. Each message names the object and the cause.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The arguments contradict each other, or one has no valid value.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no client: no kubeconfig, or a wrong one.
+    #[error("{}", chain(.0))]
+    Connection(#[from] ClientError),
+    /// The API rejects a request or does not answer.
+    #[error("cannot {action} {object}: {}", api_message(.source))]
+    Api {
+        /// What the command was about to do: `get`, `list`, `patch`, `create`, `delete`, `watch`.
+        action: &'static str,
+        /// The object or the list of objects, as [`crate::cluster::describe`] has it.
+        object: String,
+        /// The error of the API.
+        source: Box<kube::Error>,
+    },
+    /// The object does not exist.
+    #[error("{object} does not exist")]
+    NotFound {
+        /// The object.
+        object: String,
+        /// The command that lists what exists.
+        list_command: String,
+    },
+    /// The object is in a state in which the command has no meaning.
+    #[error("{object}: {cause}")]
+    Refused {
+        /// The object.
+        object: String,
+        /// Why.
+        cause: String,
+        /// The next command to type; empty: there is none.
+        next_command: String,
+    },
+    /// What the command waited for has failed.
+    #[error("{object} failed: {cause}")]
+    Failed {
+        /// The object.
+        object: String,
+        /// Reason and message.
+        cause: String,
+        /// The next command to type; empty: there is none.
+        next_command: String,
+    },
+    /// A plan waits for an approval.
+    #[error("{object} waits for an approval of {plan}")]
+    AwaitsApproval {
+        /// The stack.
+        object: String,
+        /// The id of the plan.
+        plan: String,
+        /// The command that approves it.
+        next_command: String,
+    },
+    /// The object was not ready in time.
+    #[error("{object} was not ready after {} s: {state}", .timeout.as_secs())]
+    TimedOut {
+        /// The object.
+        object: String,
+        /// The time that the command waited.
+        timeout: Duration,
+        /// Its last state.
+        state: String,
+    },
+    /// A file of the user, or the terminal, cannot be used.
+    #[error("{what}: {source}")]
+    File {
+        /// What the command was about to do with which file.
+        what: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// An object that cannot be written as JSON or YAML: a bug.
+    #[error("cannot format the output: {0}")]
+    Format(String),
+}
+
+impl CliError {
+    /// Returns the exit code.
+    #[must_use]
+    pub const fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Usage(_) => ExitStatus::Usage,
+            Self::AwaitsApproval { .. } => ExitStatus::AwaitsApproval,
+            Self::TimedOut { .. } => ExitStatus::TimedOut,
+            Self::Connection(_)
+            | Self::Api { .. }
+            | Self::NotFound { .. }
+            | Self::Refused { .. }
+            | Self::Failed { .. }
+            | Self::File { .. }
+            | Self::Format(_) => ExitStatus::Failed,
+        }
+    }
+
+    /// Returns what the user can do next, as a sentence or a command; empty: nothing is known.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Connection(_) => {
+                "set KUBECONFIG or --kubeconfig; `sluice up` prints the path of its own".to_owned()
+            }
+            Self::Api {
+                action,
+                object,
+                source,
+            } => api_advice(action, object, source),
+            Self::NotFound { list_command, .. } => list_command.clone(),
+            Self::Refused { next_command, .. }
+            | Self::Failed { next_command, .. }
+            | Self::AwaitsApproval { next_command, .. } => next_command.clone(),
+            Self::Usage(_) | Self::TimedOut { .. } | Self::File { .. } | Self::Format(_) => String::new(),
+        }
+    }
+}
+
+/// Returns the message of a rejection without the wrapping of the client, or the error with its causes.
+fn api_message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => chain(other),
+    }
+}
+
+fn api_advice(action: &str, object: &str, error: &kube::Error) -> String {
+    let kubectl_verb = if action == "patch" { "update" } else { action };
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            let resource = object.split(' ').next().unwrap_or(object);
+            format!("kubectl auth can-i {kubectl_verb} {resource}")
+        }
+        kube::Error::Api(status) if status.code == 401 => {
+            "the credentials of the kubeconfig are not valid any more".to_owned()
+        }
+        kube::Error::Api(status) if status.code == 404 => {
+            "the definitions of Sluice may not be installed: sluice check".to_owned()
+        }
+        kube::Error::Api(_) => String::new(),
+        _ => "the API does not answer: check the server of the kubeconfig, and a proxy".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn rejection(code: u16, message: &str) -> CliError {
+        let status = Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        CliError::Api {
+            action: "patch",
+            object: "terraform default/app".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        }
+    }
+
+    #[test]
+    fn a_rejection_names_object_cause_and_next_command() {
+        let forbidden = rejection(403, "terraforms is forbidden");
+        assert_eq!(
+            forbidden.to_string(),
+            "cannot patch terraform default/app: terraforms is forbidden"
+        );
+        assert_eq!(forbidden.advice(), "kubectl auth can-i update terraform");
+        assert_eq!(forbidden.exit_status(), ExitStatus::Failed);
+        assert_eq!(rejection(409, "conflict").advice(), "");
+    }
+
+    #[test]
+    fn waiting_has_exit_codes_of_its_own() {
+        let approval = CliError::AwaitsApproval {
+            object: "terraform default/app".to_owned(),
+            plan: "plan-x".to_owned(),
+            next_command: "sluice approve app".to_owned(),
+        };
+        assert_eq!(approval.exit_status(), ExitStatus::AwaitsApproval);
+        assert_eq!(approval.advice(), "sluice approve app");
+        let late = CliError::TimedOut {
+            object: "terraform default/app".to_owned(),
+            timeout: Duration::from_secs(5),
+            state: "planning".to_owned(),
+        };
+        assert_eq!(
+            late.to_string(),
+            "terraform default/app was not ready after 5 s: planning"
+        );
+        assert_eq!(late.exit_status(), ExitStatus::TimedOut);
+    }
+}

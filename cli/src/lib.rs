@@ -1,0 +1,14 @@
+//! The command line of Sluice: what a user sees of sources, stacks and runs, and what a user decides about them.
+//!
+//! A command reads objects ([`cluster`]), builds a view of them without effects ([`stack`], [`run`]), and prints it ([`output`]).
+//! Standard output has data only; questions, progress and errors go to standard error. The exit code is an [`ExitStatus`].
+
+pub mod cluster;
+pub mod command;
+mod error;
+pub mod output;
+pub mod run;
+pub mod stack;
+
+pub use command::{Command, execute};
+pub use error::{CliError, ExitStatus};
