@@ -83,15 +83,14 @@ async fn write_approval(context: &Context, stack: &Terraform, plan: &str) -> Res
         { "op": "test", "path": "/status/plan/pending", "value": plan },
         { "op": "add", "path": "/spec/approvePlan", "value": plan },
     ]);
-    let patch: json_patch::Patch =
-        serde_json::from_value(patch).map_err(|error| CliError::Format(error.to_string()))?;
+    let operations = serde_json::from_value(patch).map_err(|error| CliError::Format(error.to_string()))?;
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let stacks = context.cluster.objects::<Terraform>();
     let written = stacks
-        .patch(&name, &params, &Patch::<Terraform>::Json(patch))
+        .patch(&name, &params, &Patch::<Terraform>::Json(operations))
         .await;
     written.map(drop).map_err(|source| CliError::Api {
         action: "patch",
