@@ -4,6 +4,8 @@ mod approve;
 mod get;
 mod history;
 mod plan;
+mod status;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -18,6 +20,10 @@ pub enum Command {
     Get(get::GetArgs),
     /// List the runs of a stack.
     History(history::HistoryArgs),
+    /// Show what waits for you, what fails, what drifted and what runs.
+    Status(status::StatusArgs),
+    /// Show sources, their stacks in the order of their dependencies, and the last run of each.
+    Tree(tree::TreeArgs),
     /// Show the plan that waits for an approval.
     Plan(plan::PlanArgs),
     /// Approve the plan of a stack.
@@ -30,6 +36,8 @@ impl Command {
         match self {
             Self::Get(args) => &args.connection,
             Self::History(args) => &args.connection,
+            Self::Status(args) => &args.connection,
+            Self::Tree(args) => &args.connection,
             Self::Plan(args) => args.connection(),
             Self::Approve(args) => &args.connection,
         }
@@ -62,6 +70,8 @@ async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError>
     match command {
         Command::Get(args) => get::get(&context, &args).await,
         Command::History(args) => history::history(&context, &args).await,
+        Command::Status(args) => status::status(&context, &args).await,
+        Command::Tree(args) => tree::tree(&context, &args).await,
         Command::Plan(args) => plan::plan(&context, &args).await,
         Command::Approve(args) => approve::approve(&context, &args).await,
     }

@@ -1,0 +1,232 @@
+//! `sluice status`: what waits for the user, what fails, what drifted and what runs, in one screen.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kube::ResourceExt as _;
+use sluice_api::condition::{SourceCondition, find};
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
+
+use super::Context;
+use crate::cluster::{ConnectionArgs, SelectionArgs};
+use crate::output::{Console, Tone, printable};
+use crate::stack::{self, StackState};
+use crate::{CliError, ExitStatus};
+
+/// Stacks of one state that are listed; further ones are counted.
+const LISTED: usize = 10;
+/// The states that are listed, in this order. Of all other states only the number is shown.
+const SECTIONS: [(StackState, &str); 7] = [
+    (StackState::AwaitsApproval, "Wait for your approval"),
+    (StackState::Failed, "Failed"),
+    (StackState::Drifted, "Drifted"),
+    (StackState::Deleting, "Being deleted"),
+    (StackState::Running, "Running"),
+    (StackState::Waiting, "Wait for a source or a dependency"),
+    (StackState::Planned, "Planned and not applied"),
+];
+
+/// Arguments of `sluice status`.
+#[derive(clap::Args, Debug)]
+pub struct StatusArgs {
+    /// The objects.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Prints the overview. The exit code is 0 whatever the state of the stacks.
+pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<ExitStatus, CliError> {
+    let (stacks, sources) = tokio::try_join!(
+        context.cluster.list::<Terraform>(&args.selection),
+        context.cluster.list::<GitRepository>(&args.selection),
+    )?;
+    context
+        .console
+        .data(&overview(&stacks, &sources, context.console))?;
+    Ok(ExitStatus::Success)
+}
+
+/// Formats the overview: the sections with their stacks, then the sources that fail, then one line of counts.
+#[must_use]
+fn overview(stacks: &[Terraform], sources: &[GitRepository], console: Console) -> String {
+    let mut by_state: BTreeMap<StackState, Vec<&Terraform>> = BTreeMap::new();
+    for stack in stacks {
+        by_state.entry(stack::state(stack)).or_default().push(stack);
+    }
+    let mut text = String::new();
+    for (state, title) in SECTIONS {
+        let Some(stacks) = by_state.get_mut(&state) else {
+            continue;
+        };
+        stacks.sort_by_key(|stack| stack::full_name(stack));
+        let rows = stacks
+            .iter()
+            .map(|stack| (stack::full_name(stack), detail(stack, state)));
+        push_section(&mut text, title, state.tone(), &rows.collect::<Vec<_>>(), console);
+    }
+    let failed: Vec<_> = sources.iter().filter_map(failed_source).collect();
+    push_section(&mut text, "Sources that fail", Tone::Bad, &failed, console);
+    let _ = writeln!(text, "{}", counts(&by_state, stacks.len(), sources.len()));
+    text
+}
+
+fn push_section(text: &mut String, title: &str, tone: Tone, rows: &[(String, String)], console: Console) {
+    if rows.is_empty() {
+        return;
+    }
+    let title = format!("{title} ({})", rows.len());
+    let _ = writeln!(text, "{}", console.paint(tone, &title));
+    let shown = &rows[..rows.len().min(LISTED)];
+    let name_width = shown
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or_default();
+    for (name, detail) in shown {
+        let line = format!("  {name:<name_width$}   {detail}");
+        let line = console
+            .width()
+            .map_or_else(|| line.clone(), |width| shorten(&line, width));
+        let _ = writeln!(text, "{}", printable(line.trim_end()));
+    }
+    if rows.len() > LISTED {
+        let _ = writeln!(text, "  and {} more", rows.len() - LISTED);
+    }
+    text.push('\n');
+}
+
+/// Cuts a line to the terminal.
+fn shorten(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    let kept: String = line.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// Returns what the user wants to know of a stack in this state.
+fn detail(stack: &Terraform, state: StackState) -> String {
+    let first_line = || {
+        stack::message(stack)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    match state {
+        StackState::AwaitsApproval => format!("sluice approve {} -n {}", stack.name_any(), namespace(stack)),
+        StackState::Drifted => {
+            let drift = stack.status.as_ref().and_then(|status| status.drift.as_ref());
+            drift.map_or_else(first_line, ToString::to_string)
+        }
+        StackState::Failed => {
+            let reason = stack::ready(stack)
+                .map(|ready| ready.reason.as_str())
+                .unwrap_or_default();
+            format!("{reason}: {}", first_line())
+        }
+        StackState::Deleting
+        | StackState::Running
+        | StackState::Waiting
+        | StackState::Planned
+        | StackState::Suspended
+        | StackState::Ready => first_line(),
+    }
+}
+
+fn namespace(stack: &Terraform) -> String {
+    stack.namespace().unwrap_or_default()
+}
+
+/// Returns name and cause of a source that is not ready, unless it is suspended.
+fn failed_source(source: &GitRepository) -> Option<(String, String)> {
+    let status = source.status.as_ref()?;
+    let ready = find(&status.conditions, SourceCondition::Ready)?;
+    let name = format!("{}/{}", source.namespace().unwrap_or_default(), source.name_any());
+    let first = ready.message.lines().next().unwrap_or_default();
+    let fails = ready.status == "False" && !source.spec.suspend;
+    fails.then(|| (name, format!("{}: {first}", ready.reason)))
+}
+
+/// Formats the last line: `12 stacks: 9 Ready, 2 Running, 1 Failed; 3 sources`.
+fn counts(by_state: &BTreeMap<StackState, Vec<&Terraform>>, stacks: usize, sources: usize) -> String {
+    let states = by_state.iter().rev();
+    let parts: Vec<_> = states
+        .map(|(state, stacks)| format!("{} {}", stacks.len(), state.as_str()))
+        .collect();
+    let colon = if parts.is_empty() { "" } else { ": " };
+    format!("{stacks} stacks{colon}{}; {sources} sources", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stack(name: &str, ready: [&str; 3], more: &Value) -> Terraform {
+        let mut status = json!({"observedGeneration": 1, "conditions": [{"type": "Ready", "status": ready[0], "reason": ready[1],
+            "message": ready[2], "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        for (key, value) in more.as_object().unwrap() {
+            status[key] = value.clone();
+        }
+        serde_json::from_value(json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": {"name": name, "namespace": "default", "generation": 1},
+            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_needs_the_user_comes_first() {
+        let plan = json!({"plan": {"pending": "plan-x"}});
+        let stacks = [
+            stack("ok", ["True", "TerraformAppliedSucceed", "Applied"], &json!({})),
+            stack(
+                "bad",
+                ["False", "TFExecPlanFailed", "exit status 1\nError"],
+                &json!({}),
+            ),
+            stack(
+                "wait",
+                ["Unknown", "TerraformPlannedWithChanges", "Plan generated"],
+                &plan,
+            ),
+        ];
+        assert_eq!(
+            overview(&stacks, &[], Console::plain()),
+            "Wait for your approval (1)\n  default/wait   sluice approve wait -n default\n\n\
+             Failed (1)\n  default/bad   TFExecPlanFailed: exit status 1\n\n\
+             3 stacks: 1 Ready, 1 Failed, 1 AwaitsApproval; 0 sources\n"
+        );
+    }
+
+    #[test]
+    fn a_long_section_is_counted() {
+        let failed = |index: usize| {
+            stack(
+                &format!("s{index:02}"),
+                ["False", "TFExecPlanFailed", "no"],
+                &json!({}),
+            )
+        };
+        let stacks: Vec<_> = (0..12).map(failed).collect();
+        let text = overview(&stacks, &[], Console::plain());
+        assert!(
+            text.contains("Failed (12)\n") && text.contains("default/s09") && !text.contains("default/s10"),
+            "{text}"
+        );
+        assert!(text.contains("  and 2 more\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_no_error() {
+        assert_eq!(overview(&[], &[], Console::plain()), "0 stacks; 0 sources\n");
+    }
+}
