@@ -60,7 +60,9 @@ pub(super) async fn runs_of(cluster: &Cluster, stack: &Terraform) -> Result<Vec<
     Ok(runs)
 }
 
-fn table(runs: &[TerraformRun], now: Timestamp) -> Table {
+/// Builds the table of runs, in their order.
+#[must_use]
+pub(super) fn table(runs: &[TerraformRun], now: Timestamp) -> Table {
     let mut table = Table::new(&[
         "RUN",
         "AGE",

@@ -1,8 +1,12 @@
 //! The commands, one file each.
 
 mod approve;
+mod describe;
+mod events;
 mod get;
 mod history;
+mod logs;
+mod outputs;
 mod plan;
 mod status;
 mod tree;
@@ -22,6 +26,14 @@ pub enum Command {
     History(history::HistoryArgs),
     /// Show what waits for you, what fails, what drifted and what runs.
     Status(status::StatusArgs),
+    /// Show all that is known of a stack.
+    Describe(describe::DescribeArgs),
+    /// List events of a stack with its runs and its source, or all.
+    Events(events::EventsArgs),
+    /// Print the log of a run.
+    Logs(logs::LogsArgs),
+    /// Print the outputs of a stack.
+    Outputs(outputs::OutputsArgs),
     /// Show sources, their stacks in the order of their dependencies, and the last run of each.
     Tree(tree::TreeArgs),
     /// Show the plan that waits for an approval.
@@ -37,6 +49,10 @@ impl Command {
             Self::Get(args) => &args.connection,
             Self::History(args) => &args.connection,
             Self::Status(args) => &args.connection,
+            Self::Describe(args) => &args.connection,
+            Self::Events(args) => &args.connection,
+            Self::Logs(args) => &args.connection,
+            Self::Outputs(args) => &args.connection,
             Self::Tree(args) => &args.connection,
             Self::Plan(args) => args.connection(),
             Self::Approve(args) => &args.connection,
@@ -71,6 +87,10 @@ async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError>
         Command::Get(args) => get::get(&context, &args).await,
         Command::History(args) => history::history(&context, &args).await,
         Command::Status(args) => status::status(&context, &args).await,
+        Command::Describe(args) => describe::describe(&context, &args).await,
+        Command::Events(args) => events::events(&context, &args).await,
+        Command::Logs(args) => logs::logs(&context, &args).await,
+        Command::Outputs(args) => outputs::outputs(&context, &args).await,
         Command::Tree(args) => tree::tree(&context, &args).await,
         Command::Plan(args) => plan::plan(&context, &args).await,
         Command::Approve(args) => approve::approve(&context, &args).await,

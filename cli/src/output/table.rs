@@ -69,7 +69,7 @@ impl Table {
 
     /// Formats the table. On a terminal, wide columns are cut until a row fits.
     #[must_use]
-    pub(super) fn render(&self, console: &Console) -> String {
+    pub(crate) fn render(&self, console: &Console) -> String {
         let widths = self.widths(console.width());
         let mut text = String::new();
         let headings = self

@@ -1,0 +1,202 @@
+//! `sluice describe`: all that is known of one stack, in one screen.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use sluice_api::run::TerraformRun;
+use sluice_api::terraform::{Terraform, TerraformStatus};
+use sluice_runtime::clock::{Clock as _, SystemClock};
+
+use super::Context;
+use super::events::{events_of, newest, table as events_table};
+use super::history::{runs_of, table as runs_table};
+use super::plan::describe_plan;
+use crate::cluster::ConnectionArgs;
+use crate::output::{Console, Tone, age};
+use crate::{CliError, ExitStatus, run, stack};
+
+/// Runs and events that are shown.
+const SHOWN: usize = 5;
+
+/// Arguments of `sluice describe`.
+#[derive(clap::Args, Debug)]
+pub struct DescribeArgs {
+    /// The stack.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Prints a stack.
+pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<ExitStatus, CliError> {
+    let stack: Terraform = context.cluster.get(&args.name).await?;
+    let (runs, events) = tokio::try_join!(
+        runs_of(&context.cluster, &stack),
+        events_of(&context.cluster, &stack)
+    )?;
+    let now = SystemClock.now();
+    context
+        .console
+        .data(&text(&stack, &runs, &events, context.console, now))?;
+    Ok(ExitStatus::Success)
+}
+
+fn text(
+    stack: &Terraform,
+    runs: &[TerraformRun],
+    events: &[Event],
+    console: Console,
+    now: Timestamp,
+) -> String {
+    let mut text = String::new();
+    let state = stack::state(stack);
+    let title = format!("terraform {}", stack::full_name(stack));
+    let _ = writeln!(
+        text,
+        "{}  {}",
+        console.paint(Tone::Heading, &title),
+        console.paint(state.tone(), state.as_str())
+    );
+    for (label, value) in fields(stack, now) {
+        if !value.is_empty() {
+            let _ = writeln!(text, "  {label:<14} {}", console.paint(Tone::Plain, &value));
+        }
+    }
+    push_conditions(&mut text, stack, console, now);
+    if let Some(run) = stack::pending_plan(stack).and_then(|plan| run::of_plan(runs, plan)) {
+        let _ = write!(text, "\n{}", describe_plan(stack, run, console));
+    }
+    if !runs.is_empty() {
+        let newest = &runs[..runs.len().min(SHOWN)];
+        let _ = write!(
+            text,
+            "\n{}\n{}",
+            console.paint(Tone::Heading, "Runs"),
+            runs_table(newest, now).render(&console)
+        );
+    }
+    if !events.is_empty() {
+        let newest = newest(events, SHOWN);
+        let _ = write!(
+            text,
+            "\n{}\n{}",
+            console.paint(Tone::Heading, "Events"),
+            events_table(&newest, now).render(&console)
+        );
+    }
+    text
+}
+
+/// Returns the fields that a user asks for first.
+fn fields(stack: &Terraform, now: Timestamp) -> Vec<(&'static str, String)> {
+    let spec = &stack.spec;
+    let status = stack.status.clone().unwrap_or_default();
+    let source = &spec.source_ref;
+    let created = stack.metadata.creation_timestamp.as_ref();
+    let depends_on: Vec<_> = spec.depends_on.iter().map(|other| other.name.as_str()).collect();
+    let (approve, path) = (
+        approval_mode(stack),
+        if spec.path.is_empty() { "." } else { &spec.path },
+    );
+    vec![
+        ("source", format!("{} {}", source.kind.as_str(), source.name)),
+        ("path", path.to_owned()),
+        ("workspace", spec.workspace_name().to_owned()),
+        ("approval", approve),
+        ("depends on", depends_on.join(", ")),
+        ("applied", status.last_applied_revision.clone()),
+        ("attempted", status.last_attempted_revision.clone()),
+        (
+            "drift",
+            status.drift.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ),
+        ("state lock", lock(&status)),
+        (
+            "failures",
+            if status.reconciliation_failures == 0 {
+                String::new()
+            } else {
+                status.reconciliation_failures.to_string()
+            },
+        ),
+        (
+            "age",
+            created.map(|created| age(created.0, now)).unwrap_or_default(),
+        ),
+    ]
+}
+
+/// Describes who approves plans.
+fn approval_mode(stack: &Terraform) -> String {
+    let spec = &stack.spec;
+    let mode = match spec.approve_plan.as_str() {
+        "auto" if spec.auto_apply.is_some() => "automatic, limited by autoApply",
+        "auto" => "automatic",
+        "disable" => "never: only drift is reported",
+        _ => "by id",
+    };
+    let only = if spec.plan_only {
+        "; planOnly: nothing is applied"
+    } else {
+        ""
+    };
+    let force = if spec.force { "; force" } else { "" };
+    format!("{mode}{only}{force}")
+}
+
+fn lock(status: &TerraformStatus) -> String {
+    let pending = status
+        .lock
+        .as_ref()
+        .map(|lock| lock.pending.as_str())
+        .unwrap_or_default();
+    if pending.is_empty() {
+        String::new()
+    } else {
+        format!("held: {pending}")
+    }
+}
+
+fn push_conditions(text: &mut String, stack: &Terraform, console: Console, now: Timestamp) {
+    let conditions = stack.status.iter().flat_map(|status| &status.conditions);
+    let _ = writeln!(text, "\n{}", console.paint(Tone::Heading, "Conditions"));
+    for condition in conditions {
+        let since = age(condition.last_transition_time.0, now);
+        let first = condition.message.lines().next().unwrap_or_default();
+        let line = format!(
+            "  {:<12} {:<7} {} ({since}): {first}",
+            condition.type_, condition.status, condition.reason
+        );
+        let _ = writeln!(text, "{}", console.paint(Tone::Plain, &line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_stack_is_one_screen() {
+        let stack = serde_json::from_value(json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": {"name": "app", "namespace": "default", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"interval": "1m", "approvePlan": "auto", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
+            "status": {"observedGeneration": 1, "lastAppliedRevision": "main@sha1:b8e3", "conditions": [
+                {"type": "Ready", "status": "True", "reason": "TerraformAppliedSucceed", "message": "Applied",
+                 "lastTransitionTime": "2026-01-01T00:00:30Z"}]},
+        }))
+        .unwrap();
+        let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        assert_eq!(
+            text(&stack, &[], &[], Console::plain(), now),
+            "terraform default/app  Ready\n  source         GitRepository repo\n  path           .\n  workspace      default\n  \
+             approval       automatic\n  applied        main@sha1:b8e3\n  age            60s\n\nConditions\n  \
+             Ready        True    TerraformAppliedSucceed (30s): Applied\n"
+        );
+    }
+}
