@@ -1,0 +1,123 @@
+//! Commands that look: what a person sees in a terminal, and what a script gets.
+
+use serde_json::Value;
+
+use crate::fixture::{World, without_ages};
+use crate::terminal;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stacks_have_a_state_in_one_word() {
+    let world = World::with_stacks().await;
+    let text = without_ages(&world.stdout(&["get", "terraforms"]).await);
+    insta::assert_snapshot!(text, @r"
+    NAME   STATE            APPLIED   AGE   MESSAGE
+    app    AwaitsApproval   -         (age) Plan generated
+    db     Failed           -         (age) error running Plan: exit status 1
+    net    Ready            -         (age) Applied
+    ");
+    let sources = without_ages(&world.stdout(&["get", "sources", "-o", "wide"]).await);
+    assert!(
+        sources.contains("main@sha1:b8e362c206 ") && sources.contains("https://git.example/infra.git"),
+        "{sources}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_data_for_scripts() {
+    let world = World::with_stacks().await;
+    let list: Value = serde_json::from_str(&world.stdout(&["get", "tf", "-o", "json"]).await).unwrap();
+    assert_eq!(list["kind"], "List");
+    assert_eq!(list["items"].as_array().unwrap().len(), 3);
+    let one: Value = serde_json::from_str(&world.stdout(&["get", "tf", "app", "-o", "json"]).await).unwrap();
+    assert_eq!(
+        (&one["kind"], &one["metadata"]["name"]),
+        (&"Terraform".into(), &"app".into())
+    );
+    let names = world.stdout(&["get", "tf", "-o", "name"]).await;
+    assert_eq!(
+        names,
+        "terraform.infra.contrib.fluxcd.io/app\nterraform.infra.contrib.fluxcd.io/db\nterraform.infra.contrib.fluxcd.io/net\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_screen_says_what_needs_the_user() {
+    let world = World::with_stacks().await;
+    insta::assert_snapshot!(world.stdout(&["status"]).await, @r"
+    Wait for your approval (1)
+      default/app   sluice approve app -n default
+
+    Failed (1)
+      default/db   TFExecPlanFailed: error running Plan: exit status 1
+
+    3 stacks: 1 Ready, 1 Failed, 1 AwaitsApproval; 1 sources
+    ");
+    insta::assert_snapshot!(without_ages(&world.stdout(&["tree"]).await), @r"
+    GitRepository default/infra  main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5
+    ├─ default/net  Ready
+    ├─ default/db  Failed  after net
+    └─ default/app  AwaitsApproval  after db
+       └─ run 3  Succeeded  Plan (Revision)  +1 ~0 -1  (age) 
+    ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
+    let world = World::with_stacks().await;
+    for columns in [80, 160] {
+        let session = terminal::run(&world, columns, &["get", "terraforms"], "", "");
+        assert_eq!(session.code, 0, "{}", session.text);
+        assert!(
+            session.text.contains("\u{1b}[31mFailed\u{1b}[0m"),
+            "{}",
+            session.text
+        );
+        let plain = regex::Regex::new("\u{1b}\\[[0-9;]*m")
+            .unwrap()
+            .replace_all(&session.text, "")
+            .into_owned();
+        assert!(
+            plain
+                .lines()
+                .all(|line| line.chars().count() <= usize::from(columns)),
+            "{plain}"
+        );
+    }
+    let plain = terminal::run(&world, 80, &["get", "terraforms", "--no-color"], "", "");
+    assert!(!plain.text.contains('\u{1b}'), "{}", plain.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_printed_as_a_whole_or_by_phase() {
+    let world = World::with_stacks().await;
+    assert_eq!(
+        world.stdout(&["logs", "app"]).await,
+        "$ tofu plan\nPlan: 1 to add, 1 to destroy\n"
+    );
+    assert_eq!(
+        world
+            .stdout(&["logs", "app", "--run", "3", "--phase", "apply"])
+            .await,
+        ""
+    );
+    let missing = world.sluice(&["logs", "app", "--run", "9"]).await;
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(missing.stderr).unwrap(),
+        "sluice: terraform default/app: it has no run 9, or the run is not retained any more\n  next: sluice history app\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_does_not_exist_is_named_with_the_next_command() {
+    let world = World::start().await;
+    let output = world.sluice(&["describe", "web"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"");
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "sluice: terraform default/web does not exist\n  next: sluice get terraforms -n default\n"
+    );
+    let usage = world.sluice(&["get", "stacks", "--bogus"]).await;
+    assert_eq!(usage.status.code(), Some(2));
+}

@@ -1,0 +1,8 @@
+//! Tests of the command line: the program in a pseudo-terminal and in a pipe, against an API with objects in known states.
+
+#![expect(clippy::unwrap_used, reason = "this crate is tests")]
+
+mod decide;
+mod fixture;
+mod look;
+mod terminal;
