@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod command;
 mod error;
+pub mod manifest;
 pub mod output;
 pub mod run;
 pub mod stack;

@@ -1,5 +1,7 @@
 //! `sluice approve`: shows the plan, asks, and writes its id into `spec.approvePlan`.
 
+use std::path::{Path, PathBuf};
+
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -8,7 +10,8 @@ use sluice_api::terraform::Terraform;
 use super::Context;
 use super::history::runs_of;
 use super::plan::{describe_plan, shown_run};
-use crate::cluster::{ConnectionArgs, describe};
+use crate::cluster::{ConnectionArgs, SelectionArgs, describe};
+use crate::manifest::{self, Identity};
 use crate::stack::{self, StackState};
 use crate::{CliError, ExitStatus};
 
@@ -19,11 +22,20 @@ const FIELD_MANAGER: &str = "sluice-approve";
 #[derive(clap::Args, Debug)]
 pub struct ApproveArgs {
     /// The stack.
-    #[arg(value_name = "NAME")]
-    pub name: String,
+    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    pub name: Option<String>,
+    /// All stacks whose plans wait, one after the other.
+    #[arg(long)]
+    pub all: bool,
+    /// With --all: stacks with these labels.
+    #[arg(short = 'l', long, value_name = "LABELS", requires = "all")]
+    pub selector: Option<String>,
     /// Approve only the plan with this id.
-    #[arg(long, value_name = "PLAN")]
+    #[arg(long, value_name = "PLAN", conflicts_with = "all")]
     pub id: Option<String>,
+    /// Write the approval into this manifest of the stack, for GitOps. The API is not changed.
+    #[arg(short = 'f', long, value_name = "MANIFEST", conflicts_with = "all")]
+    pub file: Option<PathBuf>,
     /// Do not ask.
     #[arg(short = 'y', long)]
     pub yes: bool,
@@ -34,23 +46,89 @@ pub struct ApproveArgs {
 
 /// Approves the plan that waits.
 pub(super) async fn approve(context: &Context, args: &ApproveArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let plan = plan_to_approve(&stack, args.id.as_deref())?.to_owned();
-    let runs = runs_of(&context.cluster, &stack).await?;
+    let Some(name) = &args.name else {
+        return approve_all(context, args).await;
+    };
+    let stack: Terraform = context.cluster.get(name).await?;
+    approve_stack(context, args, &stack).await
+}
+
+/// Approves the plans of all selected stacks that wait, each after a question of its own.
+async fn approve_all(context: &Context, args: &ApproveArgs) -> Result<ExitStatus, CliError> {
+    let selection = SelectionArgs {
+        all_namespaces: false,
+        selector: args.selector.clone(),
+    };
+    let mut stacks: Vec<Terraform> = context.cluster.list(&selection).await?;
+    stacks.retain(|stack| stack::state(stack) == StackState::AwaitsApproval);
+    stacks.sort_by_key(stack::full_name);
+    if stacks.is_empty() {
+        context.console.note("No plan waits for an approval.");
+    }
+    let mut result = ExitStatus::Success;
+    for stack in &stacks {
+        if approve_stack(context, args, stack).await? != ExitStatus::Success {
+            result = ExitStatus::Failed;
+        }
+    }
+    Ok(result)
+}
+
+async fn approve_stack(
+    context: &Context,
+    args: &ApproveArgs,
+    stack: &Terraform,
+) -> Result<ExitStatus, CliError> {
+    let plan = plan_to_approve(stack, args.id.as_deref())?;
     if !args.yes {
-        let run = shown_run(&stack, &runs)?;
-        context.console.note(&describe_plan(&stack, run, context.console));
+        let runs = runs_of(&context.cluster, stack).await?;
+        let run = shown_run(stack, &runs)?;
+        context.console.note(&describe_plan(stack, run, context.console));
         if !context.console.confirm(&format!("Approve {plan}?"), "--yes")? {
             context.console.note("Nothing was approved.");
             return Ok(ExitStatus::Failed);
         }
     }
-    write_approval(context, &stack, &plan).await?;
     let name = stack.name_any();
+    if let Some(path) = &args.file {
+        write_manifest(context, stack, plan, path)?;
+        context
+            .console
+            .note(&format!("{} approves {plan}. Commit it.", path.display()));
+        return Ok(ExitStatus::Success);
+    }
+    write_approval(context, stack, plan).await?;
     context.console.note(&format!(
         "Approved {plan}. `sluice logs {name} -f` follows the apply."
     ));
+    if stack.spec.approve_plan == "auto" {
+        context
+            .console
+            .note("The plan was held. Set approvePlan back to \"auto\" after its apply.");
+    }
     Ok(ExitStatus::Success)
+}
+
+/// Writes the id into the manifest of the stack and leaves the rest of the file as it is.
+fn write_manifest(context: &Context, stack: &Terraform, plan: &str, path: &Path) -> Result<(), CliError> {
+    let failed = |action: &str, source| CliError::File {
+        what: format!("cannot {action} {}", path.display()),
+        source,
+    };
+    let text = std::fs::read_to_string(path).map_err(|source| failed("read", source))?;
+    let name = stack.name_any();
+    let identity = Identity {
+        kind: "Terraform",
+        namespace: context.cluster.namespace(),
+        name: &name,
+    };
+    let edited =
+        manifest::set_spec_text(&text, identity, "approvePlan", plan).map_err(|error| CliError::Refused {
+            object: path.display().to_string(),
+            cause: error.to_string(),
+            next_command: String::new(),
+        })?;
+    std::fs::write(path, edited).map_err(|source| failed("write", source))
 }
 
 /// Returns the id of the plan that waits.

@@ -2,6 +2,7 @@
 
 mod approve;
 mod describe;
+mod diff;
 mod events;
 mod get;
 mod history;
@@ -28,6 +29,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Show all that is known of a stack.
     Describe(describe::DescribeArgs),
+    /// Compare the plan that waits with what was applied last.
+    Diff(diff::DiffArgs),
     /// List events of a stack with its runs and its source, or all.
     Events(events::EventsArgs),
     /// Print the log of a run.
@@ -50,6 +53,7 @@ impl Command {
             Self::History(args) => &args.connection,
             Self::Status(args) => &args.connection,
             Self::Describe(args) => &args.connection,
+            Self::Diff(args) => &args.connection,
             Self::Events(args) => &args.connection,
             Self::Logs(args) => &args.connection,
             Self::Outputs(args) => &args.connection,
@@ -88,6 +92,7 @@ async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError>
         Command::History(args) => history::history(&context, &args).await,
         Command::Status(args) => status::status(&context, &args).await,
         Command::Describe(args) => describe::describe(&context, &args).await,
+        Command::Diff(args) => diff::diff(&context, &args).await,
         Command::Events(args) => events::events(&context, &args).await,
         Command::Logs(args) => logs::logs(&context, &args).await,
         Command::Outputs(args) => outputs::outputs(&context, &args).await,

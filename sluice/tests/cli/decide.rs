@@ -74,6 +74,59 @@ async fn another_plan_or_none_is_not_approved() {
     assert_eq!(world.stack("off").await["spec"]["approvePlan"], "disable");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_in_a_manifest_keeps_the_rest_of_the_file() {
+    let world = World::with_stacks().await;
+    let path = world.directory().join("app.yaml");
+    let text = "# the app\nkind: Terraform\nmetadata: {name: app}\nspec:\n  interval: 1m # often\n";
+    std::fs::write(&path, text).unwrap();
+    let file = format!("--file={}", path.display());
+    let output = world.sluice(&["approve", "app", "--yes", &file]).await;
+    assert!(output.status.success(), "{output:?}");
+    let expected = text.replace("spec:\n", &format!("spec:\n  approvePlan: \"{PLAN}\"\n"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    assert_eq!(
+        world.stack("app").await["spec"]["approvePlan"],
+        serde_json::Value::Null
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_plans_that_wait_are_approved_one_by_one() {
+    let world = World::with_stacks().await;
+    world
+        .create_stack("web", &serde_json::json!({}), &waiting())
+        .await;
+    world.create_run("web", 1).await;
+    let output = world.sluice(&["approve", "--all", "--yes"]).await;
+    assert!(output.status.success(), "{output:?}");
+    for name in ["app", "web"] {
+        assert_eq!(world.stack(name).await["spec"]["approvePlan"], PLAN);
+    }
+    assert_eq!(
+        world.stack("net").await["spec"]["approvePlan"],
+        serde_json::Value::Null
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_shown_as_text_and_as_a_page() {
+    let world = World::with_stacks().await;
+    let text = world.stdout(&["plan", "show", "app", "--full"]).await;
+    assert!(
+        text.contains(PLAN) && text.contains("Plan: 1 to add, 0 to change, 1 to destroy."),
+        "{text}"
+    );
+    let path = world.directory().join("plan.html");
+    let page = format!("--web={}", path.display());
+    assert_eq!(world.stdout(&["plan", "show", "app", &page]).await, "");
+    assert!(
+        std::fs::read_to_string(&path)
+            .unwrap()
+            .contains("- terraform_data.old (delete)")
+    );
+}
+
 fn waiting() -> serde_json::Value {
     let mut status = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
     status["plan"] = serde_json::json!({"pending": PLAN});

@@ -1,6 +1,9 @@
 //! `sluice plan show`: what a plan does, what it destroys first, and what holds it.
 
+mod page;
+
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
@@ -35,6 +38,9 @@ struct ShowArgs {
     /// Print the run that made the plan as JSON.
     #[arg(long)]
     json: bool,
+    /// Write the plan to this file as one HTML page, which loads nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["full", "json"])]
+    web: Option<PathBuf>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -55,7 +61,13 @@ pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatu
     let runs = runs_of(&context.cluster, &stack).await?;
     let run = shown_run(&stack, &runs)?;
     let console = context.console;
-    if args.json {
+    if let Some(path) = &args.web {
+        std::fs::write(path, page::page(&stack, run)).map_err(|source| CliError::File {
+            what: format!("cannot write {}", path.display()),
+            source,
+        })?;
+        console.note(&format!("The plan is in {}.", path.display()));
+    } else if args.json {
         console.data(&to_json(&[run])?)?;
     } else {
         console.data(&describe_plan(&stack, run, console))?;
