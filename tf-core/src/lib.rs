@@ -11,6 +11,7 @@ pub mod errored_state;
 pub mod last_applied;
 pub mod plan;
 pub mod process_lock;
+pub mod record;
 pub mod redaction;
 pub mod run_input;
 pub mod run_log;
