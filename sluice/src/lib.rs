@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod manifests;
+pub mod record;
 pub mod state;
 pub mod three_way;
 pub mod up;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use sluice::record::{RecordArgs, record};
 use sluice::state::{StateArgs, state};
 use sluice::up::{UpArgs, up};
 use sluice_runtime::failure::chain;
@@ -31,6 +32,8 @@ enum Command {
     /// The commands that talk to an API.
     #[command(flatten)]
     Client(sluice_cli::Command),
+    /// Write signed records of runs, and verify them without an API.
+    Record(RecordArgs),
     /// Run the source controller on a cluster; its flags are those of Flux.
     #[command(disable_help_flag = true)]
     SourceController(Flags),
@@ -94,6 +97,7 @@ async fn main() -> ExitCode {
         Command::Up(args) => start_up(args).await,
         Command::State(args) => check_state(&args),
         Command::Client(command) => sluice_cli::execute(command).await,
+        Command::Record(args) => write_or_verify_record(&args).await,
         Command::SourceController(flags) => {
             let options: sluice_source_controller::Options = flags.parse("source-controller");
             let logging = options.common.logging;
@@ -135,6 +139,17 @@ fn check_state(args: &StateArgs) -> ExitCode {
         Err(error) => {
             eprintln!("sluice state: {}", chain(&error));
             ExitCode::from(2)
+        }
+    }
+}
+
+/// Exit code 0: the record is written, or valid; 1: it is not.
+async fn write_or_verify_record(args: &RecordArgs) -> ExitCode {
+    match record(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice record: {error}");
+            ExitCode::FAILURE
         }
     }
 }

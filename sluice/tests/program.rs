@@ -65,6 +65,7 @@ fn another_name_keeps_the_subcommands() {
     for command in [
         "up",
         "state",
+        "record",
         "source-controller",
         "tf-controller",
         "repo-controller",

@@ -1,5 +1,6 @@
 //! Code that the Terraform controller and its runner share: the formats that pass between them or are stored (bundle, plan, last
-//! applied record, errored state, state copy), the scanner of modules, templates, the Terraform CLI, and the layout of working directories.
+//! applied record, errored state, state copy, signed record of a run), the scanner of modules, templates, the Terraform
+//! CLI, and the layout of working directories.
 
 pub mod artifact_path;
 pub mod bundle;

@@ -38,6 +38,7 @@ mod otlp;
 mod plans;
 mod post_apply;
 mod provider;
+mod records;
 mod refused_requests;
 mod repos;
 mod reproducible_plans;

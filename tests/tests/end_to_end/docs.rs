@@ -40,8 +40,8 @@ const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
 /// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, one that
-/// `run::state_copies` runs, and one that `backup` runs.
-const PAGES_WITH_COMMANDS: [&str; 18] = [
+/// `run::state_copies` runs, one that `control::records` runs, and one that `backup` runs.
+const PAGES_WITH_COMMANDS: [&str; 19] = [
     LAPTOP,
     QUICK_START,
     CLUSTER,
@@ -58,6 +58,7 @@ const PAGES_WITH_COMMANDS: [&str; 18] = [
     STORED_PLANS,
     include_str!("../../../docs/guides/migrating-from-tofu-controller.md"),
     include_str!("../../../docs/guides/state-copies.md"),
+    include_str!("../../../docs/guides/run-records.md"),
     include_str!("../../../docs/guides/backup.md"),
     README,
 ];
