@@ -13,6 +13,8 @@ const GIB: u64 = 1024 * MIB;
 
 /// Estimate for a stack of which no run was measured.
 const DEFAULT_ESTIMATE: u64 = 512 * MIB;
+/// Smallest estimate: the CLI alone needs as much. A run reports its own peak, so a smaller one may be wrong.
+const MIN_ESTIMATE: u64 = 64 * MIB;
 /// What the runner itself needs besides the CLI.
 const RUNNER_MEMORY: u64 = 32 * MIB;
 /// Smallest memory request that follows from a measured peak.
@@ -151,11 +153,14 @@ pub struct MeasuredMemory {
 }
 
 impl MeasuredMemory {
-    /// Adds a run. The last one that is added is the newest.
+    /// Adds a run. The last one that is added is the newest. A run cannot have used more than its container might.
     pub(crate) fn add(&mut self, status: &TerraformRunStatus) {
         let bytes = |reported: Option<i64>| u64::try_from(reported?).ok();
         let used = |reported| bytes(reported).filter(|bytes| *bytes > 0);
-        self.peak = self.peak.max(used(status.peak_memory_bytes));
+        let most = used(status.memory_limit_bytes).unwrap_or(u64::MAX);
+        self.peak = self
+            .peak
+            .max(used(status.peak_memory_bytes).map(|peak| peak.min(most)));
         let is_killed = status.phase == Phase::Lost || status.reason == Reason::OomKilled;
         self.is_whole = !is_killed && (self.is_whole || status.has_changes.is_some());
         if let Some(limit) = used(status.memory_limit_bytes) {
@@ -165,10 +170,10 @@ impl MeasuredMemory {
     }
 
     /// Returns the estimate for the next run, in bytes: the highest peak, or a default if there is none. Runs that were cut short do
-    /// not lower the default.
+    /// not lower the default. It is at least [`MIN_ESTIMATE`]; the limits of runs bound it from above.
     pub(crate) fn estimate(self) -> u64 {
         match self.peak {
-            Some(peak) if self.is_whole => peak,
+            Some(peak) if self.is_whole => peak.max(MIN_ESTIMATE),
             peak => peak.unwrap_or(0).max(DEFAULT_ESTIMATE),
         }
     }
@@ -266,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_the_highest_peak_of_the_runs() {
+    fn the_peak_is_the_highest_of_the_runs() {
         let mut memory = MeasuredMemory::default();
         assert_eq!(memory.estimate(), DEFAULT_ESTIMATE);
         for run in [
@@ -279,7 +284,7 @@ mod tests {
         ] {
             memory.add(&status(run));
         }
-        assert_eq!(memory.estimate(), 700);
+        assert_eq!((memory.peak, memory.estimate()), (Some(700), MIN_ESTIMATE));
         assert_eq!(memory.limit, Some(900), "that of the newest container");
         assert_eq!(memory.default_request, Some(0), "that of the newest container");
         memory.add(&status(json!({ "memoryLimitBytes": 800 })));
@@ -343,6 +348,22 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever a run reports, a peak is at most what its container might use, and an estimate is never nearly nothing.
+        #[test]
+        fn a_reported_peak_is_bounded(peak: i64, limit in proptest::option::of(any::<i64>()), has_changes in proptest::option::of(any::<bool>())) {
+            let mut memory = MeasuredMemory::default();
+            memory.add(&TerraformRunStatus {
+                peak_memory_bytes: Some(peak),
+                memory_limit_bytes: limit,
+                has_changes,
+                ..TerraformRunStatus::default()
+            });
+            let most = limit.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0);
+            prop_assert!(memory.peak.unwrap_or(0) <= most.unwrap_or(u64::MAX));
+            prop_assert!(memory.estimate() >= MIN_ESTIMATE);
+            prop_assert!(memory.estimate() <= memory.peak.unwrap_or(0).max(DEFAULT_ESTIMATE));
+        }
+
         /// A request covers the peak, unless that is more than half of the node.
         #[test]
         fn a_request_covers_the_peak_up_to_half_of_the_node(peak in 1..=u64::MAX, available in 1..=u64::MAX) {

@@ -14,7 +14,8 @@ pub struct RunLimits {
     pub per_namespace: u16,
     /// Runs at once of stacks with the same value of a label, by the key of the label; 0: no limit.
     pub per_label: BTreeMap<String, u16>,
-    /// Estimated memory of all runs at once; 0: no limit.
+    /// Estimated memory of all runs at once; 0: no limit. Against other namespaces, the runs of one namespace count for at most half of
+    /// it: a run reports its own peak, so a stack can make its estimate as large as it likes.
     pub memory: MemoryQuantity,
 }
 
@@ -30,14 +31,25 @@ impl RunLimits {
         }
     }
 
-    /// Returns what a run of a stack with these labels uses of the limits. `memory` is its estimate in bytes.
+    /// Returns what a run of a stack with these labels uses of the limits. `memory` is its estimate in bytes. It counts for at most the
+    /// limit of memory.
     pub(super) fn usage(&self, labels: &BTreeMap<String, String>, memory: u64) -> RunUsage {
         let limited = self.per_label.iter().filter(|(_, limit)| **limit > 0);
         let own = limited.filter_map(|(key, _)| Some((key.clone(), labels.get(key)?.clone())));
+        let most = match self.memory.bytes() {
+            0 => u64::MAX,
+            limit => limit,
+        };
         RunUsage {
             labels: own.collect(),
-            memory,
+            memory: memory.min(most),
         }
+    }
+
+    /// Returns what the runs of one namespace count for at most against the other namespaces, in bytes: half of the memory, so that the
+    /// other half is theirs.
+    const fn memory_share(&self) -> u64 {
+        self.memory.bytes().div_ceil(2)
     }
 
     /// Returns whether runs are limited by a label of their stack.
@@ -64,8 +76,15 @@ pub(crate) struct RunUsage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UsageTotals {
     runs: usize,
-    namespaces: BTreeMap<String, usize>,
+    namespaces: BTreeMap<String, NamespaceTotals>,
     labels: BTreeMap<(String, String), usize>,
+}
+
+/// What the runs of one namespace use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct NamespaceTotals {
+    runs: usize,
+    /// Their estimated memory in bytes.
     memory: u64,
 }
 
@@ -76,7 +95,6 @@ impl UsageTotals {
             runs: 0,
             namespaces: BTreeMap::new(),
             labels: BTreeMap::new(),
-            memory: 0,
         }
     }
 
@@ -87,27 +105,50 @@ impl UsageTotals {
 
     /// Returns the number of runs in a namespace.
     pub(super) fn runs_of(&self, namespace: &str) -> usize {
-        self.namespaces.get(namespace).copied().unwrap_or(0)
+        self.namespaces.get(namespace).map_or(0, |totals| totals.runs)
+    }
+
+    /// Returns the estimated memory of the runs in a namespace, in bytes.
+    pub(super) fn memory_of(&self, namespace: &str) -> u64 {
+        self.namespaces.get(namespace).map_or(0, |totals| totals.memory)
+    }
+
+    /// Returns what the runs of all other namespaces count for, in bytes.
+    fn memory_beside(&self, namespace: &str, limits: &RunLimits) -> u64 {
+        let share = limits.memory_share();
+        let others = self
+            .namespaces
+            .iter()
+            .filter(|(other, _)| other.as_str() != namespace);
+        others.fold(0, |sum: u64, (_, totals)| {
+            sum.saturating_add(totals.memory.min(share))
+        })
     }
 
     /// Adds a run.
     pub(super) fn add(&mut self, namespace: &str, usage: &RunUsage) {
         self.runs += 1;
-        *self.namespaces.entry(namespace.to_owned()).or_default() += 1;
+        let totals = self.namespaces.entry(namespace.to_owned()).or_default();
+        totals.runs += 1;
+        totals.memory = totals.memory.saturating_add(usage.memory);
         for (key, value) in &usage.labels {
             *self.labels.entry((key.clone(), value.clone())).or_default() += 1;
         }
-        self.memory = self.memory.saturating_add(usage.memory);
     }
 
     /// Removes a run that was added with the same usage.
     pub(super) fn remove(&mut self, namespace: &str, usage: &RunUsage) {
         self.runs = self.runs.saturating_sub(1);
-        decrement(&mut self.namespaces, &namespace.to_owned());
+        if let Some(totals) = self.namespaces.get_mut(namespace) {
+            totals.runs = totals.runs.saturating_sub(1);
+            totals.memory = totals.memory.saturating_sub(usage.memory);
+            if totals.runs == 0 {
+                self.namespaces.remove(namespace);
+            }
+        }
         for (key, value) in &usage.labels {
             decrement(&mut self.labels, &(key.clone(), value.clone()));
         }
-        self.memory = self.memory.saturating_sub(usage.memory);
     }
 
     /// Returns the limit that one more run would exceed, if there is one. A limit that concerns few runs is named before one that
@@ -137,8 +178,21 @@ impl UsageTotals {
             return Some(ReachedLimit::Runs(limits.runs));
         }
         let is_limited = limits.memory.bytes() > 0 && self.runs > 0;
-        let exceeds = self.memory.saturating_add(usage.memory) > limits.memory.bytes();
+        let own = self.memory_of(namespace).saturating_add(usage.memory);
+        let exceeds = own.saturating_add(self.memory_beside(namespace, limits)) > limits.memory.bytes();
         (is_limited && exceeds).then_some(ReachedLimit::Memory(limits.memory))
+    }
+
+    /// Returns whether a run that exceeds the limit of memory fits as the only run of its namespace, which counts for its share.
+    pub(super) fn fits_as_only_run(&self, namespace: &str, usage: &RunUsage, limits: &RunLimits) -> bool {
+        self.runs_of(namespace) == 0 && self.leaves_share(namespace, usage.memory, limits)
+    }
+
+    /// Returns whether the other namespaces leave this one the memory of one more run, in bytes, or its share if that is less.
+    pub(super) fn leaves_share(&self, namespace: &str, memory: u64, limits: &RunLimits) -> bool {
+        let own = self.memory_of(namespace).saturating_add(memory);
+        let counted = own.min(limits.memory_share());
+        counted.saturating_add(self.memory_beside(namespace, limits)) <= limits.memory.bytes()
     }
 }
 
@@ -239,6 +293,11 @@ mod tests {
         let usage = limits.usage(&labels(&[("account", "prod"), ("team", "net"), ("app", "x")]), 7);
         assert_eq!(usage.labels, labels(&[("account", "prod")]));
         assert_eq!(usage.memory, 7);
+        let limited = RunLimits {
+            memory: MemoryQuantity::from_bytes(100),
+            ..RunLimits::of_runs(4)
+        };
+        assert_eq!(limited.usage(&labels(&[]), u64::MAX).memory, 100);
         assert!(limits.has_labels() && !RunLimits::of_runs(4).has_labels());
         assert!(limits.usage(&labels(&[]), 0).labels.is_empty());
     }
@@ -284,9 +343,14 @@ mod tests {
         let large = limits.usage(&labels(&[]), 500);
         assert_eq!(totals.reached("a", &large, &limits), None);
         totals.add("a", &large);
-        let small = limits.usage(&labels(&[]), 1);
+        let usage = |bytes| limits.usage(&labels(&[]), bytes);
         let memory = ReachedLimit::Memory(limits.memory);
-        assert_eq!(totals.reached("a", &small, &limits), Some(memory));
+        assert_eq!(totals.reached("a", &usage(1), &limits), Some(memory.clone()));
+        // Against another namespace it counts for half.
+        assert_eq!(totals.reached("b", &usage(50), &limits), None);
+        assert_eq!(totals.reached("b", &usage(51), &limits), Some(memory));
+        assert!(totals.fits_as_only_run("b", &usage(100), &limits));
+        assert!(!totals.fits_as_only_run("a", &usage(1), &limits));
     }
 
     #[test]

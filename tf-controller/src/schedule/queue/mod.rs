@@ -1,11 +1,13 @@
 //! The queue of runs: pure, with the time as an argument.
 
+mod admission;
 mod ranking;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
+use admission::{Admission, KeptMemory};
 use ranking::{Ranked, Ranking};
 use sluice_runtime::schedule::ObjectKey;
 
@@ -14,7 +16,7 @@ use super::wait::{Wait, WaitReport};
 use crate::decide::Trigger;
 
 /// Waiting time that raises a stack's priority by one, so that a steady stream of others never starves it. After it, memory is kept
-/// free for a stack that waits for memory.
+/// free for a stack that waits for memory, or it starts as the only run of its namespace.
 const AGING_INTERVAL: Duration = Duration::from_secs(600);
 /// How long a grant is valid.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -99,6 +101,10 @@ impl Waiter {
 
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
+    }
+
+    fn is_aged(&self, now: Instant) -> bool {
+        self.age(now) >= AGING_INTERVAL
     }
 }
 
@@ -189,14 +195,14 @@ impl RunQueue {
     fn takes_kept_memory(&self, stack: &ObjectKey, usage: &RunUsage, now: Instant) -> bool {
         let mut totals = self.totals.clone();
         totals.add(&stack.namespace, usage);
-        let mut aged = self
-            .waiting
-            .iter()
-            .filter(|(_, waiter)| waiter.age(now) >= AGING_INTERVAL);
-        aged.any(|(other, waiter)| {
+        let mut kept = KeptMemory::default();
+        for (other, waiter) in self.waiting.iter().filter(|(_, waiter)| waiter.is_aged(now)) {
             let reached = totals.reached(&other.namespace, &waiter.usage, &self.limits);
-            matches!(reached, Some(ReachedLimit::Memory(_)))
-        })
+            if matches!(reached, Some(ReachedLimit::Memory(_))) {
+                kept.add(&other.namespace, &waiter.usage);
+            }
+        }
+        !kept.permits(&stack.namespace, &totals, &self.limits)
     }
 
     /// Releases the stack's slot or its position in the queue; returns the stacks that are granted a slot.
@@ -345,19 +351,27 @@ impl RunQueue {
         if totals.runs() >= self.limits.slots() {
             return Admissible { stacks, totals };
         }
-        let mut ranking = self.ranking(now);
+        let (mut ranking, mut kept) = (self.ranking(now), KeptMemory::default());
         while totals.runs() < self.limits.slots() {
             let Some(Ranked { stack, waiter, .. }) = ranking.next() else {
                 break;
             };
-            match totals.reached(&stack.namespace, &waiter.usage, &self.limits) {
-                None => {
-                    totals.add(&stack.namespace, &waiter.usage);
-                    ranking.count_run(&stack.namespace);
-                    stacks.push(stack.clone());
+            let (namespace, usage) = (stack.namespace.as_str(), &waiter.usage);
+            match Admission::of(namespace, usage, waiter.is_aged(now), &totals, &self.limits) {
+                Admission::Waits => {}
+                Admission::KeepsMemory => kept.add(namespace, usage),
+                Admission::Fits => {
+                    totals.add(namespace, usage);
+                    if kept.permits(namespace, &totals, &self.limits) {
+                        ranking.count_run(namespace);
+                        stacks.push(stack.clone());
+                    } else {
+                        totals.remove(namespace, usage);
+                        if waiter.is_aged(now) {
+                            kept.add(namespace, usage);
+                        }
+                    }
                 }
-                Some(ReachedLimit::Memory(_)) if waiter.age(now) >= AGING_INTERVAL => break,
-                Some(_) => {}
             }
         }
         Admissible { stacks, totals }

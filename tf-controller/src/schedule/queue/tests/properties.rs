@@ -86,13 +86,40 @@ proptest! {
                     prop_assert!(same <= usize::from(limits.per_label[key]));
                 }
             }
-            let used: u64 = running.iter().map(|(_, usage)| usage.memory).sum();
-            prop_assert!(memory == 0 || used <= memory || running.len() == 1);
+            let of_namespaces: Vec<u64> = (0..3).map(|number| totals.memory_of(&format!("n{number}"))).collect();
+            let counted: u64 = of_namespaces.iter().map(|used| (*used).min(memory.div_ceil(2))).sum();
+            prop_assert!(memory == 0 || counted <= memory && of_namespaces.iter().all(|used| *used <= memory));
             prop_assert_eq!(&totals, &queue.totals);
             prop_assert!(running.iter().all(|(stack, _)| !queue.waiting.contains_key(*stack)));
             let next = queue.admissible(now).stacks;
             prop_assert!(next.iter().all(|stack| queue.waiting[stack].granted.is_some()), "a slot is free and not granted");
             prop_assert!(!queue.occupied.is_empty() || queue.waiting.is_empty() || !next.is_empty(), "nothing runs and all wait");
+        }
+    }
+
+    /// Half of the memory is for the stacks of one namespace whatever those of another one claim. A stack that has waited long starts
+    /// whatever the stacks of another namespace do, once its own namespace runs nothing else.
+    #[test]
+    fn a_namespace_has_half_of_the_memory_whatever_another_one_claims(
+        steps in proptest::collection::vec((0_u8..4, (0_u8..2, 0_u8..4), 0_u8..3, any::<u64>(), 0_u64..60), 1..80), half in 1_u64..50,
+    ) {
+        // There is a slot for each of the eight stacks.
+        let (mut queue, mut now) = (queue_with_memory(9, 2 * half), Instant::now());
+        for (what, place, priority, claimed, needed) in steps {
+            now += Duration::from_secs(120);
+            let memory = if place.0 == 0 { claimed } else { needed };
+            step(&mut queue, (what, place, priority, (0, 0), memory), now);
+            let next = queue.admissible(now).stacks;
+            for namespace in ["n0", "n1"] {
+                let mut order = queue.positions(now).map(|(_, ranked)| ranked);
+                let Some(first) = order.find(|ranked| ranked.stack.namespace == namespace) else {
+                    continue;
+                };
+                let needs_its_half = queue.totals.memory_of(namespace).saturating_add(first.waiter.usage.memory) <= half;
+                let waited = first.waiter.is_aged(now) && queue.totals.runs_of(namespace) == 0;
+                let must_start = needs_its_half || waited;
+                prop_assert!(!must_start || next.contains(first.stack), "{namespace} is held back");
+            }
         }
     }
 
