@@ -21,7 +21,7 @@ use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_core::bundle::BundlePayload;
 use sluice_tf_core::run_input::Kubeconfigs;
 
-use crate::memory::MeasuredMemory;
+use crate::memory::{MeasuredMemory, MemoryQuantity};
 
 /// Returns the arguments of a runner that shares a provider cache with other runners.
 #[must_use]
@@ -133,6 +133,8 @@ pub struct RunnerEnd {
     pub reason: Reason,
     /// Public message.
     pub message: String,
+    /// The memory limit that its container exceeded.
+    pub exceeded_memory: Option<MemoryQuantity>,
 }
 
 /// Why an executor failed.

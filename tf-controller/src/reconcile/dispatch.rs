@@ -11,6 +11,7 @@ use sluice_tf_core::bundle::{self, Bundle, BundleError, BundlePayload};
 
 use super::Context;
 use super::account::{account_of_run, replacement};
+use super::end_reason::EndReason;
 use super::history::{is_drift_check, run_fact, sequence};
 use super::resolve::{InputReader, ReadError, Resolved};
 use super::run_object::{RunRequest, run_object};
@@ -166,11 +167,11 @@ pub(super) async fn restart(
     {
         return start_with_stored(launch, &found, context).await;
     }
-    let (reason, text) = (
+    let why = EndReason::new(
         Reason::InputsChanged.as_str(),
         "its inputs changed before the run started",
     );
-    end(run, Phase::Superseded, reason, text, context).await.map(drop)
+    end(run, Phase::Superseded, &why, context).await.map(drop)
 }
 
 /// Returns the Secrets of the bundle in order; `None` if one of them is missing.
@@ -281,9 +282,8 @@ async fn fail(
     message: &str,
     context: &Context,
 ) -> Result<(), DispatchError> {
-    end(run, Phase::Failed, reason.as_str(), message, context)
-        .await
-        .map(drop)
+    let why = EndReason::new(reason.as_str(), message);
+    end(run, Phase::Failed, &why, context).await.map(drop)
 }
 
 /// Ends a run in place of its missing runner. If the runner claims the run or reports meanwhile, it wins. Returns whether the run was
@@ -291,14 +291,17 @@ async fn fail(
 pub(super) async fn end(
     run: &TerraformRun,
     phase: Phase,
-    reason: &str,
-    message: &str,
+    why: &EndReason,
     context: &Context,
 ) -> Result<bool, DispatchError> {
-    let body = json!({
+    let (reason, message) = (why.reason, why.message.as_str());
+    let mut body = json!({
         "metadata": { "resourceVersion": run.resource_version() },
         "status": { "phase": phase.as_str(), "reason": reason, "message": message, "finishedAt": context.clock.now() },
     });
+    if let Some(peak) = why.peak_memory(run) {
+        body["status"]["peakMemoryBytes"] = json!(peak);
+    }
     let (api, patch): (Api<TerraformRun>, _) = (context.api_of(run), Patch::Merge(body));
     match api
         .patch_status(&run.name_any(), &PatchParams::default(), &patch)

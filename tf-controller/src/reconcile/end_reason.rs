@@ -1,9 +1,11 @@
 //! Why the controller ends a run in place of its runner. Pure.
 
+use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Reason;
 
 use crate::decide::{Facts, Inputs};
 use crate::executor::RunnerEnd;
+use crate::memory::MemoryQuantity;
 
 /// Why the controller ends a run.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub(super) struct EndReason {
     pub(super) reason: &'static str,
     /// Public message.
     pub(super) message: String,
+    /// The memory limit that the runner exceeded.
+    exceeded_memory: Option<MemoryQuantity>,
 }
 
 impl EndReason {
@@ -19,20 +23,37 @@ impl EndReason {
         Self {
             reason,
             message: message.into(),
+            exceeded_memory: None,
         }
+    }
+
+    /// Returns the reason of a run whose runner ended so.
+    fn of_runner(end: &RunnerEnd, message: String) -> Self {
+        Self {
+            exceeded_memory: end.exceeded_memory,
+            ..Self::new(end.reason.as_str(), message)
+        }
+    }
+
+    /// Returns the peak of memory that the end of the run shows, in bytes; `None`: it shows none. A runner that exceeded its limit did
+    /// not report its peak, which is the limit at least.
+    pub(super) fn peak_memory(&self, run: &TerraformRun) -> Option<i64> {
+        let limit = i64::try_from(self.exceeded_memory?.bytes()).ok()?;
+        let reported = run.status.as_ref().and_then(|status| status.peak_memory_bytes);
+        Some(reported.unwrap_or(0).max(limit))
     }
 }
 
 /// Why a claimed run is lost.
 pub(super) fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
     match end {
-        Some(end) => EndReason::new(
-            end.reason.as_str(),
-            format!(
+        Some(end) => {
+            let text = format!(
                 "{}. What it has changed is not known: a new plan shows it",
                 end.message
-            ),
-        ),
+            );
+            EndReason::of_runner(&end, text)
+        }
         None => EndReason::new(
             Reason::RunLost.as_str(),
             "the runner process ended without a report, or sent no heartbeat for too long",
@@ -45,10 +66,8 @@ pub(super) fn failed_start_reason(end: Option<RunnerEnd>) -> EndReason {
     let Some(end) = end else {
         return EndReason::new(Reason::RunLost.as_str(), "the runner ended before it began");
     };
-    EndReason::new(
-        end.reason.as_str(),
-        format!("the run did not begin: {}", end.message),
-    )
+    let text = format!("the run did not begin: {}", end.message);
+    EndReason::of_runner(&end, text)
 }
 
 /// Why a run ends before it was started, without its inputs.
@@ -95,6 +114,32 @@ mod tests {
     fn a_destroy_without_its_account_names_both_accounts() {
         let why = no_account_reason("deployer", "destroyer");
         insta::assert_snapshot!(format!("{}: {}", why.reason, why.message), @"ServiceAccountNotFound: ServiceAccount deployer does not exist: the deletion continues under destroyer of --destroy-service-account");
+    }
+
+    #[test]
+    fn a_run_that_exceeded_its_memory_records_the_limit_as_its_peak() {
+        let end = |reason, exceeded: Option<u64>| RunnerEnd {
+            reason,
+            message: "killed".into(),
+            exceeded_memory: exceeded.map(MemoryQuantity::from_bytes),
+        };
+        let run = |peak: Option<i64>| -> TerraformRun {
+            serde_json::from_value(
+                serde_json::json!({ "metadata": {}, "status": { "peakMemoryBytes": peak },
+                "spec": { "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
+                    "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                    "terraform": { "name": "net", "uid": "u", "generation": 1 } } }),
+            )
+            .unwrap()
+        };
+        let killed = || Some(end(Reason::OomKilled, Some(700)));
+        for why in [lost_reason(killed()), failed_start_reason(killed())] {
+            assert_eq!(why.peak_memory(&run(None)), Some(700));
+            assert_eq!(why.peak_memory(&run(Some(300))), Some(700), "init needed less");
+            assert_eq!(why.peak_memory(&run(Some(900))), Some(900));
+        }
+        let evicted = lost_reason(Some(end(Reason::Evicted, None)));
+        assert_eq!(evicted.peak_memory(&run(Some(300))), None, "it stays as reported");
     }
 
     #[test]

@@ -136,22 +136,17 @@ fn end_of_pod(pod: &Pod, status: &PodStatus) -> RunnerEnd {
     if let Some((name, terminated)) =
         failed_container(status, |end| end.reason.as_deref() == Some("OOMKilled"))
     {
-        let text = if name == RUNNER_CONTAINER {
-            format!(
-                "the runner or its CLI used more memory than its limit{} and was killed; raise \
-                 runnerPodTemplate.spec.resources.limits.memory",
-                memory_limit(pod)
-            )
-        } else {
-            format!(
+        let message = terminated.message.as_deref().unwrap_or_default();
+        if name != RUNNER_CONTAINER {
+            let text = format!(
                 "the init container {name} used more memory than its limit and was killed; raise its limits.memory"
-            )
+            );
+            return runner_end(Reason::OomKilled, &text, message);
+        }
+        return RunnerEnd {
+            exceeded_memory: memory_limit(pod).and_then(|limit| limit.parse().ok()),
+            ..runner_end(Reason::OomKilled, &out_of_memory(pod), message)
         };
-        return runner_end(
-            Reason::OomKilled,
-            &text,
-            terminated.message.as_deref().unwrap_or_default(),
-        );
     }
     if let Some(disruption) = Disruption::of(pod) {
         return runner_end(disruption.reason, disruption.text, &disruption.message);
@@ -197,6 +192,7 @@ fn runner_end(reason: Reason, text: &str, message: &str) -> RunnerEnd {
         } else {
             format!("{text}: {message}")
         },
+        exceeded_memory: None,
     }
 }
 
@@ -223,16 +219,22 @@ fn failed_container(
     ended.find(|(_, end)| matches(end))
 }
 
-/// Returns the memory limit of the runner in brackets, if it has one.
-fn memory_limit(pod: &Pod) -> String {
+/// Describes the end of a runner that ran out of memory.
+fn out_of_memory(pod: &Pod) -> String {
+    let limit = memory_limit(pod).map_or_else(String::new, |limit| format!(" ({limit})"));
+    format!(
+        "the runner or its CLI used more memory than its limit{limit} and was killed; raise \
+         runnerPodTemplate.spec.resources.limits.memory"
+    )
+}
+
+/// Returns the memory limit of the runner, if it has one.
+fn memory_limit(pod: &Pod) -> Option<&str> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut limits = containers
         .filter(|container| container.name == RUNNER_CONTAINER)
         .filter_map(|container| container.resources.as_ref()?.limits.as_ref()?.get("memory"));
-    limits
-        .next()
-        .map(|limit| format!(" ({})", limit.0))
-        .unwrap_or_default()
+    limits.next().map(|limit| limit.0.as_str())
 }
 
 #[cfg(test)]
@@ -240,6 +242,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::memory::MemoryQuantity;
 
     fn pod(status: &Value) -> Pod {
         let spec = json!({ "containers": [{ "name": "tf-runner", "resources": { "limits": { "memory": "64Mi" } } }] });
@@ -400,8 +403,28 @@ mod tests {
             liveness(Some(&job(&deadline)), &[]),
             Liveness::Ended(RunnerEnd {
                 reason: Reason::DeadlineExceeded,
-                message: "the Job ran longer than its deadline: Job was active".into()
+                message: "the Job ran longer than its deadline: Job was active".into(),
+                exceeded_memory: None,
             })
         );
+    }
+
+    #[test]
+    fn a_runner_that_ran_out_of_memory_shows_how_much_it_needs_at_least() {
+        let exceeded = |list: &str, name: &str, reason: &str| {
+            let state = json!({ "terminated": { "exitCode": 137, "reason": reason } });
+            let status = json!({ "phase": "Failed", list: [{ "name": name, "image": "r", "imageID": "", "ready": false,
+                "restartCount": 0, "state": state }] });
+            match PodState::of(&pod(&status)) {
+                PodState::Ended(end) => end.exceeded_memory.map(MemoryQuantity::bytes),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            exceeded("containerStatuses", "tf-runner", "OOMKilled"),
+            Some(64 << 20)
+        );
+        assert_eq!(exceeded("containerStatuses", "tf-runner", "Error"), None);
+        assert_eq!(exceeded("initContainerStatuses", "warm", "OOMKilled"), None);
     }
 }

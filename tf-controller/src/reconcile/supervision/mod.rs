@@ -85,7 +85,7 @@ pub(super) async fn supervise(
             )
         }
     };
-    let has_ended = end(&live, phase, why.reason, &why.message, context).await?;
+    let has_ended = end(&live, phase, &why, context).await?;
     if has_ended && matches!(liveness, Liveness::Pending(_)) {
         // Its runner would find that the run has ended.
         context.executor.cancel(RunRef::of(&live)).await?;
