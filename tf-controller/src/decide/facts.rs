@@ -70,8 +70,12 @@ impl Facts {
         if run.needs_change {
             self.retry_without_change_at(run)
         } else {
-            after(run.finished, self.retry.delay(run.attempt))
+            after(run.finished, self.retry_delay(run))
         }
+    }
+
+    fn retry_delay(&self, last: &RunFact) -> SignedDuration {
+        self.retry.delay(self.history.delay_step(last))
     }
 
     /// When a run is repeated after which only a change helps, and each attempt is a pod: at the next interval, or with an interval of 0
@@ -80,7 +84,7 @@ impl Facts {
         if run.generation != self.generation {
             return run.finished;
         }
-        let at = after(run.finished, self.retry.delay(run.attempt));
+        let at = after(run.finished, self.retry_delay(run));
         let next = if self.interval.is_positive() {
             self.due(run.finished)
         } else {
@@ -216,6 +220,8 @@ pub(crate) struct History {
     pub(crate) pending: Option<Pending>,
     /// The effect of the newest stored plan. Not part of the decision: only shown.
     pub(crate) planned_effect: Option<PlannedEffect>,
+    /// How many of the newest ended runs in a row were disrupted (`disruptions_in_row`); 0: the last one was not.
+    pub(crate) disruptions: u32,
     /// The newest ended run was a drift check of a stack in sync, with the same inputs.
     pub(crate) checked: bool,
     /// The end of the newest run that succeeded.
@@ -292,6 +298,8 @@ pub(crate) struct RunFact {
     /// Whether it fails again until something else changes: the image of its pod does not have the CLI that the spec selects, or the
     /// state is not the one whose resources it should destroy.
     pub(crate) needs_change: bool,
+    /// Whether Kubernetes ended its pod for a reason of its own: an eviction, a preemption, a lost node.
+    pub(crate) disrupted: bool,
     /// When it ended; while it is active, when it was created.
     pub(crate) finished: Timestamp,
 }
@@ -322,7 +330,7 @@ pub(crate) struct NewRun {
     pub(crate) plan: Option<(String, String)>,
     /// Who approved it.
     pub(crate) approved_by: Option<String>,
-    /// 1, or one more than the failed attempt that it follows.
+    /// 1, or one more than the failed attempt that it follows. The attempt after a disrupted one may have its number.
     pub(crate) attempt: u32,
 }
 

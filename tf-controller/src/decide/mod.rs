@@ -22,6 +22,7 @@
 //! (`dependency_order`). `tests::the_rules_apply_in_the_documented_order` tests this list.
 
 mod dependency_order;
+mod disruption;
 mod facts;
 mod input_pause;
 mod interval_offset;
@@ -34,6 +35,7 @@ pub(crate) mod table;
 mod tests;
 
 pub(crate) use dependency_order::{needs_dependents, wait_for_dependents};
+pub(crate) use disruption::{FREE_DISRUPTIONS, disruptions_in_row};
 pub(crate) use facts::{
     Approval, BreakGlass, Dependencies, Facts, ForceUnlock, Health, History, Inputs, NewRun, Outcome,
     Pending, PlannedEffect, Policy, RunAction, RunFact, SourceFact, Trigger, UnsupportedField,
@@ -292,14 +294,15 @@ fn after_failure(facts: &Facts, last: &RunFact) -> Step {
         // The state changed after the approved plan: a plan with the same effect is still approved, so plan now.
         return repeat_last(facts, Trigger::Retry, last.attempt.saturating_add(1));
     }
-    if holds(MutationPoint::RetryLimit, facts.retry.is_exhausted(last.attempt)) {
+    let is_exhausted = facts.retry.is_exhausted(facts.history.failures(last));
+    if holds(MutationPoint::RetryLimit, is_exhausted) {
         return Step::Idle(Idle::RetryLimit);
     }
     let at = facts.retry_at(last);
     if holds(MutationPoint::RetryDelay, facts.now < at) {
         return Step::Idle(Idle::RetryAt(at));
     }
-    repeat_last(facts, Trigger::Retry, last.attempt.saturating_add(1))
+    repeat_last(facts, Trigger::Retry, facts.history.next_attempt(last))
 }
 
 /// Repeats the failed run. A drift detection stays one: it reports what it finds, with `ignoreDrift` applied, before a correction.
@@ -357,7 +360,7 @@ fn deletion(facts: &Facts) -> Step {
     if let Err(idle) = resolved_inputs(facts) {
         return Step::Idle(idle);
     }
-    let attempt = last.map_or(1, |run| run.attempt.saturating_add(1));
+    let attempt = last.map_or(1, |run| facts.history.next_attempt(run));
     Step::Start(NewRun {
         action: RunAction::PlanAndApply,
         trigger: Trigger::Deletion,

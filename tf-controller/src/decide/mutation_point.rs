@@ -54,6 +54,8 @@ mutation_points! {
     RetryDelay,
     /// Retries end at their limit.
     RetryLimit,
+    /// The number of disrupted runs in a row that use up no retry is limited.
+    DisruptionLimit,
     /// The number of immediate replans after stale plans is limited.
     StaleLimit,
     /// A drift detection waits for the interval.

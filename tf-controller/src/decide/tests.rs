@@ -56,6 +56,7 @@ pub(super) fn ended(outcome: Outcome, ago: i64) -> RunFact {
         outcome,
         stale: false,
         needs_change: false,
+        disrupted: false,
         finished: at(NOW - ago),
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn adopted_run(outline: &Outline<'_>, inputs: &Inputs) -> Option<RunF
         outcome: Outcome::Succeeded,
         stale: false,
         needs_change: false,
+        disrupted: false,
         finished: last_unchanged_success(stack, generation, revision)?,
     })
 }

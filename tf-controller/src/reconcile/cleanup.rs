@@ -290,6 +290,18 @@ mod tests {
     }
 
     #[test]
+    fn disrupted_runs_are_pruned_like_others() {
+        let retry = json!({ "trigger": "Retry" });
+        let lost = json!({ "phase": "Lost", "reason": "Evicted", "hasChanges": null });
+        let mut runs = vec![apply()];
+        runs.extend((2..31).map(|number| run(number, &retry, &lost)));
+        let before = history(&runs);
+        let remaining = pruned(&stack(&json!({})), runs);
+        assert_eq!(history(&remaining), before);
+        assert_eq!(remaining.len(), RETAINED_RUNS + 1);
+    }
+
+    #[test]
     fn pruning_does_not_change_the_history() {
         let drifted = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
         let plan = run(2, &json!({ "trigger": "Revision" }), &json!({}));

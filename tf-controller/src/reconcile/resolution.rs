@@ -133,7 +133,7 @@ fn attempt(outline: &Outline<'_>) -> u32 {
         .last
         .as_ref()
         .filter(|run| run.trigger == Trigger::Deletion && run.outcome != Outcome::Succeeded);
-    failed.map_or(1, |run| run.attempt.saturating_add(1))
+    failed.map_or(1, |run| history.next_attempt(run))
 }
 
 /// Returns whether no apply of this object was ever started, and its state would be in a Secret that the controller can read.

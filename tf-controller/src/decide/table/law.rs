@@ -120,14 +120,21 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
     let changed = facts.inputs != inputs || last.destroy != facts.policy.destroy;
     let pending = facts.history.pending.as_ref();
     let waited = |since: Timestamp, wait: SignedDuration| since.saturating_add(wait).unwrap() <= facts.now;
-    let retry_due =
-        waited(last.finished, facts.retry.delay(last.attempt)) && !facts.retry.is_exhausted(last.attempt);
+    // Five disruptions in a row use up no retry. The wait grows with each.
+    let disruptions = facts.history.disruptions;
+    let failures = if (1..=5).contains(&disruptions) {
+        last.attempt - 1
+    } else {
+        last.attempt
+    };
+    let delay = facts.retry.delay(last.attempt + disruptions.saturating_sub(1));
+    let retry_due = waited(last.finished, delay) && !facts.retry.is_exhausted(failures);
     match run.trigger {
         Trigger::Revision => changed && !edited && (facts.request.is_some() || is_pause_over(facts, last)),
         Trigger::Spec => edited && (changed || failed || facts.approval == Approval::Replan),
         Trigger::Retry => {
             let stale = last.stale && last.attempt < 4;
-            failed && !changed && run.attempt == last.attempt + 1 && (retry_due || stale)
+            failed && !changed && run.attempt == failures + 1 && (retry_due || stale)
         }
         Trigger::Request => facts.request.is_some(),
         Trigger::Interval => {
@@ -140,8 +147,7 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
         Trigger::Deletion => {
             let is_retry = last.trigger == Trigger::Deletion;
             let edited = pending.is_some() && facts.generation != last.generation;
-            let due =
-                edited || waited(last.finished, facts.retry.delay(last.attempt)) || facts.request.is_some();
+            let due = edited || waited(last.finished, delay) || facts.request.is_some();
             facts.deleting && (!is_retry || (failed || pending.is_some()) && due)
         }
     }

@@ -46,6 +46,7 @@ fn run(outcome: Outcome, age: i64) -> RunFact {
         outcome,
         stale: false,
         needs_change: false,
+        disrupted: false,
         finished: ago(age),
     }
 }
@@ -53,16 +54,19 @@ fn run(outcome: Outcome, age: i64) -> RunFact {
 /// All distinguishable last runs.
 fn last_runs() -> Vec<RunFact> {
     let mut runs = Vec::new();
-    for (outcome, stale, attempt, age) in [
-        (Outcome::Succeeded, false, 1, AGES[1]),
-        (Outcome::Succeeded, false, 1, AGES[2]),
-        (Outcome::Failed, false, 1, AGES[0]),
-        (Outcome::Failed, false, 1, AGES[1]),
-        (Outcome::Failed, false, 5, AGES[1]),
-        (Outcome::Failed, true, 1, AGES[0]),
-        (Outcome::Failed, true, 5, AGES[0]),
-        (Outcome::Lost, false, 1, AGES[0]),
-        (Outcome::Lost, false, 5, AGES[1]),
+    for (outcome, stale, disrupted, attempt, age) in [
+        (Outcome::Succeeded, false, false, 1, AGES[1]),
+        (Outcome::Succeeded, false, false, 1, AGES[2]),
+        (Outcome::Failed, false, false, 1, AGES[0]),
+        (Outcome::Failed, false, false, 1, AGES[1]),
+        (Outcome::Failed, false, false, 5, AGES[1]),
+        (Outcome::Failed, true, false, 1, AGES[0]),
+        (Outcome::Failed, true, false, 5, AGES[0]),
+        (Outcome::Lost, false, false, 1, AGES[0]),
+        (Outcome::Lost, false, false, 5, AGES[1]),
+        // Few disruptions in a row, and too many (`disruptions`).
+        (Outcome::Lost, false, true, 3, AGES[1]),
+        (Outcome::Failed, false, true, 6, AGES[1]),
     ] {
         for trigger in [Trigger::Revision, Trigger::Deletion] {
             for generation in [1, 2] {
@@ -73,6 +77,7 @@ fn last_runs() -> Vec<RunFact> {
                         generation,
                         attempt,
                         stale,
+                        disrupted,
                         ..run(outcome, age)
                     });
                 }
@@ -80,6 +85,11 @@ fn last_runs() -> Vec<RunFact> {
         }
     }
     runs
+}
+
+/// The disrupted runs in a row up to this one: as if each attempt was disrupted.
+fn disruptions(last: Option<&RunFact>) -> u32 {
+    last.filter(|run| run.disrupted).map_or(0, |run| run.attempt)
 }
 
 /// All distinguishable histories.
@@ -115,6 +125,7 @@ fn histories() -> Vec<History> {
                 last_started_apply: None, // not part of the decision
                 tool: None,               // not part of the decision
                 next_sequence: 2,
+                disruptions: disruptions(last.as_ref()),
                 last: last.clone(),
                 input_runs: None,      // below
                 reads_artifact: false, // part of the inputs

@@ -8,7 +8,7 @@ use sluice_api::terraform::approval::CandidatePlan;
 
 use crate::decide::{
     History, InputRunStreak, MutationPoint, Outcome, Pending, PlannedEffect, RunAction, RunFact, Trigger,
-    holds,
+    disruptions_in_row, holds,
 };
 
 /// Summarizes the runs in any order.
@@ -167,6 +167,7 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     if fact.outcome == Outcome::Succeeded {
         history.last_success = Some(fact.finished);
     }
+    history.disruptions = disruptions_in_row(history.disruptions, &fact);
     history.last = Some(fact);
 }
 
@@ -234,6 +235,7 @@ pub(crate) fn run_fact(run: &TerraformRun, reads_artifact: bool) -> RunFact {
         outcome: status.map_or(Outcome::Active, outcome),
         stale: status.is_some_and(|s| s.reason == Reason::PlanStale),
         needs_change: status.is_some_and(|status| needs_change(spec.trigger, status)),
+        disrupted: status.is_some_and(is_disrupted),
         finished: status
             .and_then(|s| s.finished_at.as_ref())
             .map_or(created, |time| time.0),
@@ -246,6 +248,12 @@ fn needs_change(trigger: Trigger, status: &TerraformRunStatus) -> bool {
         && status.reason == Reason::TfExecPlanFailed
         && !status.state_mismatch.is_empty();
     status.reason == Reason::ToolNotInstalled || is_other_state
+}
+
+/// Returns whether the run failed or was lost because Kubernetes ended its pod: an eviction, a preemption or a lost node.
+fn is_disrupted(status: &TerraformRunStatus) -> bool {
+    let has_failed = matches!(status.phase, Phase::Failed | Phase::Lost);
+    has_failed && (status.reason == Reason::Evicted || status.reason == Reason::NodeLost)
 }
 
 fn outcome(status: &TerraformRunStatus) -> Outcome {

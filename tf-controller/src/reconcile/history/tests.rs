@@ -203,3 +203,33 @@ fn a_plan_after_a_force_unlock_is_a_drift_check_only_with_the_same_inputs() {
     assert!(is_last_drift_check(&runs("i1")));
     assert!(!is_last_drift_check(&runs("i2")), "a commit came between");
 }
+
+#[test]
+fn disrupted_runs_in_a_row_are_counted() {
+    let ended = |number, trigger: &str, phase: &str, reason: &str| {
+        let status = json!({ "phase": phase, "reason": reason, "hasChanges": null });
+        run(number, "Plan", trigger, "i1", &status)
+    };
+    let evicted = |number| ended(number, "Retry", "Lost", "Evicted");
+    let count = |runs: &[TerraformRun]| history(runs).disruptions;
+    let row: Vec<_> = (1..=9).map(evicted).collect();
+    assert_eq!((count(&row[..1]), count(&row[..3])), (1, 3));
+    // The end of a run that the runner itself reports.
+    let drained = ended(4, "Retry", "Failed", "NodeLost");
+    assert_eq!(count(&[&row[..3], &[drained]].concat()), 4);
+    assert_eq!(count(&row), 6, "older runs may be deleted");
+    for (trigger, phase, reason, expected) in [
+        ("Retry", "Failed", "TFExecPlanFailed", 0),
+        ("Retry", "Lost", "RunLost", 0),
+        ("Retry", "Failed", "OOMKilled", 0),
+        ("Retry", "Succeeded", "", 0),
+        // It was ended before it began, and does not count.
+        ("Retry", "Superseded", "InputsChanged", 3),
+        ("Revision", "Lost", "Evicted", 1),
+        ("Deletion", "Lost", "Evicted", 4),
+    ] {
+        let next = ended(4, trigger, phase, reason);
+        let runs = [&row[..3], &[next]].concat();
+        assert_eq!(count(&runs), expected, "{trigger} {phase} {reason}");
+    }
+}

@@ -269,6 +269,7 @@ mod tests {
             outcome,
             stale: false,
             needs_change: false,
+            disrupted: false,
             finished: at("2026-01-01T00:00:00Z"),
         }
     }

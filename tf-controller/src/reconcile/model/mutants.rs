@@ -56,6 +56,7 @@ mutants! {
     failure: Failure, "first apply, auto", "once faults stop, it reaches the desired state";
     retry_delay: RetryDelay, "table", "never a run when nothing changed, nor before its time";
     retry_limit: RetryLimit, "table", "never a run when nothing changed, nor before its time";
+    disruption_limit: DisruptionLimit, "table", "never a run when nothing changed, nor before its time";
     stale_limit: StaleLimit, "table", "never a run when nothing changed, nor before its time";
     not_due: IntervalNotDue, "table", "never a run when nothing changed, nor before its time";
     requested: Requested, "table", "a request is handled";

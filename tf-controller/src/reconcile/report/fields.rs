@@ -196,7 +196,9 @@ pub(super) fn counters(report: &Report<'_>, status: &mut TerraformStatus) {
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
     }
     status.reconciliation_failures = match &history.last {
-        Some(last) if matches!(last.outcome, Outcome::Failed | Outcome::Lost) => i64::from(last.attempt),
+        Some(last) if matches!(last.outcome, Outcome::Failed | Outcome::Lost) => {
+            i64::from(history.failures(last))
+        }
         _ => 0,
     };
     lock(report, status);

@@ -7,7 +7,7 @@ use sluice_api::run::{Action, Phase, TerraformRun, TerraformRunStatus, Trigger};
 use sluice_api::terraform::{Reason, Terraform, approval};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
-use crate::decide::{Approval, Dependencies, Idle, Inputs, Outcome, SourceFact, Step};
+use crate::decide::{Approval, Dependencies, FREE_DISRUPTIONS, Idle, Inputs, Outcome, SourceFact, Step};
 use crate::executor::waits_for_change;
 use crate::reconcile::blocked_destroy;
 use crate::reconcile::history::candidate_plan;
@@ -427,10 +427,24 @@ fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
     } else {
         "the run failed"
     };
+    let text = text.unwrap_or_else(|| fallback.to_owned());
     not_ready(
         reason.unwrap_or_else(|| Reason::RunFailed.into()),
-        text.unwrap_or_else(|| fallback.to_owned()),
+        format!("{text}{}", disruption_note(report)),
     )
+}
+
+/// Tells whether a disrupted run uses up a retry. Empty if the run was not disrupted, or if the number of retries is not limited.
+fn disruption_note(report: &Report<'_>) -> String {
+    let facts = report.facts;
+    let (history, count) = (&facts.history, facts.history.disruptions);
+    if count == 0 || facts.deleting || facts.retry.retries.is_none() {
+        String::new()
+    } else if history.has_free_disruption() {
+        format!("; disruption {count} of {FREE_DISRUPTIONS} in a row that use up no retry")
+    } else {
+        format!("; more than {FREE_DISRUPTIONS} disruptions in a row: it used up a retry")
+    }
 }
 
 /// Keeps the condition of another program if nothing has changed since.

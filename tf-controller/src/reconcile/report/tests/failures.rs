@@ -65,6 +65,39 @@ fn failures() {
 }
 
 #[test]
+fn a_disrupted_run_says_whether_it_uses_up_a_retry() {
+    let text = |runs: i64, reason: &str, spec: Value| {
+        let lost = |number: i64| {
+            let status = json!({ "phase": "Lost", "reason": reason, "message": "gone" });
+            run(number, json!({ "trigger": "Retry" }), status)
+        };
+        let case = case("it", spec, (1..=runs).map(lost).collect());
+        let (after, _) = reconcile(&case, &case.object());
+        let ready = after.conditions.iter().find(|c| c.type_ == "Ready").unwrap();
+        let stalled = after.conditions.iter().any(|c| c.type_ == "Stalled");
+        let failures = after.reconciliation_failures;
+        format!(
+            "{}: {}, {failures} failures, stalled {stalled}",
+            ready.reason, ready.message
+        )
+    };
+    let limited = || json!({ "retryInterval": "1h", "remediation": { "retries": 1 } });
+    insta::assert_snapshot!([
+        text(1, "Evicted", limited()),
+        text(5, "NodeLost", limited()),
+        text(6, "Evicted", limited()),
+        text(6, "Evicted", json!({ "retryInterval": "1h" })),
+        text(1, "RunLost", limited()),
+    ].join("\n"), @r"
+    Evicted: gone; disruption 1 of 5 in a row that use up no retry, 0 failures, stalled false
+    NodeLost: gone; disruption 5 of 5 in a row that use up no retry, 0 failures, stalled false
+    Evicted: gone; more than 5 disruptions in a row: it used up a retry, 1 failures, stalled true
+    Evicted: gone, 1 failures, stalled false
+    RunLost: gone, 1 failures, stalled true
+    ");
+}
+
+#[test]
 fn blocked_stacks() {
     let failed = |reason, message: &str| Inputs::Failed {
         reason,
