@@ -10,7 +10,7 @@ use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{Terraform, label_value};
 use sluice_embedded::{CredentialIssuer, Grant, GrantRule};
 use sluice_tf_controller::executor::{Credentials, RunRef};
-use sluice_tf_controller::inputs::default_suffix;
+use sluice_tf_controller::inputs::{default_suffix, labelled_states};
 use sluice_tf_core::plan::store::{object_name, selector_of_all_workspaces};
 use sluice_tf_core::run_input::Kubeconfigs;
 use sluice_tf_core::{errored_state, last_applied, state_copy};
@@ -117,16 +117,6 @@ fn lock_names(stack: &Terraform) -> Vec<String> {
     state_names(stack, "lock-tfstate")
 }
 
-/// Returns the names of the states whose labels the runner reads before `init`: those that the generated backend selects by labels.
-fn labelled_states(stack: &Terraform) -> Vec<String> {
-    let config = stack.spec.backend_config.as_ref();
-    let Some(config) = config.filter(|config| !config.labels.is_empty()) else {
-        return Vec::new();
-    };
-    let name = |workspace| format!("tfstate-{workspace}-{}", config.secret_suffix);
-    workspaces(stack).into_iter().map(name).collect()
-}
-
 /// Returns the label of states and locks.
 fn state_label(stack: &Terraform) -> String {
     suffix(stack).map_or_else(
@@ -198,9 +188,9 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         last_applied::shared::FILES_LABEL.to_owned(),
     ];
     rules.extend(selectors.map(|selector| list_rule("", "secrets", selector)));
-    let labelled = labelled_states(stack);
-    if !labelled.is_empty() {
-        rules.push(rule("", "secrets", &["get"], labelled));
+    // The runner reads the labels of these states before `init`.
+    if let Some(states) = labelled_states(&stack.spec, &stack.namespace().unwrap_or_default()) {
+        rules.push(rule("", "secrets", &["get"], states.names.into_iter().collect()));
     }
     rules.extend(outputs.map(|target| {
         let names = vec![target.name.clone()];
@@ -391,24 +381,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_may_read_but_not_write_a_state_that_labels_select() {
-        let dir = tempfile::tempdir().unwrap();
-        let config = json!({ "secretSuffix": "net", "labels": { "team": "network" } });
-        let more = json!({ "workspace": "blue", "backendConfig": config });
-        let (run, _, serving) = access(dir.path(), &more).await;
-        for (method, name, expected) in [
-            ("GET", "tfstate-default-net", 404),
-            ("GET", "tfstate-blue-net", 404),
-            ("DELETE", "tfstate-blue-net", 403),
-            ("GET", "tfstate-blue-other", 403),
+        let generated = json!({ "secretSuffix": "net", "labels": { "team": "network" } });
+        let custom = "backend \"kubernetes\" {\n secret_suffix = \"net\"\n namespace = \"default\"\n labels = { team = \"x\" }\n}";
+        for (place, config) in [
+            ("generated", generated),
+            ("custom", json!({ "customConfiguration": custom })),
         ] {
-            let path = format!("{TEAM}/secrets/{name}");
-            assert_eq!(
-                code(&run, method, &path, &Value::Null).await,
-                expected,
-                "{method} {name}"
-            );
+            let more = json!({ "workspace": "blue", "backendConfig": config });
+            let dir = tempfile::tempdir().unwrap();
+            let (run, _, serving) = access(dir.path(), &more).await;
+            for (method, name, expected) in [
+                ("GET", "tfstate-default-net", 404),
+                ("GET", "tfstate-blue-net", 404),
+                ("DELETE", "tfstate-blue-net", 403),
+                ("GET", "tfstate-blue-other", 403),
+            ] {
+                let path = format!("{TEAM}/secrets/{name}");
+                assert_eq!(
+                    code(&run, method, &path, &Value::Null).await,
+                    expected,
+                    "{place}: {method} {name}"
+                );
+            }
+            serving.stop().await;
         }
-        serving.stop().await;
     }
 
     #[tokio::test]

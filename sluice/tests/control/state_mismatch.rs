@@ -410,7 +410,7 @@ async fn changed_labels_of_the_backend_do_not_replace_the_state() {
     let refused = env.wait_ready("net", "False TFExecInitFailed").await;
     let message = condition(&refused, "Ready");
     for part in [
-        "the Secret tfstate-default-net does not have team=storage (spec.backendConfig.labels)",
+        "the Secret tfstate-default-net does not have team=storage (labels of spec.backendConfig)",
         "nothing was done",
         "kubectl label secret tfstate-default-net team=storage --overwrite",
     ] {

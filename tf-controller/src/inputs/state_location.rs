@@ -2,14 +2,13 @@
 //!
 //! Only what names the location counts: a renewed credential does not change it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 use sluice_api::reference::ObjectName;
 use sluice_api::run::state::DIGEST_PREFIX;
 use sluice_api::terraform::TerraformSpec;
-use sluice_tf_core::bundle::StateSecrets;
 
 use super::Backend;
 
@@ -40,11 +39,6 @@ const LOCATION_ARGUMENTS: [&str; 24] = [
     "workspace_key_prefix",
     "workspaces",
 ];
-
-/// Arguments of the kubernetes backend by which it uses another state, or selects it by other labels.
-const STATE_ARGUMENTS: [&str; 4] = ["host", "labels", "namespace", "secret_suffix"];
-/// Prefix of its arguments that may name another API.
-const KUBECONFIG_ARGUMENTS: &str = "config_";
 
 /// Returns the digest of the location. It has no key, so that a new object of the same name, or one whose key was lost, finds the
 /// stored state.
@@ -122,32 +116,6 @@ pub(crate) fn state_fields(
     }
     let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
     set.map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// Returns the Secrets with the states that a run uses, if labels of the spec select them and they are in the API and the namespace of
-/// the stack.
-pub(crate) fn state_secrets(
-    spec: &TerraformSpec,
-    arguments: &BTreeMap<String, String>,
-) -> Option<StateSecrets> {
-    let config = spec.backend_config.as_ref().filter(|config| {
-        let is_generated = !config.disable && config.custom_configuration.is_empty();
-        is_generated && config.config_path.is_empty() && !config.labels.is_empty()
-    })?;
-    let moves_state = |argument: &String| {
-        STATE_ARGUMENTS.contains(&argument.as_str()) || argument.starts_with(KUBECONFIG_ARGUMENTS)
-    };
-    if spec.cloud.is_some() || arguments.keys().any(moves_state) {
-        return None;
-    }
-    let workspaces = BTreeSet::from(["default", spec.workspace_name()]);
-    let names = workspaces.into_iter();
-    Some(StateSecrets {
-        names: names
-            .map(|workspace| format!("tfstate-{workspace}-{}", config.secret_suffix))
-            .collect(),
-        labels: config.labels.clone(),
-    })
 }
 
 fn keyed_digest<'a>(key: &[u8], parts: impl IntoIterator<Item = &'a str>) -> String {
@@ -279,53 +247,6 @@ mod tests {
             &[],
         );
         assert_eq!(own["path"], "infra");
-    }
-
-    #[test]
-    fn labels_select_secrets_of_the_generated_backend_only() {
-        let of = |workspace: &str, config: &Value, arguments: &[(&str, &str)]| {
-            let spec = spec_of(json!({ "workspace": workspace, "backendConfig": config }));
-            state_secrets(&spec, &map(arguments))
-        };
-        let names = |found: Option<StateSecrets>| -> Vec<String> {
-            found.map_or_else(Vec::new, |found| found.names.into_iter().collect())
-        };
-        let labelled = json!({ "secretSuffix": "net", "labels": { "a": "b" } });
-        let blue = of("blue", &labelled, &[]);
-        assert_eq!(blue.as_ref().unwrap().labels, map(&[("a", "b")]));
-        // `init` runs in the workspace `default`.
-        assert_eq!(names(blue), ["tfstate-blue-net", "tfstate-default-net"]);
-        for workspace in ["", "default"] {
-            assert_eq!(names(of(workspace, &labelled, &[])), ["tfstate-default-net"]);
-        }
-        assert_eq!(of("blue", &json!({ "secretSuffix": "net" }), &[]), None);
-        for argument in ["token", "insecure", "in_cluster_config"] {
-            let found = names(of("default", &labelled, &[(argument, "x")]));
-            assert_eq!(found, ["tfstate-default-net"], "{argument} moves no state");
-        }
-        for argument in [
-            "secret_suffix",
-            "namespace",
-            "labels",
-            "host",
-            "config_path",
-            "config_context",
-        ] {
-            assert_eq!(
-                of("default", &labelled, &[("token", "x"), (argument, "x")]),
-                None,
-                "{argument}"
-            );
-        }
-        for (field, value) in [
-            ("configPath", json!("/other")),
-            ("disable", json!(true)),
-            ("customConfiguration", json!("backend \"s3\" {}")),
-        ] {
-            let mut config = labelled.clone();
-            config[field] = value;
-            assert_eq!(of("blue", &config, &[]), None, "{field}");
-        }
     }
 
     #[test]

@@ -168,7 +168,7 @@ pub(super) async fn resolve(
     let secrets = inputs::referenced_objects(stack, KeySource::Secret);
     reader.check_unused(&secrets).await?;
     bundle.state_check.location = inputs::state_fields(&key, &stack.spec, &backend, arguments);
-    bundle.state_check.secrets = inputs::state_secrets(&stack.spec, arguments);
+    bundle.state_check.secrets = inputs::state_secrets(&stack.spec, &name.namespace, arguments);
     bundle.backend = backend.file;
     bundle.state_copies = context.state_copies.clone();
     keys::seal_keys(stack, context).await?.add_to(&mut bundle);

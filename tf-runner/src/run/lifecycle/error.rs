@@ -143,7 +143,7 @@ pub(crate) enum RunError {
     State(#[from] StateError),
     /// Terraform would not find the state of the stack, and would replace it.
     #[error(
-        "Terraform finds a state by its labels, and the Secret {secret} does not have {missing} (spec.backendConfig.labels): \
+        "Terraform finds a state by its labels, and the Secret {secret} does not have {missing} (labels of spec.backendConfig): \
          it would find no state and replace this one by an empty one, so nothing was done. Undo the edit, or add the labels \
          to all Secrets of the state (kubectl label secret {secret} {missing} --overwrite)"
     )]

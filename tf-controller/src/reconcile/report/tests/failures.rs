@@ -1,6 +1,7 @@
 //! Failures, blocked stacks, deletion.
 
 use super::*;
+use crate::reconcile::report::says_silent;
 
 #[test]
 fn failures() {
@@ -263,12 +264,13 @@ fn an_apply_without_recorded_end_is_complete_after_a_plan_without_changes() {
 
 #[test]
 fn a_run_without_heartbeats_is_reported() {
-    let mut silent = case(
-        "silent",
-        json!({ "approvePlan": "auto" }),
-        vec![going(1, "PlanAndApply", "Applying", json!({}))],
-    );
-    silent.is_silent = true;
+    let of = |spec: Value| {
+        let runs = vec![going(1, "PlanAndApply", "Applying", json!({}))];
+        let mut silent = case("silent", spec, runs);
+        silent.is_silent = true;
+        silent
+    };
+    let silent = of(json!({ "approvePlan": "auto" }));
     insta::assert_snapshot!(table(&[silent]), @r"
     silent:
       Reconciling True Progressing: Fulfilling prerequisites
@@ -276,4 +278,11 @@ fn a_run_without_heartbeats_is_reported() {
       Apply Unknown Progressing: Apply started
       event Warning RunSilent: The runner of run net-u1-1 does not report (phase Applying): its node or its process may not answer. The run lasts until its pod has ended or is deleted, or its process has ended
     ");
+    // Also of a suspended stack: otherwise it would be read again and again until its status says so.
+    let suspended = of(json!({ "suspend": true }));
+    let mut stack = suspended.object();
+    stack.status = Some(reconcile(&suspended, &stack).0);
+    assert!(says_silent(&stack));
+    let (again, events) = reconcile(&suspended, &stack);
+    assert_eq!((Some(again), events.len()), (stack.status, 0));
 }
