@@ -104,7 +104,7 @@ pub struct Args {
     #[arg(long, value_name = "KEY=N", value_delimiter = ',')]
     pub concurrent_per_label: Vec<LabelLimit>,
     /// With --executor=process: memory that all runs may use by their estimates, such as 8Gi; 0: no limit. The estimate of a stack is
-    /// the highest measured peak of its runs, or 512Mi.
+    /// the highest measured peak of its runs, or 512Mi. Against other namespaces, the runs of one count for at most half of the limit.
     #[arg(long, default_value = "0", value_name = "QUANTITY")]
     pub run_memory_limit: MemoryQuantity,
     /// With --executor=job: the memory request of runs whose runnerPodTemplate sets neither a request nor a limit of memory. `measured`:
