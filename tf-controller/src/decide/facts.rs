@@ -273,6 +273,7 @@ pub(crate) struct PlannedEffect {
 }
 
 /// The facts of one run.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunFact {
     /// Its name.

@@ -13,8 +13,8 @@ const STATE_ARGUMENTS: [&str; 3] = ["labels", "namespace", "secret_suffix"];
 
 /// Longest custom configuration that is parsed, in bytes.
 const LENGTH_LIMIT: usize = 64 * 1024;
-/// How deep it may nest, since the parser is recursive. That of a backend has three levels.
-const DEPTH_LIMIT: usize = 8;
+/// How deep it may nest, since the parser is recursive. That of a backend has three levels, but the lines of a PEM block count as signs.
+const DEPTH_LIMIT: usize = 16;
 
 /// The kubernetes backend of a spec.
 struct KubernetesBackend {
