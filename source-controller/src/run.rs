@@ -180,7 +180,8 @@ pub async fn run_with(
         Leadership::Stopped => return Err(StartError::Stopped),
         leadership => leadership,
     };
-    let (listener, artifacts, admission, disk) = open_artifacts(&options).await?;
+    let (leadership, opened) = open_as_leader(&options, leadership).await?;
+    let (listener, artifacts, admission, disk) = opened;
     let concurrency = options
         .common
         .concurrency
@@ -224,10 +225,27 @@ pub async fn run_with(
     })
 }
 
-/// Opens the file server's listener, and storage and mirrors.
-async fn open_artifacts(
+/// What consumers reach, and the data on disk.
+type Opened = (ArtifactListener, SocketAddr, Admission, Disk);
+
+/// As [`open_artifacts`]. A failure releases the Lease, or the next start would wait until it expires.
+async fn open_as_leader(
     options: &Options,
-) -> Result<(ArtifactListener, SocketAddr, Admission, Disk), StartError> {
+    leadership: Leadership,
+) -> Result<(Leadership, Opened), StartError> {
+    match open_artifacts(options).await {
+        Ok(opened) => Ok((leadership, opened)),
+        Err(error) => {
+            let ended = Token::new();
+            ended.cancel();
+            leadership.hold(&ended).await;
+            Err(error)
+        }
+    }
+}
+
+/// Opens the file server's listener, and storage and mirrors.
+async fn open_artifacts(options: &Options) -> Result<Opened, StartError> {
     let listener = ArtifactListener::open(&options.storage).await?;
     let address = listener.address()?;
     let advertised = listener.advertised(&options.storage)?;
