@@ -21,5 +21,6 @@ mod overlays;
 mod pending;
 mod quick_start;
 mod repos;
+mod storage;
 mod swap;
 mod tenant;

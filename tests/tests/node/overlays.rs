@@ -1,13 +1,13 @@
-//! Overlays that no other test uses with pods, on a node of their own: `single-namespace`, and then `ha` with a stack whose provider obeys the
-//! test.
+//! Overlays that no other test uses with pods, on a node of their own: `single-namespace`, and then `ha` with a volume for source-controller,
+//! and with a stack whose provider obeys the test.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, EvictParams, ListParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
@@ -15,23 +15,22 @@ use sluice_harness::trial::TrialProvider;
 use sluice_tests::audit::{Permission, requests};
 use sluice_tests::scenario::TIMEOUT;
 
-use crate::faults::pods::container_id;
+use crate::faults::pods::{container_id, is_ready};
 use crate::install::{Installation, NAMESPACE, config};
+use crate::storage::{VOLUME, Volume};
 use crate::tenant::{Tenant, pods_with_provider};
 
 /// Interval of the requests of a wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The Leases of source-controller and of tf-controller.
 const LEASES: [&str; 2] = ["source-controller-leader-election", "1953de50.contrib.fluxcd.io"];
-/// What a user adds to `ha`: a Lease that expires after 15 s, and the account of a destroy that has lost its own.
-const ARGUMENTS: [&str; 4] = [
-    "--leader-election-lease-duration=15s",
-    "--leader-election-renew-deadline=10s",
-    "--leader-election-retry-period=2s",
-    "--destroy-service-account=destroyer",
-];
-/// Most time from the kill of the leader until another replica leads: the Lease and two attempts take 20 s. A busy machine gets as much again.
-const TAKEOVER: Duration = Duration::from_secs(40);
+/// What a user adds to `ha`: the account of a destroy that has lost its own.
+const ARGUMENT: &str = "--destroy-service-account=destroyer";
+/// The duration of the Lease, in seconds. No overlay sets a flag of it.
+const LEASE_SECONDS: i32 = 35;
+/// Most time from the kill of the leader until another replica leads. It sees the last renewal within 11 s (the retry period of 5 s with its
+/// jitter), and tries within 11 s after the end of the Lease: 57 s. A busy machine gets half of that again.
+const TAKEOVER: Duration = Duration::from_secs(85);
 /// The namespace of the stack with the provider.
 const TEAM: &str = "team";
 /// The module after the block of the provider.
@@ -43,13 +42,14 @@ resource "trial_thing" "it" {
 }
 "#;
 
-async fn kubectl(installation: &Installation<'_>, namespace: &str, arguments: &[&str]) -> String {
+/// Runs `kubectl` in a namespace. Returns its output.
+pub(crate) async fn kubectl(installation: &Installation<'_>, namespace: &str, arguments: &[&str]) -> String {
     let all = [&["-n", namespace], arguments].concat();
     installation.kubectl(&all).await.trim().to_owned()
 }
 
 /// Repeats an attempt until it has a result.
-async fn wait_until<T>(
+pub(crate) async fn wait_until<T>(
     installation: &Installation<'_>,
     what: &str,
     attempt: impl AsyncFn() -> Option<T>,
@@ -85,7 +85,7 @@ async fn cluster_wide_roles(installation: &Installation<'_>) -> Vec<String> {
 /// Deletes an overlay, as a user does. Namespaces, definitions, objects and states stay, and nothing else.
 async fn delete(installation: &Installation<'_>, overlay: &str) {
     installation.kubectl(&["delete", "-k", overlay]).await;
-    let kinds = "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies,resourcequotas,poddisruptionbudgets";
+    let kinds = "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,persistentvolumeclaims";
     let left = kubectl(installation, NAMESPACE, &["get", kinds, "-oname"]).await;
     assert_eq!(left, "serviceaccount/default");
     let roles = cluster_wide_roles(installation).await;
@@ -101,6 +101,21 @@ async fn delete(installation: &Installation<'_>, overlay: &str) {
         "-oname",
     ];
     kubectl(installation, NAMESPACE, &kept).await;
+}
+
+/// The API server refuses a pod that the profile `restricted` forbids. So those of the controllers and of the runs in the namespace satisfy it.
+async fn check_pod_security(installation: &Installation<'_>) {
+    let privileged = [
+        "-n",
+        NAMESPACE,
+        "run",
+        "privileged",
+        "--image=sluice.invalid/none:1",
+        "--privileged",
+        "--dry-run=server",
+    ];
+    let refused = installation.try_kubectl(&privileged).await.unwrap_err();
+    assert!(refused.contains("violates PodSecurity \"restricted"), "{refused}");
 }
 
 /// Asserts that the API server has refused no request of the controllers and of their runs. Only the definitions are asked for in vain:
@@ -131,6 +146,7 @@ async fn use_one_namespace(installation: &Installation<'_>) {
     installation.set_up("single-namespace").await;
     installation.kubectl(&["apply", "-k", &overlay]).await;
     installation.wait_until_available().await;
+    check_pod_security(installation).await;
     // The overlay contains the account of runs and its role.
     let tenant = Tenant::without_role(installation.node, NAMESPACE).await;
     tenant.add_stack("net", &json!({ "approvePlan": "auto" })).await;
@@ -153,9 +169,10 @@ async fn use_one_namespace(installation: &Installation<'_>) {
     kubectl(installation, NAMESPACE, &leases).await;
 }
 
-/// `ha`, and a stack in the namespace of a team.
+/// `ha` with a volume, and a stack in the namespace of a team.
 struct Replicas<'n> {
     installation: &'n Installation<'n>,
+    volume: Volume,
     tenant: Tenant<'n>,
     provider: TrialProvider,
     controllers: Api<Pod>,
@@ -163,7 +180,7 @@ struct Replicas<'n> {
 }
 
 impl<'n> Replicas<'n> {
-    async fn new(installation: &'n Installation<'n>) -> Self {
+    async fn new(installation: &'n Installation<'n>, volume: Volume) -> Self {
         let provider = TrialProvider::create().unwrap();
         provider.open_to_pods().unwrap();
         let module = format!("{}{RESOURCE}", provider.provider_block());
@@ -175,6 +192,7 @@ impl<'n> Replicas<'n> {
         let client = installation.node.client().await.unwrap();
         Self {
             installation,
+            volume,
             tenant,
             provider,
             controllers: Api::namespaced(client.clone(), NAMESPACE),
@@ -243,18 +261,22 @@ impl<'n> Replicas<'n> {
         self.wait_for_call("create it").await;
         let jobs = self.tenant.jobs().await;
         assert_eq!(jobs.len(), 1, "{jobs:?}");
+        let lease = self.leases.get(LEASES[1]).await.unwrap().spec.unwrap();
+        assert_eq!(lease.lease_duration_seconds, Some(LEASE_SECONDS), "as shipped");
         let leader = self.kill_leader().await;
         let since = Instant::now();
         self.check_artifact().await;
-        let next = wait_until(self.installation, "another leader", async || {
-            self.leader().await.filter(|next| *next != leader)
-        })
-        .await;
-        assert!(
-            since.elapsed() < TAKEOVER,
-            "{next} leads after {:?}",
-            since.elapsed()
-        );
+        let takeover = async {
+            let next = wait_until(self.installation, "another leader", async || {
+                self.leader().await.filter(|next| *next != leader)
+            });
+            (next.await, since.elapsed())
+        };
+        // Until the Lease has expired, source-controller can be restarted: the run has its files.
+        let restarts = self.volume.check_restarts(self.installation, &self.tenant);
+        let ((next, after), ()) = tokio::join!(takeover, Box::pin(restarts));
+        assert!(after < TAKEOVER, "{next} leads after {after:?}");
+        self.check_artifact().await;
         self.release();
         wait_until_ready(self.installation, TEAM).await;
         assert_eq!(self.tenant.jobs().await, jobs, "no other run");
@@ -264,6 +286,24 @@ impl<'n> Replicas<'n> {
         let creates = calls.iter().filter(|call| *call == "create it").count();
         assert_eq!(creates, 1, "{calls:?}");
         assert_eq!(self.provider.resources().unwrap(), ["it"]);
+    }
+
+    /// A drain that evicts one replica has to wait until another one is ready before it evicts the next.
+    async fn check_disruption_budget(&self) {
+        let selected = ListParams::default().labels("app=tf-controller");
+        let replicas = self.controllers.list(&selected).await.unwrap().items;
+        let mut replicas = replicas.iter().filter(|pod| is_ready(pod)).map(Pod::name_any);
+        let (one, other) = (replicas.next().unwrap(), replicas.next().unwrap());
+        let params = EvictParams::default();
+        // The budget may not count the replica yet that has replaced the killed one.
+        let evicted = async || self.controllers.evict(&one, &params).await.ok();
+        wait_until(self.installation, "an eviction", evicted).await;
+        let refused = self.controllers.evict(&other, &params).await.unwrap_err();
+        let refused = format!("{refused:?}");
+        assert!(
+            refused.contains("429") && refused.contains("disruption budget"),
+            "{refused}"
+        );
     }
 
     /// Source, Secret and account of the stack are gone: a Job under the other account destroys from the last applied record.
@@ -296,15 +336,17 @@ fn inputs() -> Value {
         "stringData": { "content": "one" } })
 }
 
-/// Installs `ha` as a user does who adds arguments. Returns the folder of the user's overlay.
+/// Installs `ha` as a user does who adds an argument and a volume. Returns the folder of the user's overlay.
 async fn install_two_replicas(installation: &Installation<'_>) -> String {
     installation.set_up("ha").await;
-    let end = "/spec/template/spec/containers/0/args/-";
-    let additions = ARGUMENTS.map(|argument| json!({ "op": "add", "path": end, "value": argument }));
+    let addition =
+        json!([{ "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": ARGUMENT }]);
+    let path = |folder: &str| installation.relative(Path::new(&config(folder)));
     let kustomization = json!({
         "namespace": NAMESPACE,
-        "resources": [installation.relative(Path::new(&config("overlays/ha")))],
-        "patches": [{ "target": { "kind": "Deployment", "name": "tf-controller" }, "patch": json!(additions).to_string() }],
+        "resources": [path("overlays/ha")],
+        "components": [path("components/source-storage")],
+        "patches": [{ "target": { "kind": "Deployment", "name": "tf-controller" }, "patch": addition.to_string() }],
     });
     let folder = installation
         .apply_kustomization("two-replicas", &kustomization)
@@ -317,11 +359,19 @@ async fn install_two_replicas(installation: &Installation<'_>) -> String {
 }
 
 async fn use_two_replicas(installation: &Installation<'_>) {
+    let volume = Volume::create(installation.node).await;
     let overlay = install_two_replicas(installation).await;
-    let replicas = Replicas::new(installation).await;
-    replicas.check_takeover().await;
+    let replicas = Replicas::new(installation, volume).await;
+    Box::pin(replicas.check_takeover()).await;
     replicas.check_destroy().await;
+    replicas.check_disruption_budget().await;
     delete(installation, &overlay).await;
+    // The administrator's volume stays, without its claim.
+    let phase = ["get", "persistentvolume", VOLUME, "-ojsonpath={.status.phase}"];
+    wait_until(installation, "the release of the volume", async || {
+        (installation.kubectl(&phase).await == "Released").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,6 +80,27 @@ impl<'n> Tenant<'n> {
         self.served.push((server, repository));
     }
 
+    /// Returns the Git server of the source `code`.
+    pub(crate) fn server(&self) -> &GitServer {
+        &self.served[0].0
+    }
+
+    /// Requests a reconciliation of the source `code`, and waits until it is answered and the source ready. Returns the artifact.
+    pub(crate) async fn poll_source(&self, token: &str) -> Result<Value, ScenarioError> {
+        let sources = self.api("source.toolkit.fluxcd.io", "v1", "GitRepository");
+        let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        sources
+            .patch("code", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        let is_answered = |source: &Value| {
+            source["status"]["lastHandledReconcileAt"] == token && ready_text(source, "status") == "True"
+        };
+        let source = wait_for(&sources, "code", "an answer of source-controller", is_answered).await?;
+        Ok(source["status"]["artifact"].clone())
+    }
+
     /// Applies a manifest as administrator.
     pub(crate) async fn apply(&self, manifest: &Value) {
         self.node.apply(&manifest.to_string()).await.unwrap();
@@ -220,10 +241,13 @@ pub(crate) fn pods_with_provider(provider: &TrialProvider) -> Value {
 }
 
 fn ready_message(stack: &Value) -> &str {
-    let conditions = stack.pointer("/status/conditions").and_then(Value::as_array);
+    ready_text(stack, "message")
+}
+
+/// Returns a field of the Ready condition.
+fn ready_text<'o>(object: &'o Value, field: &str) -> &'o str {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten();
     let ready = conditions.find(|condition| condition["type"] == "Ready");
-    ready
-        .and_then(|ready| ready["message"].as_str())
-        .unwrap_or_default()
+    ready.and_then(|ready| ready[field].as_str()).unwrap_or_default()
 }

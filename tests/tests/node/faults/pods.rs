@@ -24,6 +24,16 @@ pub(crate) fn container_id(pod: &Pod) -> Option<&str> {
     Some(id.trim_start_matches("containerd://"))
 }
 
+/// Returns whether the pod is ready and does not end.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    pod.metadata.deletion_timestamp.is_none() && ready.any(|condition| condition.status == "True")
+}
+
 /// Returns whether a container of the pod has ended and waits until it may start again.
 pub(super) fn waits_for_restart(pod: &Pod) -> bool {
     let statuses = pod
