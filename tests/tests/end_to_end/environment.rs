@@ -392,7 +392,7 @@ pub(crate) async fn controller(
 }
 
 /// Writes a user's overlay; returns its path.
-fn user_overlay(folder: &Path, kustomization: &Value) -> String {
+pub(crate) fn user_overlay(folder: &Path, kustomization: &Value) -> String {
     let overlay = folder.join("overlay");
     std::fs::create_dir(&overlay).unwrap();
     // Kustomize accepts only relative paths.

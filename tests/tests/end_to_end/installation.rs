@@ -1,12 +1,13 @@
-//! `kubectl apply -k` and `kubectl delete -k` of each overlay on a real API server.
+//! `kubectl apply -k` and `kubectl delete -k` of each overlay on a real API server, and of overlays of users with components.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde_json::json;
 use sluice_harness::cluster::ControlPlane;
 use sluice_tests::wait_for_definitions;
 
-use crate::environment::{config, kubectl};
+use crate::environment::{config, kubectl, user_overlay};
 use crate::{with_timeout, without_cluster};
 
 /// Each overlay with its namespace.
@@ -18,10 +19,26 @@ const OVERLAYS: [(&str, &str); 6] = [
     ("with-flux", "flux-system"),
     ("replace-flux", "flux-system"),
 ];
+/// Components that add objects, with an overlay and its namespace. Not `source-storage`: without a controller of Kubernetes no claim can be
+/// deleted. The overlays contain the others.
+const COMPONENTS: [(&str, &str, &[&str]); 2] = [
+    (
+        "standalone",
+        "sluice-system",
+        &[
+            "process-executor",
+            "repo-controller",
+            "run-admission",
+            "workload-identity",
+        ],
+    ),
+    ("with-flux", "flux-system", &["flux-network-policy"]),
+];
 /// The kinds of the overlays, of their setups and of users.
 const KINDS: &str = "customresourcedefinitions,namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,\
                      validatingadmissionpolicybindings,serviceaccounts,roles,rolebindings,services,deployments,configmaps,secrets,\
-                     networkpolicies,resourcequotas,poddisruptionbudgets,terraforms,terraformruns,gitrepositories";
+                     networkpolicies,resourcequotas,poddisruptionbudgets,persistentvolumes,persistentvolumeclaims,leases,jobs,pods,\
+                     terraforms,terraformruns,gitrepositories,repos";
 
 /// Returns the kind, namespace and name of every object.
 async fn all_objects(folder: &Path) -> BTreeSet<String> {
@@ -32,6 +49,41 @@ async fn all_objects(folder: &Path) -> BTreeSet<String> {
         // The API server creates its own in the background.
         .filter(|object| !object.contains(" kube-"))
         .collect()
+}
+
+/// Installs the setups of all overlays, stacks with the accounts of their runs, a `Repo`, and objects of somebody else.
+async fn set_up(folder: &Path, plane: &ControlPlane) {
+    kubectl(folder, &["create", "namespace", "flux-system"]).await;
+    for (overlay, _) in OVERLAYS {
+        let setup = config(&format!("overlays/{overlay}/setup"));
+        kubectl(folder, &["apply", "-k", &setup]).await;
+    }
+    let repos = config("components/repo-controller/crd");
+    kubectl(folder, &["apply", "--server-side", "-k", &repos]).await;
+    wait_for_definitions(plane.admin().client().await.unwrap())
+        .await
+        .unwrap();
+    kubectl(folder, &["apply", "-k", &config("samples")]).await;
+    let repo = json!({ "apiVersion": "terraform.gitops.k8s.io/v1alpha1", "kind": "Repo",
+        "metadata": { "name": "app", "namespace": "default" }, "spec": { "url": "https://example.com/app" } });
+    plane.apply(&repo.to_string()).await.unwrap();
+    for namespace in ["flux-system", "sluice-system"] {
+        let other = ["-n", namespace, "create", "configmap", "notes"];
+        kubectl(folder, &other).await;
+    }
+}
+
+/// Applies and deletes an overlay. Then the objects are those of before.
+async fn check_deletion(folder: &Path, overlay: &str, expected: &[String], before: &BTreeSet<String>) {
+    kubectl(folder, &["apply", "-k", overlay]).await;
+    let installed = all_objects(folder).await;
+    for object in expected {
+        assert!(installed.contains(object), "{overlay}: {object}: {installed:#?}");
+    }
+    kubectl(folder, &["delete", "-k", overlay]).await;
+    let after = all_objects(folder).await;
+    let difference: Vec<_> = before.symmetric_difference(&after).collect();
+    assert!(difference.is_empty(), "{overlay}: {difference:?}");
 }
 
 #[test]
@@ -45,32 +97,34 @@ fn the_deletion_of_an_overlay_leaves_exactly_what_was_there_before() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         std::fs::write(folder.join("admin"), plane.admin().kubeconfig()).unwrap();
-        kubectl(folder, &["create", "namespace", "flux-system"]).await;
-        for (overlay, _) in OVERLAYS {
-            let setup = config(&format!("overlays/{overlay}/setup"));
-            kubectl(folder, &["apply", "-k", &setup]).await;
-        }
-        wait_for_definitions(plane.admin().client().await.unwrap())
-            .await
-            .unwrap();
-        // Stacks, the accounts of runs, and an object of somebody else.
-        kubectl(folder, &["apply", "-k", &config("samples")]).await;
-        for namespace in ["flux-system", "sluice-system"] {
-            let other = ["-n", namespace, "create", "configmap", "notes"];
-            kubectl(folder, &other).await;
-        }
+        set_up(folder, &plane).await;
         let before = all_objects(folder).await;
-        assert!(before.contains("Terraform default app"), "{before:#?}");
+        for object in ["Terraform default app", "Repo default app"] {
+            assert!(before.contains(object), "{before:#?}");
+        }
         for (overlay, namespace) in OVERLAYS {
             let path = config(&format!("overlays/{overlay}"));
-            kubectl(folder, &["apply", "-k", &path]).await;
-            let installed = all_objects(folder).await;
-            let deployment = format!("Deployment {namespace} tf-controller");
-            assert!(installed.contains(&deployment), "{overlay}: {installed:#?}");
-            kubectl(folder, &["delete", "-k", &path]).await;
-            let after = all_objects(folder).await;
-            let difference: Vec<_> = before.symmetric_difference(&after).collect();
-            assert!(difference.is_empty(), "{overlay}: {difference:?}");
+            let expected = [format!("Deployment {namespace} tf-controller")];
+            check_deletion(folder, &path, &expected, &before).await;
+        }
+        for (overlay, namespace, components) in COMPONENTS {
+            let paths = components.iter().map(|name| format!("config/components/{name}"));
+            let kustomization = json!({ "namespace": namespace, "resources": [format!("config/overlays/{overlay}")],
+                "components": paths.collect::<Vec<_>>() });
+            let parent = folder.join(overlay);
+            std::fs::create_dir(&parent).unwrap();
+            let path = user_overlay(&parent, &kustomization);
+            let expected = if overlay == "standalone" {
+                [
+                    "Deployment sluice-system repo-controller",
+                    "ClusterRole <none> sluice-source-controller-tokens",
+                ]
+                .map(str::to_owned)
+                .to_vec()
+            } else {
+                vec!["NetworkPolicy flux-system source-controller-runs".to_owned()]
+            };
+            check_deletion(folder, &path, &expected, &before).await;
         }
     });
 }
