@@ -24,6 +24,7 @@ mod run_admission;
 mod secrecy;
 mod tenant_inputs;
 mod up;
+mod upgrade;
 mod walkthrough;
 
 use std::future::Future;
