@@ -10,6 +10,7 @@ use sluice_harness::skip::without_cluster;
 use tokio::process::Command;
 
 use crate::images;
+use crate::storage::{VOLUME, Volume};
 
 const NAMESPACE: &str = "sluice-system";
 /// Above the timeout that Helm gets.
@@ -74,6 +75,13 @@ fn restricted_namespace() -> String {
     format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {labels}}}}}")
 }
 
+/// Returns fields of objects in the namespace of the release.
+async fn fields(folder: &Path, objects: &str, path: &str) -> String {
+    let output = format!("jsonpath={path}");
+    let query = ["-n", NAMESPACE, "get", objects, "-o", &output];
+    run(&cli::kubectl().unwrap(), folder, &query).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     if without_cluster().unwrap() {
@@ -99,30 +107,27 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
 
     run(&helm, folder, &[&["install"], &release[..]].concat()).await;
     // Helm waits until the controllers are ready, so source-controller serves and both accept the definitions.
-    let replicas = [
-        "-n",
-        NAMESPACE,
-        "get",
-        "deployments",
-        "-o",
-        "jsonpath={.items[*].status.readyReplicas}",
-    ];
-    assert_eq!(run(&kubectl, folder, &replicas).await, "1 1");
+    let replicas = "{.items[*].status.readyReplicas}";
+    assert_eq!(fields(folder, "deployments", replicas).await, "1 1");
 
-    let two = ["--set", "tfController.replicas=2"];
-    run(&helm, folder, &[&["upgrade"], &release[..], &two].concat()).await;
-    // One works, both are ready.
-    assert_eq!(run(&kubectl, folder, &replicas).await, "1 2");
-    let healthy = [
-        "-n",
-        NAMESPACE,
-        "get",
-        "poddisruptionbudget",
-        "tf-controller",
-        "-o",
-        "jsonpath={.spec.minAvailable}",
+    // Helm waits also until the claim is bound, and a pod with it is ready.
+    Volume::create(&node).await;
+    let values = [
+        "--set",
+        "tfController.replicas=2,sourceController.persistence.enabled=true",
     ];
-    assert_eq!(run(&kubectl, folder, &healthy).await, "1");
+    run(&helm, folder, &[&["upgrade"], &release[..], &values].concat()).await;
+    // One works, both are ready.
+    assert_eq!(fields(folder, "deployments", replicas).await, "1 2");
+    let budget = fields(
+        folder,
+        "poddisruptionbudget/tf-controller",
+        "{.spec.minAvailable}",
+    );
+    assert_eq!(budget.await, "1");
+    let bound = "{.spec.volumeName} {.status.phase}";
+    let claim = fields(folder, "persistentvolumeclaim/source-controller", bound).await;
+    assert_eq!(claim, format!("{VOLUME} Bound"));
 
     let uninstall = [
         "uninstall",
@@ -134,7 +139,7 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
         "3m",
     ];
     run(&helm, folder, &uninstall).await;
-    let kinds = "deployments,services,serviceaccounts,roles,networkpolicies";
+    let kinds = "deployments,services,serviceaccounts,roles,networkpolicies,persistentvolumeclaims";
     let left = run(&kubectl, folder, &["-n", NAMESPACE, "get", kinds, "-o", "name"]).await;
     assert_eq!(left.trim(), "serviceaccount/default");
     let definitions = run(&kubectl, folder, &["get", "crd", "-o", "name"]).await;
