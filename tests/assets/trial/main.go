@@ -1,6 +1,6 @@
-// A Terraform provider for tests. Its resources are files in a configured directory, so that a test can read them, change them
-// (drift) and count the calls. orders.json in that directory injects faults: a step can be held, be slow, fail, crash, hang,
-// take memory, or ignore interrupts.
+// A Terraform provider for tests. Its resources are files in a configured directory, so that a test can read them and change them
+// (drift). orders.json in that directory injects faults: a step can be held, be slow, fail, crash, hang, take memory, or ignore
+// interrupts. ledger.jsonl in it says what the provider did, when, and for which CLI.
 package main
 
 import (
@@ -42,8 +42,45 @@ type orders struct {
 	Value            string           `json:"value"`
 }
 
-// holdInterval is the time between two reads of the orders while a step is held.
-const holdInterval = 50 * time.Millisecond
+const (
+	// holdInterval is the time between two reads of the orders while a step is held.
+	holdInterval = 50 * time.Millisecond
+	// workInterval is the time between two entries of a step that is held or waits. A killed provider writes none, so they tell until
+	// when it worked.
+	workInterval = time.Second
+)
+
+// The events of the ledger.
+const (
+	// begun: a step begins.
+	begun = "begin"
+	// working: a step is held or waits.
+	working = "working"
+	// made: a step has created the resource.
+	made = "made"
+	// ended: a step ends, with or without an error.
+	ended = "end"
+)
+
+// entry is a line of the ledger.
+type entry struct {
+	Event string `json:"event"`
+	Step  string `json:"step"`
+	Name  string `json:"name"`
+	// Random is that of the resource that was made.
+	Random string `json:"random,omitempty"`
+	// At is the Unix time in nanoseconds.
+	At int64 `json:"at"`
+	// Pod is the host name, which is the name of the pod on a cluster.
+	Pod string `json:"pod"`
+	// CLI is the process that started the provider.
+	CLI int `json:"cli"`
+	// Provider is this process.
+	Provider int `json:"provider"`
+}
+
+// cli is the parent at the start: a provider that outlives it has another one.
+var cli = os.Getppid()
 
 // of returns the order of a step: that for the resource, or that for all.
 func (o orders) of(step, name string) order {
@@ -163,6 +200,7 @@ func (p *provider) ReadResource(_ context.Context, r *tfprotov6.ReadResourceRequ
 		return nil, err
 	}
 	id := text(state["id"])
+	defer p.end("read", id)
 	if _, err := p.obey("read", id, text(state["secret"])); err != nil {
 		return &tfprotov6.ReadResourceResponse{NewState: r.CurrentState, Diagnostics: failed(err)}, nil
 	}
@@ -187,6 +225,7 @@ func (p *provider) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResour
 	if err != nil || proposed == nil {
 		return &tfprotov6.PlanResourceChangeResponse{PlannedState: r.ProposedNewState}, err
 	}
+	defer p.end("plan", text(proposed["name"]))
 	if _, err := p.obey("plan", text(proposed["name"]), text(prior["secret"])); err != nil {
 		return &tfprotov6.PlanResourceChangeResponse{PlannedState: r.ProposedNewState, Diagnostics: failed(err)}, nil
 	}
@@ -219,6 +258,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 	}
 	if planned == nil {
 		id := text(prior["id"])
+		defer p.end("delete", id)
 		order, err := p.obey("delete", id, text(prior["secret"]))
 		if err != nil {
 			return unchanged(err)
@@ -242,6 +282,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 	} else {
 		resource.Random, kindSecret = text(prior["random"]), text(prior["secret"])
 	}
+	defer p.end(step, resource.Name)
 	order, err := p.obey(step, resource.Name, kindSecret)
 	if err != nil {
 		return unchanged(err)
@@ -260,6 +301,11 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 	if err := p.store(resource); err != nil {
 		return unchanged(err)
 	}
+	if prior == nil {
+		if err := p.record(entry{Event: made, Step: step, Name: resource.Name, Random: resource.Random}); err != nil {
+			return unchanged(err)
+		}
+	}
 	if order.FailAfter != "" {
 		return unchanged(errors.New(order.FailAfter))
 	}
@@ -268,6 +314,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyReso
 }
 
 func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
+	defer p.end("value", "")
 	if _, err := p.obey("value", "", ""); err != nil {
 		return &tfprotov6.ReadDataSourceResponse{Diagnostics: failed(err)}, nil
 	}
@@ -281,19 +328,81 @@ func (p *provider) ReadDataSource(context.Context, *tfprotov6.ReadDataSourceRequ
 	return &tfprotov6.ReadDataSourceResponse{State: &value}, err
 }
 
-// obey reads the orders, logs the step, and executes its order: a test that sees the step in the log may replace the orders. secret
-// is the secret attribute in the state.
+// record adds an entry to the ledger, with the time and the processes.
+func (p *provider) record(line entry) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	line.At, line.Pod, line.CLI, line.Provider = time.Now().UnixNano(), host, cli, os.Getpid()
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	ledger, err := os.OpenFile(filepath.Join(p.world, "ledger.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	// One write: a reader sees the whole line or nothing of it.
+	_, err = ledger.Write(append(text, '\n'))
+	return errors.Join(err, ledger.Close())
+}
+
+// end records the end of a step. A test may have removed the directory.
+func (p *provider) end(step, name string) {
+	_ = p.record(entry{Event: ended, Step: step, Name: name})
+}
+
+// wait waits, and records meanwhile that the step works. It returns false if it was interrupted.
+func (p *provider) wait(step, name string, duration time.Duration, stop <-chan struct{}) (bool, error) {
+	end := time.Now().Add(duration)
+	for left := duration; left > 0; left = time.Until(end) {
+		select {
+		case <-time.After(min(left, workInterval)):
+		case <-stop:
+			return false, nil
+		}
+		if err := p.record(entry{Event: working, Step: step, Name: name}); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// hold waits until the orders do not hold the step, and records meanwhile that it works. It returns false if it was interrupted.
+func (p *provider) hold(step, name string, stop <-chan struct{}) (bool, error) {
+	recorded := time.Now()
+	for {
+		select {
+		case <-time.After(holdInterval):
+		case <-stop:
+			return false, nil
+		}
+		now, err := p.orders()
+		if err != nil {
+			return false, err
+		}
+		if !now.of(step, name).Hold {
+			return true, nil
+		}
+		if time.Since(recorded) < workInterval {
+			continue
+		}
+		recorded = time.Now()
+		if err := p.record(entry{Event: working, Step: step, Name: name}); err != nil {
+			return false, err
+		}
+	}
+}
+
+// obey reads the orders, records the step, and executes its order: a test that sees the step in the ledger may replace the orders.
+// secret is the secret attribute in the state.
 func (p *provider) obey(step, name, secret string) (order, error) {
 	all, err := p.orders()
 	if err != nil {
 		return order{}, err
 	}
-	log, err := os.OpenFile(filepath.Join(p.world, "calls.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return order{}, err
-	}
-	_, err = fmt.Fprintf(log, "%s %s\n", step, name)
-	if err := errors.Join(err, log.Close()); err != nil {
+	if err := p.record(entry{Event: begun, Step: step, Name: name}); err != nil {
 		return order{}, err
 	}
 	own := all.of(step, name)
@@ -306,29 +415,22 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	if all.IgnoreInterrupts {
 		stop = nil
 	}
-	interrupted := fmt.Errorf("%s of %q was interrupted", step, name)
-	for isHeld := own.Hold; isHeld; {
-		select {
-		case <-time.After(holdInterval):
-		case <-stop:
-			return own, interrupted
-		}
-		now, err := p.orders()
-		if err != nil {
-			return own, err
-		}
-		isHeld = now.of(step, name).Hold
-	}
-	wait := time.Duration(own.DelayMS) * time.Millisecond
+	delay := time.Duration(own.DelayMS) * time.Millisecond
 	if own.Hang {
-		wait = 24 * time.Hour
+		delay = 24 * time.Hour
 	}
-	if wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-stop:
-			return own, interrupted
-		}
+	goesOn := true
+	if own.Hold {
+		goesOn, err = p.hold(step, name, stop)
+	}
+	if goesOn && err == nil {
+		goesOn, err = p.wait(step, name, delay, stop)
+	}
+	if err != nil {
+		return own, err
+	}
+	if !goesOn {
+		return own, fmt.Errorf("%s of %q was interrupted", step, name)
 	}
 	if own.Fail != "" {
 		// A careless provider quotes sensitive values.

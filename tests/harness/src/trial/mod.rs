@@ -1,6 +1,7 @@
 //! The provider of the suites (`tests/assets/trial`) and its data folder: each resource is a file there, so that a test can
 //! read it, change it without the state (drift), and control the behaviour of each operation.
 
+mod ledger;
 mod mirror;
 
 use std::fs::{self, Permissions};
@@ -8,6 +9,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+pub use ledger::{LedgerEntry, LedgerEvent};
 pub use mirror::Mirror;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -190,8 +192,22 @@ impl TrialProvider {
     /// Returns each started step as `<step> <name>`, oldest first.
     #[must_use]
     pub fn calls(&self) -> Vec<String> {
-        let log = fs::read_to_string(self.data_dir().join("calls.log")).unwrap_or_default();
-        log.lines().map(str::to_owned).collect()
+        let entries = self.ledger().unwrap_or_default();
+        let begun = entries.iter().filter(|entry| entry.event == LedgerEvent::Begin);
+        begun
+            .map(|entry| format!("{} {}", entry.step, entry.name))
+            .collect()
+    }
+
+    /// Returns what the provider has done so far, oldest first.
+    ///
+    /// # Errors
+    /// When the file cannot be read or a line of it is no entry.
+    pub fn ledger(&self) -> io::Result<Vec<LedgerEntry>> {
+        match fs::read_to_string(self.data_dir().join("ledger.jsonl")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            text => ledger::parse(&text?),
+        }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -298,5 +314,20 @@ mod tests {
             assert!(apply.join().unwrap().status.success());
         });
         assert_eq!(trial.resources().unwrap(), ["a"]);
+        let ledger = trial.ledger().unwrap();
+        let events = |of: LedgerEvent| {
+            let found = ledger
+                .iter()
+                .filter(|entry| entry.event == of && entry.step == "create");
+            found.map(|entry| (entry.at, entry.cli)).collect::<Vec<_>>()
+        };
+        let (begin, made, end) = (
+            events(LedgerEvent::Begin),
+            events(LedgerEvent::Made),
+            events(LedgerEvent::End),
+        );
+        assert_eq!((begin.len(), made.len(), end.len()), (1, 1, 1), "{ledger:?}");
+        assert!(begin[0].0 <= made[0].0 && made[0].0 <= end[0].0, "{ledger:?}");
+        assert!(begin[0].1 == end[0].1 && begin[0].1 > 0, "{ledger:?}");
     }
 }
