@@ -3,6 +3,7 @@
 //! Nothing here imports a controller, so the tests of every crate may use it. Servers listen on loopback at a port that the
 //! kernel assigns, and end with the value that started them.
 
+pub mod admission;
 pub mod canary;
 pub mod cli;
 pub mod closed_port;

@@ -1,11 +1,11 @@
-//! What tests break on a node: its components, its API, the processes of its pods.
+//! What tests break on a node: its components, its API, the processes of its pods; and its network, for servers that break something.
 
 use std::io;
 use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{CTR_TIMEOUT, Component, Node, components};
+use super::{CTR_TIMEOUT, Component, Network, Node, components};
 use crate::control_plane::{self, ComponentError, lock, system};
 use crate::gobuild::{self, Tool};
 use crate::process::Process;
@@ -101,6 +101,16 @@ impl Node {
             return Ok(());
         }
         Err(system(what)(io::Error::other(ctr.log_tail(3))))
+    }
+
+    /// Returns the network of the node, for a server or a client of a test in it.
+    ///
+    /// # Errors
+    /// When the node has ended.
+    pub fn network(&self) -> Result<Network, ComponentError> {
+        self.sandbox
+            .network()
+            .map_err(system("open the network of the node"))
     }
 
     /// Returns the folder with the volumes of a pod.

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use kube::Client;
 pub use network_policy::PodNetwork;
 use runtime::Runtime;
+pub use sandbox::Network;
 use sandbox::{Cgroups, Sandbox};
 use sluice_images::archive::{self, ImageConfig, Reference};
 use sluice_images::layer::Layer;

@@ -5,11 +5,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream as StdTcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -159,26 +160,27 @@ impl Sandbox {
     pub(super) fn forward(&self, target: SocketAddrV4) -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        start_gateway(listener, target.into(), Some(self.network()?))?;
+        start_gateway(listener, target.into(), Some(self.open_network()?))?;
         Ok(port)
     }
 
     /// Forwards a free port of all addresses of the sandbox to an address of this machine. Returns the port.
     ///
-    /// A socket stays in the network in which it was made, so the gateway accepts from the sandbox and connects outside.
+    /// The gateway accepts from the sandbox and connects outside.
     pub(super) fn expose(&self, target: SocketAddr) -> io::Result<u16> {
-        let listener = self.run_in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
+        let listener = self.network()?.listen()?;
         let port = listener.local_addr()?.port();
         start_gateway(listener, target, None)?;
         Ok(port)
     }
 
-    fn network(&self) -> io::Result<File> {
-        File::open(format!("/proc/{}/ns/net", self.init))
+    /// Returns the network of the sandbox.
+    pub(super) fn network(&self) -> io::Result<Network> {
+        self.open_network().map(|file| Network(Arc::new(file)))
     }
 
-    fn run_in_network<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-        run_in_network(self.network()?, act)
+    fn open_network(&self) -> io::Result<File> {
+        File::open(format!("/proc/{}/ns/net", self.init))
     }
 
     /// Runs a future on a thread of its own, in the network of the sandbox. The thread ends with the future or with this process.
@@ -190,7 +192,7 @@ impl Sandbox {
     where
         F: Future<Output = io::Result<()>> + 'static,
     {
-        start_thread(name.to_owned(), Some(self.network()?), serve)
+        start_thread(name.to_owned(), Some(self.open_network()?), serve)
     }
 
     /// Returns the variables that each program of the sandbox gets.
@@ -201,6 +203,32 @@ impl Sandbox {
     /// Kills the first process, and with it all others.
     pub(super) fn kill(&self) {
         self.parent.kill_descendants();
+    }
+}
+
+/// The network of a node. A socket stays in the network in which it was made, so this process can use it.
+#[derive(Clone, Debug)]
+pub struct Network(Arc<File>);
+
+impl Network {
+    /// Listens at a free port of all addresses of the node. Connections of pods have the addresses of the pods.
+    ///
+    /// # Errors
+    /// When the network cannot be entered.
+    pub fn listen(&self) -> io::Result<TcpListener> {
+        run_in_network(self.0.try_clone()?, || {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
+        })?
+    }
+
+    /// Opens a connection to a pod or a component of the node, within a time limit. It blocks.
+    ///
+    /// # Errors
+    /// When the network cannot be entered, or nothing accepts the connection.
+    pub fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<StdTcpStream> {
+        run_in_network(self.0.try_clone()?, move || {
+            StdTcpStream::connect_timeout(&address, limit)
+        })?
     }
 }
 

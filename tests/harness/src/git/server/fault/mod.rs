@@ -103,7 +103,8 @@ impl Gate {
         self.0.permits.close();
     }
 
-    pub(super) async fn pass(&self) {
+    /// Comes to the gate, and returns when it is open.
+    pub async fn pass(&self) {
         self.0.count.fetch_add(1, Ordering::SeqCst);
         // It fails when the gate is open.
         drop(self.0.permits.acquire().await);
