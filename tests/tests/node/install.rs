@@ -60,7 +60,23 @@ impl<'n> Installation<'n> {
 
     /// Installs the overlay `standalone`.
     pub(crate) async fn standalone(node: &'n Node) -> Self {
-        let installation = Self::of_overlay(node, "standalone").await;
+        Self::standalone_with(node, &[]).await
+    }
+
+    /// As [`Installation::standalone`], with these patches of a user's kustomization.
+    pub(crate) async fn standalone_with(node: &'n Node, patches: &[Value]) -> Self {
+        let installation = Self::empty(node).await;
+        installation.set_up("standalone").await;
+        let overlay = config("overlays/standalone");
+        if patches.is_empty() {
+            installation.kubectl(&["apply", "-k", &overlay]).await;
+        } else {
+            let overlay = installation.relative(Path::new(&overlay));
+            let kustomization = json!({ "resources": [overlay], "patches": patches });
+            installation
+                .apply_kustomization("patched", &kustomization)
+                .await;
+        }
         // As in the overlay of tenants: each run must be able to report under it.
         let policy = config("components/run-admission/policy.yaml");
         installation.kubectl(&["apply", "-f", &policy]).await;

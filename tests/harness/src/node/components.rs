@@ -11,7 +11,7 @@ use super::Runtime;
 use crate::control_plane::{self, ComponentError, Keys, system};
 
 /// The address of the node, of the API server and of the gateway of all pods.
-pub(super) const ADDRESS: &str = "10.244.0.1";
+pub const ADDRESS: &str = "10.244.0.1";
 /// The address of the API server.
 pub(super) const API: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 244, 0, 1), 6443);
 /// The ports of etcd for clients and for peers.

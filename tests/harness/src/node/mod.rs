@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+pub use components::ADDRESS;
 use jiff::Timestamp;
 use kube::Client;
 pub use network_policy::PodNetwork;

@@ -1,6 +1,7 @@
 //! How each fault is caused, and ended. Each function returns how many pods, processes or components it hit, and calls
-//! [`Stack::release`] when the fault has begun if it lasts.
+//! [`Stack::begin`] when the fault has begun if it lasts.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,9 +11,10 @@ use sluice_harness::node::Component;
 use sluice_tests::scenario::retry;
 
 use super::components::{EVICTION, LONG_ABSENCE};
-use super::controller::TF_CONTROLLER;
+use super::controller::{SOURCE_CONTROLLER, TF_CONTROLLER};
 use super::fault::Fault;
 use super::manifests::INPUTS;
+use super::moment::Release;
 use super::stack::{Stack, failure, without_grace};
 use super::stage::{ACCOUNT, Stage};
 use super::{LIMIT, POLL_INTERVAL, components, controller, pods};
@@ -30,25 +32,54 @@ const CLI: &str = "tofu";
 impl Fault {
     /// Causes the fault at the moment and ends it. Nothing to hit is an error, unless the run may have ended.
     pub(super) async fn cause(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-        let result = match self {
-            Self::KillRunner => kill_run(stage, stack, None).await,
-            Self::KillCli => kill_run(stage, stack, Some(CLI)).await,
-            Self::DeletePodNow => delete(&stack.pods(), &stack.pod_selector(), &without_grace()).await,
-            Self::DeletePod => delete(&stack.pods(), &stack.pod_selector(), &DeleteParams::default()).await,
-            Self::EvictPod => evict(stack).await,
-            Self::KillController => controller::kill_controller(stage).await,
+        let result = if self.is_of_provider() {
+            // The provider has caused it.
+            Ok(1)
+        } else if self.is_of_controller() {
+            self.replace_controller(stage, stack).await
+        } else {
+            self.break_something(stage, stack).await
+        };
+        match result {
+            Ok(0) if stack.trial.moment.is_held() => Err(format!("{self:?} hit nothing")),
+            result => result.map_err(|error| format!("{self:?}: {error}")),
+        }
+    }
+
+    /// Replaces tf-controller or its leader. A run that is to go on after the fault waits until another one leads.
+    async fn replace_controller(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
+        let before = match self {
+            // The same process may lead again.
+            Self::TakeLease => None,
+            _ => controller::leader(stage).await?,
+        };
+        let hits = match self {
             Self::DeleteController => {
-                delete(
-                    &controllers(stage).await?,
-                    TF_CONTROLLER,
-                    &DeleteParams::default(),
-                )
-                .await
+                let pods = controllers(stage).await?;
+                delete(&pods, TF_CONTROLLER, &DeleteParams::default()).await
             }
             Self::RestartController => controller::restart_controller(stage).await,
             Self::ChangeVersion => controller::change_version(stage).await,
             Self::TakeLease => controller::take_lease(stage).await,
             Self::PauseLeader => controller::pause_leader(stage, stack).await,
+            Self::KillController => controller::kill_controller(stage, TF_CONTROLLER).await,
+            _ => Err("nothing causes it".into()),
+        }?;
+        // The other replica has led, and may have been removed since.
+        if stack.trial.release == Release::After && self != Self::PauseLeader {
+            controller::wait_for_other_leader(stage, before.as_deref()).await?;
+        }
+        Ok(hits)
+    }
+
+    /// Breaks anything else.
+    async fn break_something(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
+        match self {
+            Self::KillRunner => kill_run(stage, stack, None).await,
+            Self::KillCli => kill_run(stage, stack, Some(CLI)).await,
+            Self::DeletePodNow => delete(&stack.pods(), &stack.pod_selector(), &without_grace()).await,
+            Self::DeletePod => delete(&stack.pods(), &stack.pod_selector(), &DeleteParams::default()).await,
+            Self::EvictPod => evict(stack).await,
             Self::StopKubelet => components::stop(stage, stack, Component::Kubelet, ABSENCE).await,
             Self::StopKubeletLong => {
                 components::stop_node(stage, stack, Component::Kubelet, LONG_ABSENCE).await
@@ -69,21 +100,16 @@ impl Fault {
             Self::ExpireWatches => components::expire_watches(stage, stack).await,
             Self::EditObjects => edit_objects(stack).await,
             Self::StopEtcd => components::stop(stage, stack, Component::Etcd, ABSENCE).await,
+            Self::KillSourceController => controller::kill_controller(stage, SOURCE_CONTROLLER).await,
             Self::StopSourceController => controller::stop_source_controller(stage, stack).await,
+            Self::StopSourceControllerUntilEnd => {
+                controller::stop_source_controller_until_end(stage, stack).await
+            }
             Self::CollectArtifact => collect_artifact(stage, stack).await,
             Self::DeleteAccount => replace_account(stage, stack).await,
             Self::DeleteInputs => replace_inputs(stage, stack).await,
             Self::DeleteNamespace => delete_namespace(stage, stack).await,
-            // The provider has caused it.
-            Self::CrashProvider
-            | Self::FailProvider
-            | Self::HangProvider
-            | Self::IgnoreInterrupt
-            | Self::ExhaustMemory => Ok(1),
-        };
-        match result {
-            Ok(0) if stack.trial.moment.is_held() => Err(format!("{self:?} hit nothing")),
-            result => result.map_err(|error| format!("{self:?}: {error}")),
+            _ => Err("nothing causes it".into()),
         }
     }
 }
@@ -165,28 +191,33 @@ async fn kill_run(stage: &Stage<'_>, stack: &Stack, program: Option<&str>) -> Re
 
 /// Removes the artifact from the storage, as the garbage collection of source-controller does after newer revisions.
 async fn collect_artifact(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    let mut hits = 0;
-    for pod in pods::running(&controllers(stage).await?, "app=source-controller").await? {
-        let folder = stage.node.pod_folder(&pod.uid().unwrap_or_default());
-        let artifacts = folder.join(STORAGE).join(&stack.namespace).join(&stack.name);
-        // A pod that is being replaced has none.
-        for file in std::fs::read_dir(artifacts).into_iter().flatten().flatten() {
-            if file.path().extension().is_some_and(|extension| extension == "gz") {
-                std::fs::remove_file(file.path()).map_err(failure("remove the artifact"))?;
-                hits += 1;
-            }
-        }
-    }
-    if hits == 0 {
+    let files = artifact_files(stage, stack).await?;
+    if files.is_empty() {
         return Err("there is no artifact".into());
     }
+    for file in &files {
+        std::fs::remove_file(file).map_err(failure("remove the artifact"))?;
+    }
     stack.change_source().await?;
-    Ok(hits)
+    Ok(files.len())
+}
+
+/// Returns the files of the artifacts of the source. A pod that is being replaced has none.
+pub(super) async fn artifact_files(stage: &Stage<'_>, stack: &Stack) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for pod in pods::running(&controllers(stage).await?, SOURCE_CONTROLLER).await? {
+        let folder = stage.node.pod_folder(&pod.uid().unwrap_or_default());
+        let artifacts = folder.join(STORAGE).join(&stack.namespace).join(&stack.name);
+        let found = std::fs::read_dir(artifacts).into_iter().flatten().flatten();
+        let is_archive = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "gz");
+        files.extend(found.map(|entry| entry.path()).filter(is_archive));
+    }
+    Ok(files)
 }
 
 async fn replace_account(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     kubectl(stage, &stack.namespace, &["delete", "serviceaccount", ACCOUNT]).await?;
-    stack.release()?;
+    stack.begin()?;
     tokio::time::sleep(ABSENCE).await;
     kubectl(stage, &stack.namespace, &["create", "serviceaccount", ACCOUNT]).await?;
     Ok(1)
@@ -194,7 +225,7 @@ async fn replace_account(stage: &Stage<'_>, stack: &Stack) -> Result<usize, Stri
 
 async fn replace_inputs(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     kubectl(stage, &stack.namespace, &["delete", "secret,configmap", INPUTS]).await?;
-    stack.release()?;
+    stack.begin()?;
     tokio::time::sleep(ABSENCE).await;
     stack.create_inputs().await?;
     Ok(1)
@@ -202,7 +233,7 @@ async fn replace_inputs(stage: &Stage<'_>, stack: &Stack) -> Result<usize, Strin
 
 /// Edits the stack, its source and its runs for a time. Returns how often.
 async fn edit_objects(stack: &Stack) -> Result<usize, String> {
-    stack.release()?;
+    stack.begin()?;
     let deadline = Instant::now() + EDITS;
     let mut hits = 0;
     while Instant::now() < deadline {

@@ -57,7 +57,7 @@ async fn keep_away(
     absence: Duration,
 ) -> Result<(), String> {
     stage.node.kill_component(component);
-    stack.release()?;
+    stack.begin()?;
     tokio::time::sleep(absence).await;
     Ok(())
 }
@@ -68,7 +68,7 @@ async fn restart_api_with(stage: &Stage<'_>, stack: &Stack, flags: &[&str]) -> R
     let started = stage.node.start_api_with(flags);
     started.map_err(failure("start the API server"))?;
     wait_for_api(stage).await?;
-    stack.release()
+    stack.begin()
 }
 
 /// Starts the API server again with its usual flags.
@@ -121,7 +121,7 @@ fn is_ready(node: &Node) -> bool {
 pub(super) async fn slow_down(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     for _ in 0..PAUSE_COUNT {
         let paused = stage.node.pause_api();
-        stack.release()?;
+        stack.begin()?;
         tokio::time::sleep(PAUSE).await;
         let resumed = stage.node.resume_api();
         paused.and(resumed).map_err(failure("pause the API server"))?;

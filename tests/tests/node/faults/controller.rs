@@ -10,24 +10,29 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use sluice_tests::scenario::retry;
 
-use super::cause::{ABSENCE, controllers, kill, kubectl, wait_for};
+use super::cause::{ABSENCE, artifact_files, controllers, kill, kubectl, wait_for};
 use super::pods;
+use super::runs::text;
 use super::stack::{Stack, failure, without_grace};
 use super::stage::{Stage, VERSIONS};
 use crate::install;
 
 /// The label of the pods of tf-controller.
 pub(super) const TF_CONTROLLER: &str = "app=tf-controller";
+/// The label of the pods of source-controller.
+pub(super) const SOURCE_CONTROLLER: &str = "app=source-controller";
+/// Who has the Lease after [`take_lease`].
+const THIEF: &str = "another-process";
 /// The Lease of tf-controller.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
 /// How long two leaders can meet before one replica is removed.
 const MEETING: Duration = Duration::from_secs(10);
 
 /// Waits for a container to kill: after another kill the kubelet starts the next one with a delay.
-pub(super) async fn kill_controller(stage: &Stage<'_>) -> Result<usize, String> {
+pub(super) async fn kill_controller(stage: &Stage<'_>, selector: &str) -> Result<usize, String> {
     let pods = controllers(stage).await?;
-    wait_for("tf-controller did not run", async || {
-        let running = pods::running(&pods, TF_CONTROLLER).await?;
+    wait_for("the controller did not run", async || {
+        let running = pods::running(&pods, selector).await?;
         let hits = kill(stage, &running, None).await?;
         Ok((hits > 0).then_some(hits))
     })
@@ -40,14 +45,16 @@ pub(super) async fn restart_controller(stage: &Stage<'_>) -> Result<usize, Strin
     Ok(1)
 }
 
-/// Replaces a pod of tf-controller that waits for its restart: the faults of many trials let the delay grow to five minutes.
+/// Replaces a pod of the controllers that waits for its restart: the faults of many trials let the delay grow to five minutes.
 pub(super) async fn end_restart_delay(stage: &Stage<'_>) -> Result<(), String> {
     let pods = controllers(stage).await?;
-    for pod in pods::running(&pods, TF_CONTROLLER).await? {
-        if pods::waits_for_restart(&pod) {
-            let (name, how) = (pod.name_any(), without_grace());
-            // It may be replaced since it was listed.
-            let _absent = retry(|| pods.delete(&name, &how)).await;
+    for selector in [TF_CONTROLLER, SOURCE_CONTROLLER] {
+        for pod in pods::running(&pods, selector).await? {
+            if pods::waits_for_restart(&pod) {
+                let (name, how) = (pod.name_any(), without_grace());
+                // It may be replaced since it was listed.
+                let _absent = retry(|| pods.delete(&name, &how)).await;
+            }
         }
     }
     Ok(())
@@ -85,7 +92,7 @@ async fn edit_lease(stage: &Stage<'_>, spec: serde_json::Value) -> Result<(), St
 }
 
 /// Returns who leads: the name of a pod and a random part.
-async fn leader(stage: &Stage<'_>) -> Result<Option<String>, String> {
+pub(super) async fn leader(stage: &Stage<'_>) -> Result<Option<String>, String> {
     let leases = leases(stage).await?;
     let lease = retry(|| leases.get(LEASE))
         .await
@@ -95,14 +102,14 @@ async fn leader(stage: &Stage<'_>) -> Result<Option<String>, String> {
 }
 
 pub(super) async fn take_lease(stage: &Stage<'_>) -> Result<usize, String> {
-    let thief = json!({ "holderIdentity": "another-process", "leaseDurationSeconds": 15,
+    let thief = json!({ "holderIdentity": THIEF, "leaseDurationSeconds": 15,
         "renewTime": format!("{:.6}", Timestamp::now()) });
     edit_lease(stage, thief).await.map(|()| 1)
 }
 
 /// Adds a replica, pauses the leader until the other replica leads, and resumes it: for a moment both believe that they lead.
 pub(super) async fn pause_leader(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    scale(stage, 2).await?;
+    scale(stage, "tf-controller", 2).await?;
     let (pod, leader) = wait_for("no replica led", async || leading_pod(stage).await).await?;
     let id = pods::container_id(&pod).unwrap_or_default();
     let paused = stage
@@ -117,10 +124,20 @@ pub(super) async fn pause_leader(stage: &Stage<'_>, stack: &Stack) -> Result<usi
         .node
         .resume_container(id)
         .map_err(failure("resume the leader"));
-    stack.release()?;
+    stack.begin()?;
     tokio::time::sleep(MEETING).await;
-    scale(stage, 1).await?;
+    scale(stage, "tf-controller", 1).await?;
     taken.and(resumed).map(|()| 1)
+}
+
+/// Waits until another process of tf-controller leads than before the fault.
+pub(super) async fn wait_for_other_leader(stage: &Stage<'_>, before: Option<&str>) -> Result<(), String> {
+    wait_for("tf-controller did not lead again", async || {
+        let now = leader(stage).await?;
+        let is_other = now.is_some_and(|now| now != THIEF && Some(now.as_str()) != before);
+        Ok(is_other.then_some(()))
+    })
+    .await
 }
 
 /// Releases the Lease, and waits until another replica leads. It would expire only after the kubelet has restarted the paused container.
@@ -143,24 +160,62 @@ async fn leading_pod(stage: &Stage<'_>) -> Result<Option<(Pod, String)>, String>
     Ok(running.pop().map(|pod| (pod, leader)))
 }
 
-/// Sets the number of replicas of tf-controller and waits until they are available.
-async fn scale(stage: &Stage<'_>, replicas: usize) -> Result<(), String> {
-    let scale = [
-        "scale",
-        "deployment/tf-controller",
-        &format!("--replicas={replicas}"),
-    ];
+/// Sets the number of replicas of a controller and waits until they are available.
+async fn scale(stage: &Stage<'_>, controller: &str, replicas: usize) -> Result<(), String> {
+    let deployment = format!("deployment/{controller}");
+    let scale = ["scale", &deployment, &format!("--replicas={replicas}")];
     kubectl(stage, install::NAMESPACE, &scale).await?;
-    let rollout = ["rollout", "status", "deployment/tf-controller", "--timeout=300s"];
+    let rollout = ["rollout", "status", &deployment, "--timeout=300s"];
     kubectl(stage, install::NAMESPACE, &rollout).await
 }
 
+/// Removes the pods of source-controller, and waits until they have ended.
+async fn remove_source_controller(stage: &Stage<'_>) -> Result<(), String> {
+    scale(stage, "source-controller", 0).await?;
+    let pods = controllers(stage).await?;
+    wait_for("source-controller did not end", async || {
+        let running = pods::running(&pods, SOURCE_CONTROLLER).await?;
+        Ok(running.is_empty().then_some(()))
+    })
+    .await
+}
+
 pub(super) async fn stop_source_controller(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
-    for replicas in ["--replicas=0", "--replicas=1"] {
-        let scale = ["scale", "deployment/source-controller", replicas];
-        kubectl(stage, install::NAMESPACE, &scale).await?;
-        stack.release()?;
-        tokio::time::sleep(ABSENCE).await;
-    }
+    remove_source_controller(stage).await?;
+    stack.begin()?;
+    tokio::time::sleep(ABSENCE).await;
+    scale(stage, "source-controller", 1).await?;
     Ok(1)
+}
+
+/// Keeps source-controller away until the run has ended that waits. It has its artifact already, so it succeeds.
+pub(super) async fn stop_source_controller_until_end(
+    stage: &Stage<'_>,
+    stack: &Stack,
+) -> Result<usize, String> {
+    let active = stack.active_run().await?.ok_or("no run is active")?;
+    remove_source_controller(stage).await?;
+    stack.begin()?;
+    let ended = wait_for("the run did not end without source-controller", async || {
+        let all = stack.runs().await?;
+        let mut own = all.iter().filter(|run| text(run, "/metadata/name") == active);
+        let phase = own.next().map_or("", |run| text(run, "/status/phase"));
+        Ok(is_final(phase).then(|| phase.to_owned()))
+    })
+    .await;
+    scale(stage, "source-controller", 1).await?;
+    // Its storage is a new one, and a run that finds no artifact fails.
+    wait_for("the artifact did not return", async || {
+        let files = artifact_files(stage, stack).await?;
+        Ok((!files.is_empty()).then_some(()))
+    })
+    .await?;
+    match ended?.as_str() {
+        "Succeeded" => Ok(1),
+        phase => Err(format!("{active} is {phase} without source-controller")),
+    }
+}
+
+fn is_final(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed" | "Superseded" | "Lost")
 }

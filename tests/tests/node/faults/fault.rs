@@ -1,62 +1,10 @@
-//! What breaks, and when.
+//! What breaks, and what may follow from it.
+
+use super::ledger::Creations;
+use super::moment::Moment;
 
 /// The error of a provider whose step fails.
 pub(super) const QUOTA_EXCEEDED: &str = "quota exceeded";
-
-/// The moment of a stack's first apply at which something breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Moment {
-    /// The Job of a run has a pod; for a fault that kills processes, its container has started. The runner fetches the artifact.
-    Start,
-    /// `tofu init` downloads a module.
-    Init,
-    /// The provider plans.
-    Plan,
-    /// The provider creates the first resource.
-    Create,
-    /// The first resource exists, and the provider creates the second one.
-    HalfApplied,
-    /// The state has both resources. The runner reads and writes the outputs, and reports.
-    Recorded,
-    /// A random time after the start of the pod.
-    Any,
-}
-
-impl Moment {
-    const ALL: [Self; 7] = [
-        Self::Start,
-        Self::Init,
-        Self::Plan,
-        Self::Create,
-        Self::HalfApplied,
-        Self::Recorded,
-        Self::Any,
-    ];
-
-    /// Returns the provider's step during which the moment is, with the name of the resource.
-    pub(super) const fn step(self) -> Option<&'static str> {
-        match self {
-            Self::Plan => Some("plan first"),
-            Self::Create => Some("create first"),
-            Self::HalfApplied => Some("create second"),
-            Self::Start | Self::Init | Self::Recorded | Self::Any => None,
-        }
-    }
-
-    /// Returns the provider's step that is held until the fault has begun: a run that has just started does not end before it. The download of
-    /// a module is held too ([`Moment::Init`]).
-    pub(super) const fn held_step(self) -> Option<&'static str> {
-        match self {
-            Self::Start => Some("plan first"),
-            _ => self.step(),
-        }
-    }
-
-    /// Whether the run waits until the fault has begun. At any other moment it may end before.
-    pub(super) const fn is_held(self) -> bool {
-        !matches!(self, Self::Recorded | Self::Any)
-    }
-}
 
 /// Who dies, or what breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,8 +55,12 @@ pub(super) enum Fault {
     EditObjects,
     /// The database of the API server is away.
     StopEtcd,
+    /// SIGKILL to all processes of source-controller's container.
+    KillSourceController,
     /// source-controller is away.
     StopSourceController,
+    /// source-controller is away until the run has ended that waits for the fault.
+    StopSourceControllerUntilEnd,
     /// The artifact of the source disappears, and another revision follows.
     CollectArtifact,
     /// The account of the run is deleted and created again.
@@ -130,7 +82,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 33] = [
+    const ALL: [Self; 35] = [
         Self::KillRunner,
         Self::KillCli,
         Self::DeletePodNow,
@@ -154,7 +106,9 @@ impl Fault {
         Self::ExpireWatches,
         Self::EditObjects,
         Self::StopEtcd,
+        Self::KillSourceController,
         Self::StopSourceController,
+        Self::StopSourceControllerUntilEnd,
         Self::CollectArtifact,
         Self::DeleteAccount,
         Self::DeleteInputs,
@@ -178,6 +132,46 @@ impl Fault {
                 | Self::IgnoreInterrupt
                 | Self::ExhaustMemory
         )
+    }
+
+    /// Returns how often the fault lets a resource be created.
+    pub(super) const fn creations(self) -> Creations {
+        match self {
+            _ if self.may_lose_state() => Creations::AfterOrphans,
+            // The CLI or its provider ends within its step.
+            Self::DeletePod
+            | Self::EvictPod
+            | Self::StopKubeletUntilEviction
+            | Self::StopRuntimeUntilEviction
+            | Self::DeleteNamespace
+            | Self::CrashProvider
+            | Self::FailProvider
+            | Self::HangProvider => Creations::Again,
+            _ => Creations::Once,
+        }
+    }
+
+    /// Whether the fault replaces tf-controller or its leader. Its runs go on: there are as many as without the fault.
+    pub(super) const fn is_of_controller(self) -> bool {
+        matches!(
+            self,
+            Self::KillController
+                | Self::DeleteController
+                | Self::RestartController
+                | Self::ChangeVersion
+                | Self::TakeLease
+                | Self::PauseLeader
+        )
+    }
+
+    /// Whether there are as many runs as without the fault.
+    pub(super) const fn adds_no_run(self) -> bool {
+        self.is_of_controller() || matches!(self, Self::StopSourceControllerUntilEnd)
+    }
+
+    /// Whether the fault ends only when the run goes on.
+    pub(super) const fn needs_release(self) -> bool {
+        matches!(self, Self::StopSourceControllerUntilEnd)
     }
 
     /// Whether the fault kills processes in the pod of the run: there are none before its container has started.
@@ -210,16 +204,14 @@ impl Fault {
         )
     }
 
-    /// Whether the fault is caused at this moment. A pod starts CLI and provider only after its own start; faults of minutes are caused at
-    /// the moment that endangers most.
+    /// Whether the fault is caused at this moment: there is something to hit, and for [`Fault::needs_release`] a run that can end.
     const fn is_caused_at(self, moment: Moment) -> bool {
-        if self.is_of_provider() {
-            return moment.step().is_some();
+        match self {
+            _ if self.is_of_provider() => moment.step().is_some(),
+            Self::KillCli => !moment.is_without_cli(),
+            Self::StopSourceControllerUntilEnd => moment.is_held_after_fetch(),
+            _ => true,
         }
-        if self.takes_minutes() {
-            return matches!(moment, Moment::HalfApplied);
-        }
-        !matches!((self, moment), (Self::KillCli, Moment::Start))
     }
 
     /// Returns what the reason or the message of a run says because of the fault.

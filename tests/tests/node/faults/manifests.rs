@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fault::{Fault, Moment, QUOTA_EXCEEDED};
+use super::fault::{Fault, QUOTA_EXCEEDED};
+use super::moment::Moment;
 use super::stack::Stack;
 use crate::tenant::pods_with_provider;
 
-/// How long the provider works in the step of the moment after the fault has begun.
+/// How long the provider works in the step of the moment after the release.
 const STEP: Duration = Duration::from_secs(6);
 
 /// The Secret and the ConfigMap with variables of the module.
@@ -94,7 +95,7 @@ pub(super) fn behaviour(fault: Fault, moment: Moment) -> Value {
         Fault::FailProvider => json!({ "fail": QUOTA_EXCEEDED }),
         Fault::HangProvider | Fault::IgnoreInterrupt => json!({ "hang": true }),
         Fault::ExhaustMemory => json!({ "memoryMiB": TAKEN_MEBIBYTES }),
-        // Held until the fault has begun, however long that takes.
+        // Held until the release, however long that takes.
         _ => json!({ "hold": true, "delayMs": delay.as_millis() }),
     };
     json!({ "steps": { step: order }, "ignoreInterrupts": fault == Fault::IgnoreInterrupt })

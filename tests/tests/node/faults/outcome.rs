@@ -1,25 +1,25 @@
 //! What must hold when the stack of a trial is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::Api;
 use serde_json::Value;
+use sluice_runtime::sync::lock;
 use sluice_tests::scenario::retry;
 
+use super::ledger::{self, Orphan};
 use super::stack::{Stack, failure};
-use super::{LIMIT, POLL_INTERVAL, Trial};
+use super::{Trial, runs};
 
 /// How long nothing of a deleted stack may work.
 const QUIET: Duration = Duration::from_secs(3);
 
 impl Stack {
-    /// Compares the provider's resources with state and outputs, and reads runs, lock and pods.
-    pub(super) async fn check_outcome(&self) -> Result<(), String> {
+    /// Compares the provider's resources and its ledger with state and outputs, and reads the runs. `active` is the run that was active when
+    /// the fault began. Then removes the stack, and checks that nothing is left.
+    pub(super) async fn check_outcome(&self, active: Option<&str>, orphans: &[Orphan]) -> Result<(), String> {
         let made = self.made_resources()?;
         let names: Vec<_> = made.keys().map(String::as_str).collect();
         if names != ["first", "second"] {
@@ -36,14 +36,17 @@ impl Stack {
                 String::from_utf8_lossy(&output)
             ));
         }
-        self.check_runs().await?;
+        self.check_runs(active).await?;
         self.check_evidence().await?;
-        self.check_lock().await?;
-        self.check_leftovers().await
+        self.check_leftovers().await?;
+        // After the last run.
+        let found = self.provider.ledger().map_err(failure("read the ledger"))?;
+        ledger::check_overlap(&found)?;
+        ledger::check_creations(&found, &recorded, orphans, self.trial.fault.creations())
     }
 
     /// Returns the computed value of each resource of the provider: it differs each time the resource is made.
-    fn made_resources(&self) -> Result<BTreeMap<String, String>, String> {
+    pub(super) fn made_resources(&self) -> Result<BTreeMap<String, String>, String> {
         let names = self.provider.resources().map_err(failure("list the resources"))?;
         let folder = self.provider.data_dir().join("things");
         let mut made = BTreeMap::new();
@@ -81,35 +84,21 @@ impl Stack {
             .ok_or_else(|| format!("the Secret {name} has no {key}"))
     }
 
-    /// Each run has ended, none began before the one before it ended, and none applied a plan that was not approved.
-    async fn check_runs(&self) -> Result<(), String> {
-        let mut last_end = String::new();
-        for run in self.runs().await? {
-            let text = |pointer: &str| {
-                run.pointer(pointer)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned()
-            };
-            let (name, end) = (text("/metadata/name"), text("/status/finishedAt"));
-            let start = text("/status/startedAt");
-            if end.is_empty() {
-                return Err(format!("{name} has not ended: {}", self.describe().await));
-            }
-            // RFC 3339 in UTC, so the order of texts is that of times.
-            if !start.is_empty() && start < last_end {
-                return Err(format!(
-                    "{name} began at {start}, before the end of another: {last_end}"
-                ));
-            }
-            last_end = last_end.max(end);
-            let has_applied = run.pointer("/status/attemptedApply") == Some(&Value::Bool(true));
-            let plan = text("/spec/plan/id");
-            if self.trial.is_manual && has_applied && !self.approved.lock().unwrap().contains(&plan) {
-                return Err(format!("{name} applied {plan:?}, which was not approved"));
-            }
+    /// Checks the runs, and that a fault that may add none has added none.
+    async fn check_runs(&self, active: Option<&str>) -> Result<(), String> {
+        let Trial { fault, is_manual, .. } = self.trial;
+        let all = self.runs().await?;
+        let approved = is_manual.then(|| lock(&self.approved).clone());
+        let mut checked = runs::check_runs(&all, approved.as_ref());
+        if checked.is_ok() && fault.adds_no_run() {
+            let found = self.provider.ledger().map_err(failure("read the ledger"))?;
+            let pods: BTreeSet<_> = found.into_iter().map(|entry| entry.pod).collect();
+            checked = runs::check_undisturbed(&all, active, is_manual, &pods);
         }
-        Ok(())
+        match checked {
+            Err(error) => Err(format!("{error}: {}", self.describe().await)),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// A run reports what broke.
@@ -141,73 +130,8 @@ impl Stack {
                 self.provider.calls()
             ));
         }
-        for step in ["create first", "create second"] {
-            if calls.iter().filter(|call| *call == step).count() > 1 {
-                return Err(format!("{step:?} more than once: {calls:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Nobody holds the lock of the state.
-    async fn check_lock(&self) -> Result<(), String> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let name = format!("lock-tfstate-default-{}", self.name);
-        let lease = retry(|| api.get_opt(&name)).await;
-        let lease = lease.map_err(failure("read the lock of the state"))?;
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-        match holder {
-            Some(holder) if !holder.is_empty() => Err(format!("{holder} holds the lock of the state")),
-            _ => Ok(()),
-        }
-    }
-
-    /// What only an active run needs is removed: its pod, its bundle, a plan before the last one, and a Job that works.
-    async fn check_leftovers(&self) -> Result<(), String> {
-        // A fault of another trial may keep the controllers of the cluster away.
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let left = self.leftovers().await?;
-            if left.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(format!("left behind: {left:?}"));
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-    }
-
-    async fn leftovers(&self) -> Result<Vec<String>, String> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
-        let all = ListParams::default();
-        let secrets = retry(|| secrets.list(&all))
-            .await
-            .map_err(failure("list the Secrets"))?;
-        let jobs = retry(|| jobs.list(&all))
-            .await
-            .map_err(failure("list the Jobs"))?;
-        let names: BTreeSet<_> = secrets.items.iter().map(ResourceExt::name_any).collect();
-        let mut left: Vec<_> = names
-            .iter()
-            .filter(|name| name.contains("-bundle"))
-            .cloned()
-            .collect();
-        let plans = names.iter().filter(|name| name.starts_with("tfplan-"));
-        let plans = plans.filter_map(|name| name.rsplit_once('-'));
-        let plans: BTreeSet<_> = plans.map(|(plan, _)| plan.to_owned()).collect();
-        if plans.len() > 1 {
-            left.extend(plans);
-        }
-        let works = |job: &&Job| {
-            job.status
-                .as_ref()
-                .is_some_and(|status| status.active.unwrap_or(0) > 0)
-        };
-        let jobs = jobs.items.iter().filter(works).map(ResourceExt::name_any);
-        left.extend(jobs);
-        left.extend(self.running_pods().await?.iter().map(ResourceExt::name_any));
-        Ok(left)
+        let found = self.provider.ledger().map_err(failure("read the ledger"))?;
+        ledger::check_overlap(&found)?;
+        ledger::check_created_once(&found)
     }
 }

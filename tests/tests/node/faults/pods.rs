@@ -10,11 +10,14 @@ pub(super) async fn running(pods: &Api<Pod>, selector: &str) -> Result<Vec<Pod>,
     let selected = ListParams::default().labels(selector);
     let found = retry(|| pods.list(&selected)).await;
     let mut found = found.map_err(|error| format!("list pods: {error}"))?.items;
-    found.retain(|pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Succeeded" | "Failed"))
-    });
+    found.retain(is_running);
     Ok(found)
+}
+
+/// Returns whether a pod has not ended.
+pub(super) fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Returns the id of the container of a pod, as the container runtime names it.

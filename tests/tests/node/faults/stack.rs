@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -15,9 +15,10 @@ use sluice_harness::trial::TrialProvider;
 use sluice_runtime::sync::lock;
 use sluice_tests::scenario::retry;
 
-use super::fault::Moment;
+use super::hold::Holds;
 use super::manifests::{INPUTS, RESOURCES, behaviour};
-use super::stage::{InitModule, Stage};
+use super::stage::Stage;
+use super::status::StackStatus;
 use super::{LIMIT, Trial, pods, sleep_before};
 
 /// A stack with its source and its provider.
@@ -32,40 +33,12 @@ pub(super) struct Stack {
     /// The revision to apply.
     revision: Mutex<String>,
     /// When a pod was seen to have started.
-    start: Mutex<Option<Instant>>,
+    pub(super) start: Mutex<Option<Instant>>,
     repository: Repository,
     /// The URL of the repository for pods.
     pub(super) url: String,
-    /// For [`Moment::Init`].
-    module: Option<InitModule>,
-}
-
-/// What the object says.
-pub(super) struct StackStatus {
-    object: Value,
-    revision: String,
-}
-
-impl StackStatus {
-    fn text(&self, pointer: &str) -> &str {
-        self.object
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    }
-
-    fn ready(&self) -> Option<&Value> {
-        let conditions = self.object.pointer("/status/conditions")?.as_array()?;
-        conditions.iter().find(|condition| condition["type"] == "Ready")
-    }
-
-    pub(super) fn is_applied(&self) -> bool {
-        let is_ready = self.ready().is_some_and(|ready| ready["status"] == "True");
-        let applied = self.text("/status/lastAppliedRevision");
-        // A revision after the applied one that changes no resource is only planned.
-        let has_no_changes = !applied.is_empty() && self.text("/status/lastPlannedRevision") == self.revision;
-        is_ready && (applied == self.revision || has_no_changes)
-    }
+    /// What holds its runs besides the provider.
+    pub(super) holds: Holds,
 }
 
 impl Stack {
@@ -81,10 +54,9 @@ impl Stack {
         let repository = Repository::create().map_err(failure("make the repository"))?;
         let name = format!("trial-{}", trial.number);
         let client = stage.node.client().await.map_err(failure("make a client"))?;
-        let has_module = trial.moment == Moment::Init;
         Ok(Self {
             client,
-            module: has_module.then(|| InitModule::create(stage, &name)).transpose()?,
+            holds: Holds::prepare(stage, &name, trial.moment).await?,
             namespace: name.clone(),
             url: stage.serve(&name, &repository),
             name,
@@ -100,6 +72,7 @@ impl Stack {
     /// Creates the objects.
     pub(super) async fn start(&self, stage: &Stage<'_>) -> Result<(), String> {
         stage.create_namespace(&self.namespace).await?;
+        self.holds.configure(stage).await?;
         self.commit("")?;
         self.create_inputs().await?;
         self.apply(&self.source()).await?;
@@ -108,6 +81,7 @@ impl Stack {
 
     /// Deletes the namespace, and pods in it without grace: what is left would go on, and load the node. Waits until it is gone.
     pub(super) async fn delete(&self) -> Result<(), String> {
+        self.holds.delete(&self.client, &self.name).await;
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         // It is absent after its own deletion.
         let how = DeleteParams::default();
@@ -123,8 +97,8 @@ impl Stack {
 
     /// Commits the module with these lines; the stack is to be applied at this commit.
     fn commit(&self, lines: &str) -> Result<(), String> {
-        let call = self.module.as_ref().map_or("", |module| &module.call);
-        let module = format!("{}{RESOURCES}{call}{lines}", self.provider.provider_block());
+        let (provider, call) = (self.provider.provider_block(), self.holds.call());
+        let module = format!("{provider}{RESOURCES}{call}{lines}");
         let commit = self
             .repository
             .commit_files(&[("main.tf", module)], "Two resources");
@@ -272,67 +246,12 @@ impl Stack {
         pods::running(&self.pods(), &self.pod_selector()).await
     }
 
-    /// Returns whether the moment has come.
-    pub(super) async fn has_reached_moment(&self) -> Result<bool, String> {
-        let Trial { fault, moment, .. } = self.trial;
-        if let Some(step) = moment.step() {
-            return Ok(self.provider.calls().iter().any(|call| call == step));
-        }
-        if let Some(module) = &self.module {
-            return Ok(module.gate.count() > 0);
-        }
-        if moment == Moment::Recorded {
-            // There is no Secret before the first write.
-            return Ok(self
-                .recorded_resources()
-                .await
-                .is_ok_and(|recorded| recorded.len() == 2));
-        }
-        if self.start.lock().unwrap().is_none() {
-            let has_started = |pod: &Pod| !fault.kills_processes() || pods::container_id(pod).is_some();
-            if self.running_pods().await?.iter().any(has_started) {
-                *self.start.lock().unwrap() = Some(Instant::now());
-            }
-        }
-        let wait = match moment {
-            Moment::Any => self.trial.delay,
-            _ => Duration::ZERO,
-        };
-        let start = *self.start.lock().unwrap();
-        Ok(start.is_some_and(|start| start.elapsed() >= wait))
-    }
-
-    /// The fault has begun: the provider and the server go on with what they hold, and are neither slow nor faulty any more.
-    pub(super) fn release(&self) -> Result<(), String> {
-        if let Some(module) = &self.module {
-            module.gate.open();
-        }
-        let behaviour = self.provider.set_behaviour(&json!({}));
-        behaviour.map_err(failure("set the behaviour of the provider"))
-    }
-
     /// Later runs have the usual deadline. The deadline of a run is that of its creation.
     pub(super) async fn reset_deadline(&self) -> Result<(), String> {
         if self.trial.fault.needs_deadline() {
             self.edit(&json!({ "runDeadline": null })).await?;
         }
         Ok(())
-    }
-
-    /// Removes the resource that a killed apply created and could not record, as a user would who reads the error. Returns how many.
-    pub(super) fn remove_orphan(&self, status: &StackStatus) -> usize {
-        let message = status
-            .ready()
-            .and_then(|ready| ready["message"].as_str())
-            .unwrap_or_default();
-        let mut removed = 0;
-        for name in ["first", "second"] {
-            let error = format!("thing \"{name}\" exists already");
-            if message.contains(&error) && self.provider.delete_resource(name).is_ok() {
-                removed += 1;
-            }
-        }
-        removed
     }
 
     /// Returns what a user would look at.

@@ -3,13 +3,14 @@
 use std::sync::Mutex;
 
 use serde_json::json;
-use sluice_harness::git::{Fault, Gate, GitServer, Injection, Repository, Scope};
+use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::node::Node;
 use sluice_runtime::sync::lock;
 
 use super::Trial;
+use super::artifacts::ArtifactGateway;
 use super::stack::failure;
-use crate::install::Installation;
+use crate::install::{self, Installation};
 use crate::tenant::account_with_role;
 
 /// The account of the runs.
@@ -28,13 +29,15 @@ pub(super) const VERSIONS: [(&str, &str); 2] = [
 pub(super) struct Stage<'n> {
     pub(super) installation: Installation<'n>,
     pub(super) node: &'n Node,
-    server: GitServer,
+    pub(super) server: GitServer,
+    /// The way of artifacts to pods.
+    pub(super) artifacts: ArtifactGateway,
     /// The address of the Git server for pods.
     address: String,
     /// A trial holds it to read from its beginning to its end, and to write if it takes minutes.
     pub(super) trials: tokio::sync::RwLock<()>,
-    /// A trial holds it from the creation of its stack until its fault is over. Otherwise the fault of another trial could end the run that
-    /// this fault must hit.
+    /// A trial holds it from the creation of its stack until its fault is over, or until its end if the fault may add no run. Otherwise the
+    /// fault of another trial could end the run that this fault must hit, or add one.
     pub(super) fault: tokio::sync::Mutex<()>,
     /// The trials whose fault was caused, in this order.
     caused: Mutex<Vec<Trial>>,
@@ -42,7 +45,12 @@ pub(super) struct Stage<'n> {
 
 impl<'n> Stage<'n> {
     pub(super) async fn start(node: &'n Node) -> Self {
-        let installation = Installation::standalone(node).await;
+        let artifacts = ArtifactGateway::start(node).await.unwrap();
+        let variable = json!([{ "op": "add", "path": "/spec/template/spec/containers/0/env/-",
+            "value": { "name": "SOURCE_CONTROLLER_LOCALHOST", "value": artifacts.address } }]);
+        let target = json!({ "kind": "Deployment", "name": "tf-controller" });
+        let patch = json!({ "target": target, "patch": variable.to_string() });
+        let installation = Installation::standalone_with(node, &[patch]).await;
         let server = GitServer::start().await.unwrap();
         let url = server.serve("none", &Repository::create().unwrap());
         let (address, _) = url.trim_start_matches("http://").split_once('/').unwrap();
@@ -54,6 +62,7 @@ impl<'n> Stage<'n> {
             installation,
             node,
             server,
+            artifacts,
             address,
             trials: tokio::sync::RwLock::default(),
             fault: tokio::sync::Mutex::default(),
@@ -77,6 +86,20 @@ impl<'n> Stage<'n> {
         applied.map_err(failure("create the namespace"))
     }
 
+    /// Waits until the controllers are available: the fault of an earlier trial may still keep them away.
+    pub(super) async fn wait_until_available(&self) -> Result<(), String> {
+        let wait = [
+            "-n",
+            install::NAMESPACE,
+            "wait",
+            "--for=condition=Available",
+            "deployment",
+            "--all",
+            "--timeout=60s",
+        ];
+        self.installation.try_kubectl(&wait).await.map(drop)
+    }
+
     /// Records that the fault of a trial is caused now.
     pub(super) fn record(&self, trial: Trial) {
         lock(&self.caused).push(trial);
@@ -91,32 +114,5 @@ impl<'n> Stage<'n> {
             .iter()
             .map(|other| format!("{} {:?}", other.number, other.fault))
             .collect()
-    }
-}
-
-/// A module that `tofu init` clones. The clone waits until the fault has begun.
-pub(super) struct InitModule {
-    /// The block that calls it.
-    pub(super) call: String,
-    pub(super) gate: Gate,
-    /// Removed at its end.
-    _repository: Repository,
-}
-
-impl InitModule {
-    pub(super) fn create(stage: &Stage<'_>, stack: &str) -> Result<Self, String> {
-        let repository = Repository::create().map_err(failure("make the repository of the module"))?;
-        let committed = repository.commit_files(&[("main.tf", "locals {}\n")], "A module");
-        committed.map_err(failure("commit the module"))?;
-        let name = format!("{stack}-module");
-        let url = stage.serve(&name, &repository);
-        let gate = Gate::default();
-        let injection = Injection::new(Scope::Any, Fault::Wait(gate.clone()));
-        stage.server.inject(injection.repository(&name));
-        Ok(Self {
-            call: format!("module \"cloned\" {{\n  source = \"git::{url}\"\n}}\n"),
-            gate,
-            _repository: repository,
-        })
     }
 }
