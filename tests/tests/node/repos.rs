@@ -1,14 +1,16 @@
-//! A `Repo`, served by the Deployment of the component: its commit is applied by one Job.
+//! A `Repo`, served by the Deployment of the component: its commit is applied by one Job, also if the controller is killed meanwhile.
+
+use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
-use sluice_harness::git::{GitServer, Repository};
+use sluice_harness::git::{Fault, Gate, GitServer, Injection, Repository, Scope};
 use sluice_harness::skip::without_cluster;
-use sluice_tests::scenario::wait_for;
+use sluice_tests::scenario::{TIMEOUT, wait_for};
 use sluice_tests::wait_for_definitions;
 
-use crate::install::{Installation, config};
+use crate::install::{self, Installation, config};
 
 /// The namespace of the test.
 const TEAM: &str = "repos";
@@ -29,22 +31,24 @@ async fn a_commit_of_a_repo_is_applied_by_one_job_that_its_row_names() {
     installation.kubectl(&["create", "namespace", TEAM]).await;
     installation.create_runner_account(TEAM).await;
 
-    let repository = Repository::create_with(&["--initial-branch=master"]).unwrap();
-    let module = "resource \"terraform_data\" \"it\" {}\n";
-    let commit = repository
-        .commit_files(&[("main.tf", module)], "The module")
-        .unwrap();
     let server = GitServer::start().await.unwrap();
-    let url = server.serve("app", &repository);
-    let (_, rest) = url.split_once("://").unwrap();
-    let (address, path) = rest.split_once('/').unwrap();
-    let exposed = node.expose(address.parse().unwrap()).unwrap();
+    let exposed = node.expose(server.address()).unwrap();
+    let (_module, gate) = serve_held_module(&server);
+    let repository = Repository::create_with(&["--initial-branch=master"]).unwrap();
+    let main = format!(
+        "resource \"terraform_data\" \"it\" {{}}\nmodule \"held\" {{\n  source = \"git::http://{exposed}/module.git\"\n}}\n"
+    );
+    let commit = repository
+        .commit_files(&[("main.tf", main)], "The module")
+        .unwrap();
+    server.serve("app", &repository);
     let kind = GroupVersionKind::gvk("terraform.gitops.k8s.io", "v1alpha1", "Repo");
     let repos: Api<DynamicObject> = Api::namespaced_with(client, TEAM, &ApiResource::from_gvk(&kind));
     let repo = json!({ "apiVersion": "terraform.gitops.k8s.io/v1alpha1", "kind": "Repo",
-        "metadata": { "name": "app" }, "spec": { "url": format!("http://{exposed}/{path}") } });
+        "metadata": { "name": "app" }, "spec": { "url": format!("http://{exposed}/app.git") } });
     let repo: DynamicObject = serde_json::from_value(repo).unwrap();
     repos.create(&PostParams::default(), &repo).await.unwrap();
+    kill_controller_during_init(installation, &gate).await;
     let is_applied = |object: &Value| {
         let row = &object["status"];
         row["gitSHA"] == commit && row["runStatus"] == "Completed"
@@ -53,7 +57,60 @@ async fn a_commit_of_a_repo_is_applied_by_one_job_that_its_row_names() {
         Ok(row) => row,
         Err(error) => panic!("{error}\n{}", installation.describe_pods().await),
     };
-    let job = row["status"]["runJobName"].as_str().unwrap();
+    check_job(installation, row["status"]["runJobName"].as_str().unwrap()).await;
+}
+
+/// Serves a module whose clone waits at the gate.
+fn serve_held_module(server: &GitServer) -> (Repository, Gate) {
+    let module = Repository::create().unwrap();
+    module
+        .commit_files(&[("main.tf", "locals {}\n")], "A module")
+        .unwrap();
+    server.serve("module", &module);
+    let gate = Gate::default();
+    server.inject(Injection::new(Scope::Any, Fault::Wait(gate.clone())).repository("module"));
+    (module, gate)
+}
+
+/// Kills the controller while the run waits for the module (SIGKILL), and lets the run go on.
+async fn kill_controller_during_init(installation: &Installation<'_>, gate: &Gate) {
+    let deadline = Instant::now() + TIMEOUT;
+    while gate.count() == 0 {
+        assert!(
+            Instant::now() < deadline,
+            "{}",
+            installation.describe_pods().await
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let container = read_container(installation, "containerID").await;
+    let id = container.trim_start_matches("containerd://");
+    installation.node.kill_container(id).await.unwrap();
+    gate.open();
+}
+
+/// Returns a field of the status of the controller's container.
+async fn read_container(installation: &Installation<'_>, field: &str) -> String {
+    let path = format!("jsonpath={{.items[*].status.containerStatuses[*].{field}}}");
+    let read = [
+        "-n",
+        install::NAMESPACE,
+        "get",
+        "pods",
+        "-lapp=repo-controller",
+        "-o",
+        &path,
+    ];
+    installation.kubectl(&read).await
+}
+
+/// This is the only Job, and it has applied.
+async fn check_job(installation: &Installation<'_>, job: &str) {
+    assert_ne!(
+        read_container(installation, "restartCount").await,
+        "0",
+        "the controller was not killed"
+    );
     let jobs = installation.kubectl(&["-n", TEAM, "get", "jobs", "-oname"]).await;
     assert_eq!(jobs.trim(), format!("job.batch/{job}"));
     let job = format!("job/{job}");
