@@ -37,7 +37,7 @@ use stack::Stack;
 use stage::Stage;
 
 /// The number of trials; `SLUICE_TRIALS` requests another, or `all`.
-const TRIALS: usize = 8;
+const TRIALS: usize = 7;
 /// Trials of minutes among the others, each time that all others are chosen.
 const LONG_TRIALS: usize = 4;
 /// Trials at the same time: one is at its moment or its fault, the other one recovers. A fault of the whole node disturbs the other one too.
@@ -63,8 +63,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Returns `count` trials of these pairs of fault and moment, in a random order: each once before any is repeated. Of those that take minutes
-    /// there are only `long` among the others, other ones each time.
+    /// Returns `count` trials of these pairs of fault and moment, in a random order: each once before any is repeated. Of those that take
+    /// minutes there are only `long` among the others, other ones each time.
     fn sample(rng: &mut Rng, pairs: &[(Fault, Moment)], count: usize, long: usize) -> Vec<Self> {
         let is_long = |(fault, _): &(Fault, Moment)| fault.takes_minutes();
         let (all_long, short): (Vec<_>, Vec<_>) = pairs.iter().copied().partition(is_long);
