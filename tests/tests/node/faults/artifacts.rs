@@ -126,7 +126,8 @@ impl Shared {
         let own = ListParams::default().fields(&format!("status.podIP={peer}"));
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
-            let found = all.list(&own).await;
+            let found = tokio::time::timeout(CONNECT_LIMIT, all.list(&own)).await;
+            let found = found.ok().and_then(Result::ok);
             let mut found = found.map(|found| found.items).unwrap_or_default();
             found.retain(pods::is_running);
             if let Some(pod) = found.first() {

@@ -95,7 +95,7 @@ impl<'n> Stage<'n> {
             "--for=condition=Available",
             "deployment",
             "--all",
-            "--timeout=60s",
+            "--timeout=120s",
         ];
         self.installation.try_kubectl(&wait).await.map(drop)
     }
