@@ -73,9 +73,7 @@ impl<'n> Installation<'n> {
         } else {
             let overlay = installation.relative(Path::new(&overlay));
             let kustomization = json!({ "resources": [overlay], "patches": patches });
-            installation
-                .apply_kustomization("patched", &kustomization)
-                .await;
+            installation.apply_kustomization("patched", &kustomization).await;
         }
         // As in the overlay of tenants: each run must be able to report under it.
         let policy = config("components/run-admission/policy.yaml");
