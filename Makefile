@@ -155,11 +155,14 @@ test-node: build tools ## Run the tests of a real node: images, installation, ru
 	SLUICE_CLUSTER=1 SLUICE_SKIPPED=$(SKIPPED) $(CARGO) test --locked --workspace --no-fail-fast --test node 2>&1 | tee $(TARGET)/test-node.log
 	$(print-skipped)
 
+# The log and the results of a shard. The test prints the table of all shards of which there are results.
+CHAOS = $(abspath $(TARGET))/chaos-$(subst /,-of-,$(or $(SHARD),1/1))
 .PHONY: chaos
-chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300, all: each pair of fault and moment once; SLUICE_NODES=4; SLUICE_SEED)
-	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),300) SLUICE_NODES=$(or $(SLUICE_NODES),4) SLUICE_CLUSTER=1 \
-	  $(CARGO) test --locked --workspace --test node -- faults::no_fault --nocapture 2>&1 | tee $(TARGET)/chaos.log
-	$(call one-passed,$(TARGET)/chaos.log)
+chaos: build tools ## Break each thing at each moment of a run on a real node (SLUICE_TRIALS=300, all: each pair of fault and moment once; SHARD=1/3: a third of them; SLUICE_NODES=4; SLUICE_SEED)
+	@rm -f $(CHAOS).jsonl
+	SLUICE_TRIALS=$(or $(SLUICE_TRIALS),300) SLUICE_SHARD=$(or $(SHARD),1/1) SLUICE_NODES=$(or $(SLUICE_NODES),4) SLUICE_CLUSTER=1 \
+	  SLUICE_RESULTS=$(CHAOS).jsonl $(CARGO) test --locked --workspace --test node -- faults::no_fault --nocapture 2>&1 | tee $(CHAOS).log
+	$(call one-passed,$(CHAOS).log)
 
 .PHONY: nightly
 nightly: tools msrv audit ## Run the long checks: the oldest compiler, make audit, the closure's soundness suite with all 500 trees, and make images-reproducible

@@ -1,6 +1,7 @@
 //! How each fault is caused, and ended. Each function returns how many pods, processes or components it hit, and calls
 //! [`Stack::begin`] when the fault has begun if it lasts.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -151,15 +152,26 @@ async fn delete(pods: &Api<Pod>, selector: &str, how: &DeleteParams) -> Result<u
     Ok(hits)
 }
 
+/// Evicts the pods of the run. Where the provider holds a step, waits until they have ended: the run is interrupted in that step.
 async fn evict(stack: &Stack) -> Result<usize, String> {
     let (pods, params) = (stack.pods(), EvictParams::default());
-    let mut hits = 0;
+    let mut evicted = BTreeSet::new();
     for pod in stack.running_pods().await? {
         let name = pod.name_any();
         // It may have ended since it was listed.
-        hits += usize::from(retry(|| pods.evict(&name, &params)).await.is_ok());
+        if retry(|| pods.evict(&name, &params)).await.is_ok() {
+            evicted.insert(name);
+        }
     }
-    Ok(hits)
+    if stack.trial.moment.step().is_some() {
+        wait_for("an evicted pod did not end", async || {
+            let running = stack.running_pods().await?;
+            let has_ended = !running.iter().any(|pod| evicted.contains(&pod.name_any()));
+            Ok(has_ended.then_some(()))
+        })
+        .await?;
+    }
+    Ok(evicted.len())
 }
 
 /// Kills the processes of the containers of pods, or those of one program in them.

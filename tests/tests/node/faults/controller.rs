@@ -25,6 +25,8 @@ pub(super) const SOURCE_CONTROLLER: &str = "app=source-controller";
 const THIEF: &str = "another-process";
 /// The Lease of tf-controller.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
+/// Restarts of a container after which the kubelet waits for 40 s before the next one: it doubles the delay, from 10 s.
+const MAX_RESTARTS: i32 = 3;
 /// How long two leaders can meet before one replica is removed.
 const MEETING: Duration = Duration::from_secs(10);
 
@@ -45,12 +47,13 @@ pub(super) async fn restart_controller(stage: &Stage<'_>) -> Result<usize, Strin
     Ok(1)
 }
 
-/// Replaces a pod of the controllers that waits for its restart: the faults of many trials let the delay grow to five minutes.
+/// Replaces a pod of the controllers that waits for its restart, or would wait at the next kill: the faults of many trials let the delay grow to
+/// five minutes.
 pub(super) async fn end_restart_delay(stage: &Stage<'_>) -> Result<(), String> {
     let pods = controllers(stage).await?;
     for selector in [TF_CONTROLLER, SOURCE_CONTROLLER] {
         for pod in pods::running(&pods, selector).await? {
-            if pods::waits_for_restart(&pod) {
+            if pods::waits_for_restart(&pod) || pods::restarts(&pod) >= MAX_RESTARTS {
                 let (name, how) = (pod.name_any(), without_grace());
                 // It may be replaced since it was listed.
                 let _absent = retry(|| pods.delete(&name, &how)).await;

@@ -151,6 +151,11 @@ impl Fault {
         }
     }
 
+    /// Whether the fault declares that a pod has ended that may still work. Until the node has stopped it, two CLIs can work at once.
+    pub(super) const fn may_overlap(self) -> bool {
+        matches!(self, Self::DeletePodNow)
+    }
+
     /// Whether the fault replaces tf-controller or its leader. Its runs go on: there are as many as without the fault.
     pub(super) const fn is_of_controller(self) -> bool {
         matches!(

@@ -1,6 +1,6 @@
 //! Pods that have not ended.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use sluice_tests::scenario::retry;
@@ -39,10 +39,16 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 
 /// Returns whether a container of the pod has ended and waits until it may start again.
 pub(super) fn waits_for_restart(pod: &Pod) -> bool {
-    let statuses = pod
-        .status
-        .iter()
-        .flat_map(|status| status.container_statuses.iter().flatten());
-    let mut waiting = statuses.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    let mut waiting = containers(pod).filter_map(|container| container.state.as_ref()?.waiting.as_ref());
     waiting.any(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"))
+}
+
+/// Returns how often the containers of the pod were started again.
+pub(super) fn restarts(pod: &Pod) -> i32 {
+    containers(pod).map(|container| container.restart_count).sum()
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let statuses = pod.status.iter();
+    statuses.flat_map(|status| status.container_statuses.iter().flatten())
 }
