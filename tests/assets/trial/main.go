@@ -1,6 +1,6 @@
 // A Terraform provider for tests. Its resources are files in a configured directory, so that a test can read them and change them
-// (drift). orders.json in that directory injects faults: a step can be held, be slow, fail, crash, hang, take memory, or ignore
-// interrupts. ledger.jsonl in it says what the provider did, when, and for which CLI.
+// (drift). orders.json in that directory injects faults: a step can be held, be slow, fail, crash, hang, take memory, fill the
+// disk, or ignore interrupts. ledger.jsonl in it says what the provider did, when, and for which CLI.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -30,6 +31,8 @@ type order struct {
 	Hang    bool   `json:"hang"`
 	// MemoryMiB is what the step takes in addition.
 	MemoryMiB int `json:"memoryMiB"`
+	// FillDisk fills the disk of the working directory.
+	FillDisk bool `json:"fillDisk"`
 	// FailAfter fails after the step: the resource exists, but the state does not contain it.
 	FailAfter string `json:"failAfter"`
 }
@@ -411,6 +414,11 @@ func (p *provider) obey(step, name, secret string) (order, error) {
 	}
 	taken := take(own.MemoryMiB)
 	defer runtime.KeepAlive(taken)
+	if own.FillDisk {
+		if err := fillDisk(); err != nil {
+			return own, err
+		}
+	}
 	stop := p.stop
 	if all.IgnoreInterrupts {
 		stop = nil
@@ -447,6 +455,21 @@ func take(mebibytes int) []byte {
 		memory[i] = 1
 	}
 	return memory
+}
+
+// fillDisk writes a file into the working directory until there is no space left. The file stays.
+func fillDisk() error {
+	file, err := os.CreateTemp(".", "full-")
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 1<<20)
+	for len(block) > 0 && err == nil {
+		if _, err = file.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block, err = block[:len(block)/2], nil
+		}
+	}
+	return errors.Join(err, file.Close())
 }
 
 func (p *provider) orders() (orders, error) {

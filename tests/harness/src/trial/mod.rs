@@ -138,7 +138,7 @@ impl TrialProvider {
     }
 
     /// Controls the steps `read`, `plan`, `create`, `update`, `delete` and `value` (`create a`: for that resource only), each
-    /// with `hold`, `delayMs`, `fail`, `failAfter`, `crash`, `hang` and `memoryMiB`. A step with `hold` waits until another behaviour does not
+    /// with `hold`, `delayMs`, `fail`, `failAfter`, `crash`, `hang`, `memoryMiB` and `fillDisk`. A step with `hold` waits until another behaviour does not
     /// hold it; its own `delayMs` follows. In `fail`, `{token}`, `{environment}` and `{secret}` stand
     /// for the configured token, `TRIAL_TOKEN` and the secret in the state. Next to `steps` are `ignoreInterrupts`,
     /// `secret` and `value`.

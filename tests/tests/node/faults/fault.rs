@@ -79,10 +79,12 @@ pub(super) enum Fault {
     IgnoreInterrupt,
     /// The provider's step takes more memory than the pod may have.
     ExhaustMemory,
+    /// The provider's step fills the disk of the run's working directory.
+    FillDisk,
 }
 
 impl Fault {
-    const ALL: [Self; 35] = [
+    const ALL: [Self; 36] = [
         Self::KillRunner,
         Self::KillCli,
         Self::DeletePodNow,
@@ -118,6 +120,7 @@ impl Fault {
         Self::HangProvider,
         Self::IgnoreInterrupt,
         Self::ExhaustMemory,
+        Self::FillDisk,
     ];
 
     /// Whether the CLI cannot write its state: it has no time, or its account is gone. A resource that it has just created is then
@@ -198,6 +201,7 @@ impl Fault {
                 | Self::HangProvider
                 | Self::IgnoreInterrupt
                 | Self::ExhaustMemory
+                | Self::FillDisk
         )
     }
 
@@ -226,6 +230,7 @@ impl Fault {
             Self::FailProvider => Some(QUOTA_EXCEEDED),
             Self::HangProvider | Self::IgnoreInterrupt => Some("deadline passed"),
             Self::ExhaustMemory => Some("OOMKilled"),
+            Self::FillDisk => Some("the disk of the working directory is full"),
             Self::EvictPod if moment.step().is_some() => Some("Evicted"),
             _ => None,
         }

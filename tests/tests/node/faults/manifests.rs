@@ -22,6 +22,9 @@ const SHORT_GRACE: u32 = 10;
 const MEMORY_LIMIT: &str = "512Mi";
 /// What the provider takes beyond it.
 const TAKEN_MEBIBYTES: u32 = 1024;
+/// The volume of a run's working directory, whose size the kernel enforces, and the size: a disk that can be full.
+const DISK: &str = "disk";
+const DISK_SIZE: &str = "128Mi";
 /// No drift check and no poll is due during a trial.
 const INTERVAL: &str = "24h";
 
@@ -74,6 +77,12 @@ impl Stack {
                 let limits = json!({ "limits": { "memory": MEMORY_LIMIT } });
                 spec["runnerPodTemplate"]["spec"]["resources"] = limits;
             }
+            Fault::FillDisk => {
+                let pod = &mut spec["runnerPodTemplate"]["spec"];
+                let disk = json!({ "medium": "Memory", "sizeLimit": DISK_SIZE });
+                add(pod, "volumes", json!({ "name": DISK, "emptyDir": disk }));
+                add(pod, "volumeMounts", json!({ "name": DISK, "mountPath": "/tmp" }));
+            }
             _ => {}
         }
         json!({
@@ -81,6 +90,13 @@ impl Stack {
             "metadata": { "name": self.name, "namespace": self.namespace },
             "spec": spec,
         })
+    }
+}
+
+/// Adds an element to a list of a pod template.
+fn add(pod: &mut Value, field: &str, element: Value) {
+    if let Some(list) = pod[field].as_array_mut() {
+        list.push(element);
     }
 }
 
@@ -95,6 +111,7 @@ pub(super) fn behaviour(fault: Fault, moment: Moment) -> Value {
         Fault::FailProvider => json!({ "fail": QUOTA_EXCEEDED }),
         Fault::HangProvider | Fault::IgnoreInterrupt => json!({ "hang": true }),
         Fault::ExhaustMemory => json!({ "memoryMiB": TAKEN_MEBIBYTES }),
+        Fault::FillDisk => json!({ "fillDisk": true }),
         // Held until the release, however long that takes.
         _ => json!({ "hold": true, "delayMs": delay.as_millis() }),
     };

@@ -203,7 +203,7 @@ async fn no_fault_repeats_or_loses_what_a_run_did() {
 fn the_provider_holds_or_breaks_the_step_of_each_moment_that_has_one() {
     let pairs = fault::pairs();
     // As docs/reliability.md says.
-    assert_eq!(pairs.len(), 278);
+    assert_eq!(pairs.len(), 281);
     for (fault, moment) in pairs {
         let orders = manifests::behaviour(fault, moment);
         let order = moment.held_step().map(|step| &orders["steps"][step]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_api::run::Phase;
 use sluice_api::terraform::Reason;
 use sluice_runtime::artifact::{FetchError, UnpackError};
-use sluice_runtime::failure::{Class, Failure};
+use sluice_runtime::failure::{Class, Failure, chain};
 use sluice_tf_core::bundle::BundleError;
 use sluice_tf_core::cli::output::OutputError;
 use sluice_tf_core::cli::tool::ToolError;
@@ -106,6 +106,9 @@ pub(crate) enum RunError {
         stopped: Box<Self>,
         disruption: Disruption,
     },
+    /// The run failed, and the disk of its working directory was full: no command could write its error either.
+    #[error("the disk of the working directory is full: {}", chain(error.as_ref()))]
+    DiskFull { error: Box<Self> },
     #[error(transparent)]
     PlanDocument(#[from] DocumentError),
     #[error(transparent)]
@@ -358,6 +361,7 @@ impl Failure for RunError {
             } => Reason::OomKilled.as_str(),
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
             Self::Disrupted { disruption, .. } => disruption.reason.as_str(),
+            Self::DiskFull { error } => error.reason(),
             Self::VariableFile { .. }
             | Self::VariableDirectory { .. }
             | Self::PlanDocument(_)

@@ -81,7 +81,8 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
     let not_stored = log
         .conclude(context, &run, &status, completed.result.is_ok())
         .await;
-    let outcome = report_end(&status, explain_stop(context, completed.result).await);
+    let result = explain_disk(completed.result, completed.used_directory.as_ref());
+    let outcome = report_end(&status, explain_stop(context, result).await);
     let is_reported = flush_end(context, &status).await;
     // The report may have waited until the API was back.
     if let Some(secret) = not_stored.filter(|_| is_reported) {
@@ -93,6 +94,23 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
     }
     drop(run_lock);
     Ok(outcome)
+}
+
+/// Adds to the error of a run that the disk of its directory is full, if it is. The output of commands is a file there, so that they cannot
+/// say it.
+fn explain_disk(
+    result: Result<Success, RunError>,
+    used: Option<&UsedDirectory>,
+) -> Result<Success, RunError> {
+    let is_stopped = |error: &RunError| matches!(error, RunError::Stopped { .. } | RunError::Superseded(_));
+    match result {
+        Err(error) if !is_stopped(&error) && used.is_some_and(|used| used.directory.is_full()) => {
+            Err(RunError::DiskFull {
+                error: Box::new(error),
+            })
+        }
+        result => result,
+    }
 }
 
 /// Adds to the error of a run that was stopped why Kubernetes ends its pod, if it does.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::StatVfs;
 use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use sluice_tf_core::workdir::{
     DirectoryError, Home, Quarantine, StackPaths, WorkdirOwner, create_private_directory,
@@ -27,6 +28,8 @@ use crate::run::lifecycle::error::RunError;
 
 /// Log directories per stack, one for each run.
 const MAX_LOG_DIRECTORIES: usize = 20;
+/// Free space of a disk below which it is full, in bytes: commands cannot write their output.
+const FULL: u64 = 64 * 1024;
 /// Time that a holder holds the lock of the directory before it is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -89,6 +92,11 @@ impl WorkDirectory {
     /// The module, workspace and state location that the files in the directory belong to.
     pub(crate) fn owner(&self) -> Option<WorkdirOwner> {
         WorkdirOwner::read(&self.owner_file)
+    }
+
+    /// Returns whether the disk of the directory is full.
+    pub(crate) fn is_full(&self) -> bool {
+        rustix::fs::statvfs(&self.root).is_ok_and(|disk| is_full(&disk))
     }
 
     /// Clears the directory for a new owner.
@@ -240,9 +248,26 @@ pub(crate) fn directory_error(doing: &str, source: std::io::Error) -> RunError {
     DirectoryError::new(doing, source).into()
 }
 
+/// Returns whether a file system is full. One without blocks has no size.
+const fn is_full(disk: &StatVfs) -> bool {
+    disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < FULL
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_is_full_before_it_has_no_byte_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut disk = rustix::fs::statvfs(dir.path()).unwrap();
+        (disk.f_frsize, disk.f_blocks, disk.f_bavail) = (4096, 1000, 16);
+        assert!(!is_full(&disk));
+        disk.f_bavail = 15;
+        assert!(is_full(&disk));
+        disk.f_blocks = 0;
+        assert!(!is_full(&disk));
+    }
 
     fn open(paths: &StackPaths, run: &str) -> WorkDirectory {
         create_private_directory(&paths.parent).unwrap();
