@@ -100,7 +100,7 @@ impl Shared {
             }
         }
         if let Some(gate) = self.gate(&head)
-            && !self.is_controller(peer).await
+            && !self.is_controller(peer, &gate).await
         {
             gate.pass().await;
         }
@@ -120,12 +120,13 @@ impl Shared {
         found.map(|(_, gate)| gate.clone())
     }
 
-    /// Returns whether this is the address of a pod of the controllers. The kubelet reports the address of a pod after its start.
-    async fn is_controller(&self, peer: IpAddr) -> bool {
+    /// Returns whether this is the address of a pod of the controllers, as long as the gate is closed. The kubelet reports the address of a pod
+    /// after its start.
+    async fn is_controller(&self, peer: IpAddr, gate: &Gate) -> bool {
         let all: Api<Pod> = Api::all(self.client.clone());
         let own = ListParams::default().fields(&format!("status.podIP={peer}"));
         let deadline = Instant::now() + LIMIT;
-        while Instant::now() < deadline {
+        while !gate.is_open() && Instant::now() < deadline {
             let found = tokio::time::timeout(CONNECT_LIMIT, all.list(&own)).await;
             let found = found.ok().and_then(Result::ok);
             let mut found = found.map(|found| found.items).unwrap_or_default();

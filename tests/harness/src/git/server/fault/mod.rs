@@ -103,6 +103,12 @@ impl Gate {
         self.0.permits.close();
     }
 
+    /// Returns whether it is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.permits.is_closed()
+    }
+
     /// Comes to the gate, and returns when it is open.
     pub async fn pass(&self) {
         self.0.count.fetch_add(1, Ordering::SeqCst);
