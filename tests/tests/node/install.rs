@@ -17,6 +17,17 @@ use crate::images;
 /// The namespace of the controllers.
 pub(crate) const NAMESPACE: &str = "sluice-system";
 
+/// The arguments of `kubectl` that wait until all replicas of the controllers are ready.
+pub(crate) const WAIT_UNTIL_AVAILABLE: [&str; 7] = [
+    "-n",
+    NAMESPACE,
+    "wait",
+    "--for=condition=Available",
+    "deployment",
+    "--all",
+    "--timeout=300s",
+];
+
 /// A kubeconfig of the administrator and a folder for manifests.
 pub(crate) struct Installation<'n> {
     pub(crate) node: &'n Node,
@@ -101,16 +112,7 @@ impl<'n> Installation<'n> {
 
     /// Waits until all replicas of the controllers are ready.
     pub(crate) async fn wait_until_available(&self) {
-        let wait = [
-            "-n",
-            NAMESPACE,
-            "wait",
-            "--for=condition=Available",
-            "deployment",
-            "--all",
-            "--timeout=300s",
-        ];
-        self.kubectl(&wait).await;
+        self.kubectl(&WAIT_UNTIL_AVAILABLE).await;
     }
 
     /// Creates the account of the stacks of a namespace, as its owner does.

@@ -10,7 +10,7 @@ use sluice_runtime::sync::lock;
 use super::Trial;
 use super::artifacts::ArtifactGateway;
 use super::stack::failure;
-use crate::install::{self, Installation};
+use crate::install::{Installation, WAIT_UNTIL_AVAILABLE};
 use crate::tenant::account_with_role;
 
 /// The account of the runs.
@@ -88,16 +88,8 @@ impl<'n> Stage<'n> {
 
     /// Waits until the controllers are available: the fault of an earlier trial may still keep them away.
     pub(super) async fn wait_until_available(&self) -> Result<(), String> {
-        let wait = [
-            "-n",
-            install::NAMESPACE,
-            "wait",
-            "--for=condition=Available",
-            "deployment",
-            "--all",
-            "--timeout=120s",
-        ];
-        self.installation.try_kubectl(&wait).await.map(drop)
+        let waited = self.installation.try_kubectl(&WAIT_UNTIL_AVAILABLE).await;
+        waited.map(drop)
     }
 
     /// Records that the fault of a trial is caused now.
