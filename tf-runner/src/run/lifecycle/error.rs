@@ -107,7 +107,7 @@ pub(crate) enum RunError {
         disruption: Disruption,
     },
     /// The run failed, and the disk of its working directory was full: no command could write its error either.
-    #[error("the disk of the working directory is full: {}", chain(error.as_ref()))]
+    #[error("the disk of the working directory is full: {}", chain(error))]
     DiskFull { error: Box<Self> },
     #[error(transparent)]
     PlanDocument(#[from] DocumentError),
