@@ -61,7 +61,7 @@ impl Trial {
 }
 
 /// A part of the trials, such as the first third. The shards of one sample are disjoint, and all together are the sample.
-#[derive(Clone, Copy, Debug, ShardialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shard {
     /// From 1.
     number: usize,
