@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, EvictParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -290,16 +291,30 @@ impl<'n> Replicas<'n> {
 
     /// A drain that evicts one replica has to wait until another one is ready before it evicts the next.
     async fn check_disruption_budget(&self) {
+        let client = self.controllers.clone().into_client();
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(client, NAMESPACE);
+        // The budget may not count the replica yet that has replaced the killed one.
+        let permits_one = async || {
+            let status = budgets.get("tf-controller").await.unwrap().status?;
+            (status.current_healthy == 2 && status.disruptions_allowed == 1).then_some(())
+        };
+        wait_until(self.installation, "two replicas in the budget", permits_one).await;
         let selected = ListParams::default().labels("app=tf-controller");
         let replicas = self.controllers.list(&selected).await.unwrap().items;
-        let mut replicas = replicas.iter().filter(|pod| is_ready(pod)).map(Pod::name_any);
-        let (one, other) = (replicas.next().unwrap(), replicas.next().unwrap());
+        let replicas: Vec<_> = replicas
+            .iter()
+            .filter(|pod| is_ready(pod))
+            .map(Pod::name_any)
+            .collect();
+        let [one, other] = replicas.as_slice() else {
+            panic!("not two replicas: {replicas:?}");
+        };
         let params = EvictParams::default();
-        // The budget may not count the replica yet that has replaced the killed one.
-        let evicted = async || self.controllers.evict(&one, &params).await.ok();
-        wait_until(self.installation, "an eviction", evicted).await;
-        let refused = self.controllers.evict(&other, &params).await.unwrap_err();
-        let refused = format!("{refused:?}");
+        self.controllers.evict(one, &params).await.unwrap();
+        let second = self.controllers.evict(other, &params).await;
+        let state = ["get", "pods,poddisruptionbudgets", "-owide"];
+        let state = kubectl(self.installation, NAMESPACE, &state).await;
+        let refused = format!("{:?}", second.expect_err(&state));
         assert!(
             refused.contains("429") && refused.contains("disruption budget"),
             "{refused}"
