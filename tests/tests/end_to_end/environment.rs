@@ -182,12 +182,21 @@ impl TestEnvironment {
         Self::install_on(plane, CONTROLLERS, &overlay).await
     }
 
-    /// Installs both controllers for tenants, of which `team-a` is one, with an audit log.
+    /// Installs both controllers for tenants, of which `team-a` is one, with an audit log. Without a node, runs are child processes of
+    /// tf-controller, so its account gets the permissions of runs; kustomize refuses the component `process-executor` for tenants.
     pub(crate) async fn start_for_tenants() -> Self {
-        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/multi-tenant"],
-            "components": ["config/components/process-executor"] });
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/multi-tenant"] });
         let plane = ControlPlane::start_with_audit_log().await.unwrap();
         let mut env = Self::install_on(plane, CONTROLLERS, &overlay).await;
+        let account = format!("--serviceaccount={CONTROLLERS}:tf-controller");
+        let bind = [
+            "create",
+            "clusterrolebinding",
+            "runs-as-processes",
+            "--clusterrole=sluice-tf-runner",
+            &account,
+        ];
+        kubectl(env.folder.path(), &bind).await;
         kubectl(env.folder.path(), &["apply", "-k", &config("samples/tenant")]).await;
         let flags = [
             "--no-cross-namespace-refs=true",

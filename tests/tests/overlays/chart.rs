@@ -232,15 +232,58 @@ fn values_without_effect_or_sense_are_refused() {
         let text = refusal(&["--set", value]);
         assert!(text.contains(word), "{value}: {text}");
     }
-    let text = refusal(&["--set", "executor=process,tfController.replicas=2"]);
-    assert!(text.contains("needs executor: job"), "{text}");
-    let text = refusal(&["--set", "executor=process,multiTenant=true"]);
-    assert!(text.contains("multiTenant: needs executor: job"), "{text}");
-    let text = refusal(&["--set", "watchAllNamespaces=false,repoController=true"]);
-    assert!(text.contains("needs watchAllNamespaces: true"), "{text}");
-    let other = "watchAllNamespaces=false,runner.serviceAccount.allowedNamespaces={team-a}";
-    let text = refusal(&["--set", other]);
-    assert!(text.contains("team-a is not watched"), "{text}");
+    for (values, reason) in [
+        ("executor=process,tfController.replicas=2", "needs executor: job"),
+        (
+            "executor=process,multiTenant=true",
+            "multiTenant: needs executor: job",
+        ),
+        (
+            "watchAllNamespaces=false,repoController=true",
+            "needs watchAllNamespaces: true",
+        ),
+        (
+            "watchAllNamespaces=false,multiTenant=true",
+            "multiTenant: needs watchAllNamespaces: true",
+        ),
+        (
+            "watchAllNamespaces=false,runner.serviceAccount.allowedNamespaces={team-a}",
+            "team-a is not watched",
+        ),
+        (
+            "sourceController.enabled=false,sourceController.workloadIdentity=true",
+            "workloadIdentity: has no effect",
+        ),
+        (
+            "sourceController.enabled=false,sourceController.persistence.enabled=true",
+            "have no effect",
+        ),
+        (
+            "sourceController.enabled=false,sourceController.storage.emptyDir.sizeLimit=1Gi",
+            "have no effect",
+        ),
+        (
+            "networkPolicy.fluxSourceController=true",
+            "fluxSourceController: has no effect",
+        ),
+    ] {
+        let text = refusal(&["--set", values]);
+        assert!(text.contains(reason), "{values}: {text}");
+    }
+}
+
+#[test]
+fn old_clusters_are_refused() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let text = refusal(&["--kube-version", "1.28.9"]);
+    assert!(text.contains("kubeVersion"), "{text}");
+    let tenants = ["--set", "multiTenant=true", "--kube-version"];
+    let text = refusal(&[&tenants[..], &["1.29.14"]].concat());
+    assert!(text.contains("needs Kubernetes 1.30"), "{text}");
+    assert!(!render("sluice-system", &[&tenants[..], &["1.30.0"]].concat()).is_empty());
+    assert!(!render("sluice-system", &["--kube-version", "1.29.0"]).is_empty());
 }
 
 /// Helm installs definitions from the chart's own folder.

@@ -64,7 +64,7 @@ fn an_overlay_with_another_namespace_also_changes_the_subjects_of_bindings() {
         let mut kustomization = json!({ "namespace": "other", "namePrefix": "my-", "resources": [base] });
         assert_namespace(&user_overlay(&kustomization), "other", name);
         // Kustomize refuses the component there.
-        if matches!(overlay.name, "single-namespace" | "ha") {
+        if matches!(overlay.name, "single-namespace" | "multi-tenant" | "ha") {
             continue;
         }
         kustomization["components"] = json!(["../config/components/process-executor"]);
@@ -293,21 +293,45 @@ fn a_users_overlay_sets_class_and_size_of_the_volume_of_sources() {
 
 #[test]
 fn kustomize_refuses_components_that_an_overlay_excludes() {
-    let refused = |overlay: &str, component: &str| {
+    let refused = |overlay: &str, components: &[&str]| {
+        let components: Vec<_> = components
+            .iter()
+            .map(|component| format!("../config/components/{component}"))
+            .collect();
         let kustomization = json!({ "namespace": "sluice-system", "resources": [format!("../config/overlays/{overlay}")],
-            "components": [format!("../config/components/{component}")] });
+            "components": components });
         refusal_of_user_overlay(&kustomization)
     };
-    for (overlay, component, reason) in [
-        ("single-namespace", "process-executor", "/kind"),
-        ("single-namespace", "workload-identity", "/kind"),
-        ("single-namespace", "repo-controller", "/kind"),
-        ("ha", "process-executor", "/spec/replicas"),
-    ] {
-        let error = refused(overlay, component);
-        assert!(error.contains(reason), "{overlay}, {component}: {error:?}");
+    let (executor, stacks) = ("/args/5", "sluice-tf-controller-stacks");
+    let sources = "Deployment.v1.apps/source-controller";
+    let cases: [(&str, &[&str], &str); 11] = [
+        ("single-namespace", &["process-executor"], "/kind"),
+        ("single-namespace", &["workload-identity"], "/kind"),
+        ("single-namespace", &["repo-controller"], "/kind"),
+        ("single-namespace", &["multi-tenant"], "/kind"),
+        ("ha", &["process-executor"], "/spec/replicas"),
+        ("multi-tenant", &["process-executor"], stacks),
+        // In the other order of components too.
+        ("standalone", &["process-executor", "ha"], executor),
+        ("standalone", &["process-executor", "multi-tenant"], executor),
+        ("standalone", &["multi-tenant", "process-executor"], stacks),
+        ("with-flux", &["workload-identity"], sources),
+        ("with-flux", &["source-storage"], sources),
+    ];
+    for (overlay, components, reason) in cases {
+        let error = refused(overlay, components);
+        assert!(error.contains(reason), "{overlay}, {components:?}: {error:?}");
     }
-    assert_eq!(refused("standalone", "process-executor"), "");
+    for (overlay, components) in [
+        ("standalone", ["process-executor"].as_slice()),
+        ("with-flux", &["process-executor"]),
+        ("replace-flux", &["workload-identity", "source-storage"]),
+        ("single-namespace", &["ha", "source-storage"]),
+        ("ha", &["multi-tenant"]),
+        ("multi-tenant", &["ha"]),
+    ] {
+        assert_eq!(refused(overlay, components), "", "{overlay}, {components:?}");
+    }
 }
 
 #[test]
