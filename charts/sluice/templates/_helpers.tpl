@@ -34,7 +34,22 @@ subjects:
   - {kind: ServiceAccount, name: {{ .account }}, namespace: {{ .root.Release.Namespace }}}
 {{- end -}}
 
-{{/* The Role of leader election and its binding: a dict of `account` and `root`. */}}
+{{/* The Lease of a controller, which has a name of its own for each label selector: a dict of `lease` and `extraArgs`. */}}
+{{- define "sluice.lease" -}}
+{{- $lease := .lease -}}
+{{- range .extraArgs -}}
+{{- if eq . "--watch-label-selector" -}}
+{{- fail "extraArgs: write --watch-label-selector=SELECTOR in one argument, so that the Role of leader election names the Lease" -}}
+{{- end -}}
+{{- if hasPrefix "--watch-label-selector=" . -}}
+{{- $selector := trimPrefix "--watch-label-selector=" . -}}
+{{- $lease = empty $selector | ternary $.lease (printf "%s-%s" $.lease (sha256sum $selector | trunc 8)) -}}
+{{- end -}}
+{{- end -}}
+{{- $lease -}}
+{{- end -}}
+
+{{/* The Role of leader election and its binding: a dict of `account`, `lease`, `extraArgs` and `root`. */}}
 {{- define "sluice.leaderElection" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -44,7 +59,11 @@ metadata:
 rules:
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    verbs: [get, create, update]
+    resourceNames: [{{ include "sluice.lease" . }}]
+    verbs: [get, update]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [create]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -85,12 +104,28 @@ tolerations: {{ toYaml . | nindent 2 }}
 {{- with .controller.affinity }}
 affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.imagePullSecrets }}
+{{- include "sluice.imagePullSecrets" .root.Values.imagePullSecrets }}
+{{- end -}}
+
+{{/* The field `imagePullSecrets` of a list of names, or of references as in a pod. */}}
+{{- define "sluice.imagePullSecrets" -}}
+{{- with . }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
   {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* The labels of a pod; those that select it count: a dict of `account`, `labels` and `extra`. */}}
+{{- define "sluice.podLabels" -}}
+{{- $component := dict "app" .account "app.kubernetes.io/component" .account "app.kubernetes.io/part-of" "flux" -}}
+{{- toYaml (merge $component .labels .extra) -}}
+{{- end -}}
+
+{{/* The annotations of a pod: those of the values count. */}}
+{{- define "sluice.podAnnotations" -}}
+{{- toYaml (merge (deepCopy .) (dict "prometheus.io/scrape" "true" "prometheus.io/port" "8080")) -}}
 {{- end -}}
 
 {{/* The security context of a container: the profile `restricted` admits it. */}}

@@ -61,7 +61,29 @@ const REPO_CONTROLLER: [Rule; 7] = [
     ),
     ("/events", "create patch"),
 ];
-const LEADER_ELECTION: [Rule; 1] = [("coordination.k8s.io/leases", "get create update")];
+const CREATE_LEASES: Rule = ("coordination.k8s.io/leases", "create");
+/// The names are those of Flux and tofu-controller; `end_to_end::cluster` finds them.
+const SOURCE_CONTROLLER_LEASE: [Rule; 2] = [
+    (
+        "coordination.k8s.io/leases[source-controller-leader-election]",
+        "get update",
+    ),
+    CREATE_LEASES,
+];
+const TF_CONTROLLER_LEASE: [Rule; 2] = [
+    (
+        "coordination.k8s.io/leases[1953de50.contrib.fluxcd.io]",
+        "get update",
+    ),
+    CREATE_LEASES,
+];
+const REPO_CONTROLLER_LEASE: [Rule; 2] = [
+    (
+        "coordination.k8s.io/leases[repo-controller-leader-election]",
+        "get update",
+    ),
+    CREATE_LEASES,
+];
 const TF_RUNNER: [Rule; 7] = [
     ("infra.contrib.fluxcd.io/terraforms", "get"),
     ("infra.sluice.dev/terraformruns", "get list"),
@@ -121,9 +143,8 @@ fn table(role: &str) -> &'static [Rule] {
         "sluice-source-controller" => &SOURCE_CONTROLLER,
         "sluice-tf-controller" => &TF_CONTROLLER,
         "sluice-tf-controller-stacks" => &TF_CONTROLLER_STACKS,
-        "sluice-source-controller-leader-election" | "sluice-tf-controller-leader-election" => {
-            &LEADER_ELECTION
-        }
+        "sluice-source-controller-leader-election" => &SOURCE_CONTROLLER_LEASE,
+        "sluice-tf-controller-leader-election" => &TF_CONTROLLER_LEASE,
         "sluice-tf-runner" => &TF_RUNNER,
         "sluice-view" => &VIEW,
         "sluice-edit" => &EDIT,
@@ -299,7 +320,10 @@ fn the_repo_controller_writes_sources_and_stacks_and_reads_no_secret() {
         "resources": ["../config/overlays/standalone"], "components": ["../config/components/repo-controller"] }));
     for (role, expected) in [
         ("ClusterRole sluice-repo-controller", &REPO_CONTROLLER[..]),
-        ("Role sluice-repo-controller-leader-election", &LEADER_ELECTION),
+        (
+            "Role sluice-repo-controller-leader-election",
+            &REPO_CONTROLLER_LEASE,
+        ),
         (
             "ClusterRole sluice-repo-view",
             &[("terraform.gitops.k8s.io/repos", READ)],

@@ -51,16 +51,19 @@ fn pods_satisfy_the_restricted_profile_of_their_namespace() {
 
 /// Flux's priority for source-controller, with the quota that some clusters require for it.
 #[test]
-fn sources_have_the_priority_of_flux() {
-    for overlay in OVERLAYS.iter().filter(|overlay| overlay.has_sources) {
+fn controllers_have_the_priority_of_flux() {
+    for overlay in OVERLAYS {
         let objects = overlay.objects();
-        let deployment = find(&objects, "Deployment source-controller");
-        assert_eq!(
-            pod(deployment)["priorityClassName"],
-            "system-cluster-critical",
-            "{}",
-            overlay.name
-        );
+        for deployment in of_kind(&objects, "Deployment") {
+            let class = &pod(deployment)["priorityClassName"];
+            assert_eq!(
+                class,
+                "system-cluster-critical",
+                "{}: {}",
+                overlay.name,
+                name(deployment)
+            );
+        }
         if overlay.namespace == "flux-system" {
             continue; // Flux has its own quota.
         }
@@ -72,6 +75,27 @@ fn sources_have_the_priority_of_flux() {
                 .unwrap()
                 .contains(&json!("system-cluster-critical"))
         );
+    }
+}
+
+/// Clusters may have nodes with Windows too.
+#[test]
+fn controllers_run_on_linux() {
+    let component = user_overlay(&json!({ "resources": ["../config/overlays/standalone"],
+        "components": ["../config/components/repo-controller"] }));
+    let overlays = OVERLAYS.iter().map(|overlay| (overlay.name, overlay.objects()));
+    for (overlay, objects) in overlays.chain([("repo-controller", component)]) {
+        let deployments: Vec<_> = of_kind(&objects, "Deployment").collect();
+        assert!(!deployments.is_empty(), "{overlay}");
+        for deployment in deployments {
+            let linux = json!({ "kubernetes.io/os": "linux" });
+            assert_eq!(
+                pod(deployment)["nodeSelector"],
+                linux,
+                "{overlay}: {}",
+                name(deployment)
+            );
+        }
     }
 }
 
