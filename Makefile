@@ -191,12 +191,14 @@ lint: ## Run Clippy, warnings denied
 .PHONY: manifests
 manifests: ## Generate the definitions in config from the types, and copy those of config/crd into the chart
 	$(CARGO) run --locked -q -p sluice-api --bin crdgen
-	cp config/crd/bases/*.yaml charts/sluice/crds/
+	cp config/crd/bases/infra.*.yaml charts/sluice/crds/
+	cp config/crd/bases/source.*.yaml charts/sluice/charts/gitrepositories/crds/
 
 .PHONY: check-manifests
 check-manifests: build ## Fail if a definition in config differs from the types, or the chart from config/crd
 	$(TARGET)/debug/crdgen --check
-	diff -r config/crd/bases charts/sluice/crds
+	diff -r -x 'source.*' config/crd/bases charts/sluice/crds
+	diff -r -x 'infra.*' config/crd/bases charts/sluice/charts/gitrepositories/crds
 
 .PHONY: tools
 tools: build ## Build OpenTofu, the trial provider, Helm, promtool, Flux's source-controller and the programs of a Kubernetes node from pinned Go modules (cached under target/)
