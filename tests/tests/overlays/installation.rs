@@ -72,6 +72,25 @@ fn an_overlay_with_another_namespace_also_changes_the_subjects_of_bindings() {
     }
 }
 
+/// As the page about operations describes it: nothing cluster-wide is shared, and what stacks, flags and policies name stays.
+#[test]
+fn a_second_installation_has_cluster_wide_roles_of_its_own() {
+    let suffix = "{apiVersion: builtin, kind: SuffixTransformer, metadata: {name: second}, suffix: -two, fieldSpecs: [\
+                  {kind: ClusterRole, path: metadata/name}, {kind: ClusterRoleBinding, path: metadata/name}]}";
+    let first = objects("overlays/standalone");
+    let second = user_overlay(
+        &json!({ "namespace": "other", "resources": ["../config/overlays/standalone"], "transformers": [suffix] }),
+    );
+    assert_namespace(&second, "other", "second");
+    let [first, second] = [first, second].map(|objects| -> (BTreeSet<_>, BTreeSet<_>) {
+        let (wide, narrow): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_cluster_wide);
+        (names(&wide), names(&narrow))
+    });
+    assert!(second.0.is_disjoint(&first.0), "{second:?}");
+    assert_eq!(second.0.len(), first.0.len());
+    assert_eq!(second.1, first.1);
+}
+
 /// `kubectl delete -k` of an overlay must keep the namespace, which may contain other objects, and the definitions, whose deletion
 /// would delete all objects.
 #[test]
