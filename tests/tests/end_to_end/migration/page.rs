@@ -101,20 +101,24 @@ pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
     printed
 }
 
-/// Returns the `console` blocks of a page.
+/// Returns the `console` blocks of a page, without the indentation of their steps.
 fn blocks(text: &str) -> BTreeMap<StepId, String> {
     let (mut blocks, mut section, mut number, mut open) = (BTreeMap::new(), "", 0, None::<String>);
+    let mut indentation = 0;
     for line in text.lines() {
         match (&mut open, line.trim()) {
-            (None, "```console") => open = Some(String::new()),
+            (None, "```console") => {
+                indentation = line.len() - line.trim_start().len();
+                open = Some(String::new());
+            }
             (Some(block), "```") => {
                 let step_id = (section.to_owned(), number);
                 let commands: &mut String = blocks.entry(step_id).or_default();
                 commands.push_str(block);
                 open = None;
             }
-            (Some(block), line) => {
-                block.push_str(line);
+            (Some(block), _) => {
+                block.push_str(line.get(indentation..).unwrap_or_default());
                 block.push('\n');
             }
             (None, _) => {
