@@ -219,9 +219,11 @@ images: ## Pack the images and their SBOMs into target/images (REGISTRY=registry
 images-reproducible: ## Build and pack the images of the last commit twice, in two directories, and compare them; fails too if one of a controller exceeds 60 MB
 	@cli=$(if $(CLI),$(abspath $(CLI)),$$($(HARNESS_BUILD) tofu)); sh images/reproducible.sh $$cli
 
+# A snapshot of Debian's archive, from which images/Containerfile takes the packages, is at most six hours behind it.
 .PHONY: images-lock
 images-lock: ## Lock the newest versions of the Debian packages of the images (on Debian 12)
 	$(CARGO) run --locked -q -p sluice-images --bin images -- lock
+	sed -i "s/^ARG SNAPSHOT=.*/ARG SNAPSHOT=$$(date -u -d '6 hours' +%Y%m%dT%H0000Z)/" images/Containerfile
 
 # Coverage comes from flags of the stable compiler. With an explicit --target they do not apply to build scripts.
 FUZZ = --locked --manifest-path fuzz/Cargo.toml

@@ -292,3 +292,15 @@ fn the_containerfile_starts_containers_as_the_archives_do() {
         assert!(lines.contains(&tree.as_str()), "{lines:?}");
     }
 }
+
+#[test]
+fn the_containerfile_takes_the_locked_packages_and_has_the_sboms() {
+    let text = include_str!("../../Containerfile");
+    let snapshot = text.lines().find_map(|line| line.strip_prefix("ARG SNAPSHOT="));
+    let (date, time) = snapshot.unwrap().split_once('T').unwrap();
+    assert_eq!((date.len(), time.len()), (8, 7), "as 20261124T000000Z");
+    // Before the packages are downloaded.
+    let sources = text.find("/etc/apt/sources.list.d/debian.sources").unwrap();
+    assert!(sources < text.find("RUN make images").unwrap());
+    assert!(text.contains("FROM scratch AS sbom\nCOPY --from=build /src/target/images/*.spdx.json /\n"));
+}

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{
-    OVERLAYS, Overlay, find, list, name, names, objects, of_kind, refusal_of_user_overlay, text, user_overlay,
-};
+use super::{OVERLAYS, Overlay, find, list, name, names, objects, of_kind, text, user_overlay};
 
 /// Cluster-scoped kinds.
 const CLUSTER_WIDE: [&str; 6] = [
@@ -18,12 +16,12 @@ const CLUSTER_WIDE: [&str; 6] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-fn is_cluster_wide(object: &Value) -> bool {
+pub(super) fn is_cluster_wide(object: &Value) -> bool {
     CLUSTER_WIDE.contains(&text(object, "/kind"))
 }
 
 /// Asserts that all objects, and the subjects of bindings, are in this namespace.
-fn assert_namespace(objects: &[Value], namespace: &str, overlay: &str) {
+pub(super) fn assert_namespace(objects: &[Value], namespace: &str, overlay: &str) {
     let accounts: Vec<&str> = of_kind(objects, "ServiceAccount")
         .map(|object| text(object, "/metadata/name"))
         .collect();
@@ -70,25 +68,6 @@ fn an_overlay_with_another_namespace_also_changes_the_subjects_of_bindings() {
         kustomization["components"] = json!(["../config/components/process-executor"]);
         assert_namespace(&user_overlay(&kustomization), "other", name);
     }
-}
-
-/// As the page about operations describes it: nothing cluster-wide is shared, and what stacks, flags and policies name stays.
-#[test]
-fn a_second_installation_has_cluster_wide_roles_of_its_own() {
-    let suffix = "{apiVersion: builtin, kind: SuffixTransformer, metadata: {name: second}, suffix: -two, fieldSpecs: [\
-                  {kind: ClusterRole, path: metadata/name}, {kind: ClusterRoleBinding, path: metadata/name}]}";
-    let first = objects("overlays/standalone");
-    let second = user_overlay(
-        &json!({ "namespace": "other", "resources": ["../config/overlays/standalone"], "transformers": [suffix] }),
-    );
-    assert_namespace(&second, "other", "second");
-    let [first, second] = [first, second].map(|objects| -> (BTreeSet<_>, BTreeSet<_>) {
-        let (wide, narrow): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_cluster_wide);
-        (names(&wide), names(&narrow))
-    });
-    assert!(second.0.is_disjoint(&first.0), "{second:?}");
-    assert_eq!(second.0.len(), first.0.len());
-    assert_eq!(second.1, first.1);
 }
 
 /// `kubectl delete -k` of an overlay must keep the namespace, which may contain other objects, and the definitions, whose deletion
@@ -155,7 +134,7 @@ fn tenants_refer_to_no_other_namespace_and_their_runs_are_bound_to_pods() {
     }
 }
 
-fn arguments(deployment: &Value) -> Vec<&str> {
+pub(super) fn arguments(deployment: &Value) -> Vec<&str> {
     list(deployment, "/spec/template/spec/containers/0/args")
         .filter_map(Value::as_str)
         .collect()
@@ -307,49 +286,6 @@ fn a_users_overlay_sets_class_and_size_of_the_volume_of_sources() {
             json!({ "name": "data", "persistentVolumeClaim": { "claimName": "my-source-controller" } });
         assert_eq!(pod["volumes"][0], volume, "{overlay}");
         assert_eq!(pod["securityContext"]["fsGroup"], 1337, "{overlay}");
-    }
-}
-
-#[test]
-fn kustomize_refuses_components_that_an_overlay_excludes() {
-    let refused = |overlay: &str, components: &[&str]| {
-        let components: Vec<_> = components
-            .iter()
-            .map(|component| format!("../config/components/{component}"))
-            .collect();
-        let kustomization = json!({ "namespace": "sluice-system", "resources": [format!("../config/overlays/{overlay}")],
-            "components": components });
-        refusal_of_user_overlay(&kustomization)
-    };
-    let (executor, stacks) = ("/args/5", "sluice-tf-controller-stacks");
-    let sources = "Deployment.v1.apps/source-controller";
-    let cases: [(&str, &[&str], &str); 11] = [
-        ("single-namespace", &["process-executor"], "/kind"),
-        ("single-namespace", &["workload-identity"], "/kind"),
-        ("single-namespace", &["repo-controller"], "/kind"),
-        ("single-namespace", &["multi-tenant"], "/kind"),
-        ("ha", &["process-executor"], "/spec/replicas"),
-        ("multi-tenant", &["process-executor"], stacks),
-        // In the other order of components too.
-        ("standalone", &["process-executor", "ha"], executor),
-        ("standalone", &["process-executor", "multi-tenant"], executor),
-        ("standalone", &["multi-tenant", "process-executor"], stacks),
-        ("with-flux", &["workload-identity"], sources),
-        ("with-flux", &["source-storage"], sources),
-    ];
-    for (overlay, components, reason) in cases {
-        let error = refused(overlay, components);
-        assert!(error.contains(reason), "{overlay}, {components:?}: {error:?}");
-    }
-    for (overlay, components) in [
-        ("standalone", ["process-executor"].as_slice()),
-        ("with-flux", &["process-executor"]),
-        ("replace-flux", &["workload-identity", "source-storage"]),
-        ("single-namespace", &["ha", "source-storage"]),
-        ("ha", &["multi-tenant"]),
-        ("multi-tenant", &["ha"]),
-    ] {
-        assert_eq!(refused(overlay, components), "", "{overlay}, {components:?}");
     }
 }
 

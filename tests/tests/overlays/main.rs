@@ -8,6 +8,7 @@
 )]
 
 mod chart;
+mod combinations;
 mod installation;
 mod permissions;
 mod pods;

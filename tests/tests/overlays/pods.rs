@@ -200,9 +200,12 @@ fn the_artifacts_of_flux_are_opened_only_by_a_component() {
         policy["spec"]["podSelector"]["matchLabels"],
         json!({ "app": "source-controller" })
     );
+    // It may be in another namespace than Flux.
+    let controller =
+        json!({ "namespaceSelector": {}, "podSelector": { "matchLabels": { "app": "tf-controller" } } });
     assert_eq!(
         policy["spec"]["ingress"],
-        json!([{ "from": [runs()], "ports": [{ "port": "http", "protocol": "TCP" }] }])
+        json!([{ "from": [runs(), controller], "ports": [{ "port": "http", "protocol": "TCP" }] }])
     );
 }
 

@@ -76,7 +76,7 @@ fn template_of<'a>(rendered: &'a [Value], controller: &str) -> &'a Value {
     &deployment["spec"]["template"]
 }
 
-/// What a private authority, a policy of the cluster or OpenShift needs.
+/// What a private authority or a policy of the cluster needs.
 #[test]
 fn values_extend_the_pods() {
     if without_cluster().unwrap() {
