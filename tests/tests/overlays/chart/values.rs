@@ -132,7 +132,7 @@ fn pull_secrets_have_two_forms() {
     }
     let account = find(&rendered, "ServiceAccount tf-runner");
     assert_eq!(account["imagePullSecrets"], json!([{ "name": "three" }]));
-    let text = refusal(&["--set-json", "imagePullSecrets=[{\"nam\":\"two\"}]"]);
+    let text = refusal(&["--set-json", "imagePullSecrets=[{\"key\":\"two\"}]"]);
     assert!(text.contains("imagePullSecrets"), "{text}");
 }
 
