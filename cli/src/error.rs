@@ -100,6 +100,14 @@ pub enum CliError {
         /// Its last state.
         state: String,
     },
+    /// The user pressed Ctrl-C while the command waited.
+    #[error("interrupted; {object} goes on without this command")]
+    Interrupted {
+        /// The object.
+        object: String,
+        /// The command that shows its state.
+        next_command: String,
+    },
     /// A file of the user, or the terminal, cannot be used.
     #[error("{what}: {source}")]
     File {
@@ -126,6 +134,7 @@ impl CliError {
             | Self::NotFound { .. }
             | Self::Refused { .. }
             | Self::Failed { .. }
+            | Self::Interrupted { .. }
             | Self::File { .. }
             | Self::Format(_) => ExitStatus::Failed,
         }
@@ -146,6 +155,7 @@ impl CliError {
             Self::NotFound { list_command, .. } => list_command.clone(),
             Self::Refused { next_command, .. }
             | Self::Failed { next_command, .. }
+            | Self::Interrupted { next_command, .. }
             | Self::AwaitsApproval { next_command, .. } => next_command.clone(),
             Self::Usage(_) | Self::TimedOut { .. } | Self::File { .. } | Self::Format(_) => String::new(),
         }

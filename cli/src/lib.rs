@@ -10,6 +10,7 @@ pub mod manifest;
 pub mod output;
 pub mod run;
 pub mod stack;
+pub mod wait;
 
 pub use command::{Command, execute};
 pub use error::{CliError, ExitStatus};

@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Write};
 
 pub use age::{age, duration};
 pub use format::{OutputFormat, to_json, to_yaml};
+pub(crate) use table::cut;
 pub use table::{Cell, Table};
 
 use crate::CliError;

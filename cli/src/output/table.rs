@@ -124,7 +124,7 @@ fn push_row(text: &mut String, row: &[Cell], widths: &[usize], console: &Console
 
 /// Cuts a text to a number of columns; the last one is `…` if something is missing.
 #[must_use]
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
