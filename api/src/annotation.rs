@@ -29,6 +29,10 @@ pub const REPO_SECRET: &str = "infra.sluice.dev/repo-secret";
 /// Requests one break-the-glass session.
 pub const BREAK_THE_GLASS: &str = "break-the-glass.tf-controller/requestedAt";
 
+/// Annotation on an active run: any value but an empty one interrupts it. The runner stops as at its deadline: the CLI completes the
+/// operation in progress and writes its state.
+pub const CANCEL: &str = "infra.sluice.dev/cancel";
+
 /// Label on a Secret that another owner created: allows Sluice to write outputs to it.
 pub const ADOPT_LABEL: &str = "infra.contrib.fluxcd.io/adopt";
 
@@ -62,6 +66,12 @@ pub fn requested_at(annotations: &BTreeMap<String, String>) -> Option<&str> {
         .filter(|token| !token.is_empty())
 }
 
+/// Returns whether a run is to be interrupted.
+#[must_use]
+pub fn is_cancelled(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.get(CANCEL).is_some_and(|value| !value.is_empty())
+}
+
 /// Returns the annotations that are copied to every event of an object.
 pub fn event_annotations(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let own = annotations.range(EVENT_PREFIX.to_owned()..);
@@ -92,6 +102,13 @@ mod tests {
         assert_eq!(requested_at(&one), Some("one"));
         assert_eq!(requested_at(&annotations(&[])), None);
         assert_eq!(requested_at(&annotations(&[(REQUESTED_AT, "")])), None);
+    }
+
+    #[test]
+    fn an_empty_cancellation_is_ignored() {
+        assert!(is_cancelled(&annotations(&[(CANCEL, "now")])));
+        assert!(!is_cancelled(&annotations(&[(CANCEL, "")])));
+        assert!(!is_cancelled(&annotations(&[])));
     }
 
     #[test]

@@ -109,6 +109,9 @@ pub(crate) enum RunError {
     /// The run failed, and the disk of its working directory was full: no command could write its error either.
     #[error("the disk of the working directory is full: {}", chain(error))]
     DiskFull { error: Box<Self> },
+    /// The run was stopped, because a user cancelled it.
+    #[error("{0}; the run was cancelled")]
+    Cancelled(Box<Self>),
     #[error(transparent)]
     PlanDocument(#[from] DocumentError),
     #[error(transparent)]
@@ -362,6 +365,7 @@ impl Failure for RunError {
             Self::Command { step, .. } | Self::Stopped { step, .. } => step.reason(),
             Self::Disrupted { disruption, .. } => disruption.reason.as_str(),
             Self::DiskFull { error } => error.reason(),
+            Self::Cancelled(stopped) => stopped.reason(),
             Self::VariableFile { .. }
             | Self::VariableDirectory { .. }
             | Self::PlanDocument(_)

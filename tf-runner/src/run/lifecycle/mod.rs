@@ -82,7 +82,7 @@ pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOu
         .conclude(context, &run, &status, completed.result.is_ok())
         .await;
     let result = explain_disk(completed.result, completed.used_directory.as_ref());
-    let outcome = report_end(&status, explain_stop(context, result).await);
+    let outcome = report_end(&status, explain_stop(context, &status, result).await);
     let is_reported = flush_end(context, &status).await;
     // The report may have waited until the API was back.
     if let Some(secret) = not_stored.filter(|_| is_reported) {
@@ -113,12 +113,19 @@ fn explain_disk(
     }
 }
 
-/// Adds to the error of a run that was stopped why Kubernetes ends its pod, if it does.
-async fn explain_stop(context: &Context, result: Result<Success, RunError>) -> Result<Success, RunError> {
+/// Adds to the error of a run that was stopped that a user cancelled it, or why Kubernetes ends its pod, if it does.
+async fn explain_stop(
+    context: &Context,
+    status: &StatusWriter,
+    result: Result<Success, RunError>,
+) -> Result<Success, RunError> {
     let stopped = match result {
         Err(stopped @ RunError::Stopped { .. }) => stopped,
         result => return result,
     };
+    if status.is_cancelled() {
+        return Err(RunError::Cancelled(Box::new(stopped)));
+    }
     let Some(own) = &context.identity.pod else {
         return Err(stopped);
     };

@@ -7,26 +7,28 @@
 //!
 //! Each write names the resourceVersion that it changes, so a run that the controller ended as lost is never overwritten. The
 //! next write of the runner then fails, no apply starts, and the run is stopped.
+//!
+//! Each write also reads the run: the annotation [`sluice_api::annotation::CANCEL`] stops the run, at the latest with the next heartbeat.
 
+mod patcher;
 pub(crate) mod size_limit;
 
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::{Value, json};
+use kube::api::Api;
+use patcher::{StatusPatcher, StatusWriteError, is_conflict};
 use sluice_api::run::{RunStatusLimit, RunStep, TerraformRun, TerraformRunStatus};
-use sluice_runtime::status::difference;
 use sluice_runtime::sync::lock;
 use sluice_tf_core::redaction::Redactor;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, Patience, attempt};
+use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, Patience};
 use crate::run::status::size_limit::{can_shrink, is_too_large, shrink};
 
 /// Conflicts in a row that are retried without a delay.
@@ -86,10 +88,11 @@ pub(crate) struct StatusWriter {
     desired: watch::Sender<DesiredStatus>,
     progress: watch::Receiver<Progress>,
     secrets: Mutex<Redactor>,
+    is_cancelled: Arc<AtomicBool>,
 }
 
 impl StatusWriter {
-    /// Starts to write the status of a claimed run. Cancels `stop` when another process has ended the run.
+    /// Starts to write the status of a claimed run. Cancels `stop` when another process has ended the run, or a user cancels it.
     pub(crate) fn start(
         api: Api<TerraformRun>,
         run: &TerraformRun,
@@ -101,22 +104,23 @@ impl StatusWriter {
             sequence: 0,
             immediate: 0,
             soon: 0,
-            status: status.clone(),
+            status,
         });
         let (progress_sender, progress) = watch::channel(Progress::WrittenUpTo(0));
-        let patcher = StatusPatcher {
-            api,
-            name: run.name_any(),
-            resource_version: run.resource_version(),
-            stored: status,
-            size_refusals: 0,
-        };
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let patcher = StatusPatcher::new(api, run, stop.clone(), Arc::clone(&is_cancelled));
         tokio::spawn(write_changes(patcher, changes, progress_sender, intervals, stop));
         Self {
             desired,
             progress,
             secrets: Mutex::default(),
+            is_cancelled,
         }
+    }
+
+    /// Whether a user has cancelled the run.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
     }
 
     /// The values that are redacted in every text.
@@ -307,75 +311,6 @@ async fn write_with_retries(
             }
         }
     }
-}
-
-/// The reason why no status is written any more.
-#[derive(Debug, thiserror::Error)]
-enum StatusWriteError {
-    #[error("another process has ended the run as {0}")]
-    RunEnded(&'static str),
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-}
-
-/// Patches the status of one run object.
-struct StatusPatcher {
-    api: Api<TerraformRun>,
-    name: String,
-    resource_version: Option<String>,
-    /// The status at that version, without fields of others.
-    stored: TerraformRunStatus,
-    /// How often the server refused a status as too large.
-    size_refusals: usize,
-}
-
-impl StatusPatcher {
-    /// Writes the difference and the heartbeat; only the heartbeat if nothing differs and one is due.
-    async fn patch(&mut self, desired: &TerraformRunStatus, is_heartbeat: bool) -> Result<(), kube::Error> {
-        let difference = status_difference(&self.stored, desired)?;
-        if difference.is_none() && !is_heartbeat {
-            return Ok(());
-        }
-        let mut status = difference.unwrap_or_else(|| json!({}));
-        if let Value::Object(members) = &mut status {
-            members.insert("heartbeatAt".to_owned(), json!(MicroTime(jiff::Timestamp::now())));
-        }
-        let patch = Patch::Merge(
-            json!({ "metadata": { "resourceVersion": self.resource_version }, "status": status }),
-        );
-        let params = PatchParams::default();
-        let written = attempt(self.api.patch_status(&self.name, &params, &patch)).await?;
-        self.resource_version = written.resource_version();
-        self.stored = desired.clone();
-        Ok(())
-    }
-
-    /// Reads the run after a conflict, which our own write causes too if its response was lost.
-    async fn reload(&mut self, desired: &TerraformRunStatus) -> Result<(), StatusWriteError> {
-        let run = attempt(self.api.get(&self.name)).await?;
-        self.resource_version = run.resource_version();
-        let mut status = run.status.unwrap_or_default();
-        status.heartbeat_at = None;
-        let is_ours = status.claim.is_some() && status.claim == self.stored.claim;
-        if !is_ours || status.phase.is_final() && status_difference(&status, desired)?.is_some() {
-            return Err(StatusWriteError::RunEnded(status.phase.as_str()));
-        }
-        self.stored = status;
-        Ok(())
-    }
-}
-
-/// The difference of two statuses in JSON, where times have the precision of the API.
-fn status_difference(
-    stored: &TerraformRunStatus,
-    desired: &TerraformRunStatus,
-) -> Result<Option<Value>, kube::Error> {
-    let value = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
-    Ok(difference(&value(stored)?, &value(desired)?))
-}
-
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
 
 #[cfg(test)]
