@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::EnvVarSource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{TerraformSpec, is_label_value, label_value};
 use crate::serialization::{any_json, is_false};
 
 /// The generated backend. Present without fields is not the same as absent: the defaults differ.
@@ -30,6 +31,27 @@ pub struct BackendConfig {
     /// Suffix of the state Secret's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub secret_suffix: String,
+}
+
+impl TerraformSpec {
+    /// Returns the suffix of the Secret with the state of a stack of this name; `None`: the state may be elsewhere. It is beside the stack
+    /// without `backendConfig`, and with one that only sets the suffix.
+    #[must_use]
+    pub fn state_suffix(&self, stack: &str) -> Option<String> {
+        if self.cloud.is_some() || !self.backend_configs_from.is_empty() {
+            return None;
+        }
+        let Some(config) = &self.backend_config else {
+            return Some(label_value(stack));
+        };
+        let with_suffix = BackendConfig {
+            secret_suffix: config.secret_suffix.clone(),
+            in_cluster_config: config.in_cluster_config,
+            ..BackendConfig::default()
+        };
+        let is_usable = !config.secret_suffix.is_empty() && is_label_value(&config.secret_suffix);
+        (*config == with_suffix && is_usable).then(|| config.secret_suffix.clone())
+    }
 }
 
 /// HCP Terraform or Terraform Enterprise; disables the generated backend.

@@ -12,9 +12,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 use sluice_api::annotation::PLAN_NAME;
 use sluice_api::run::TerraformRun;
-use sluice_api::terraform::{
-    BackendConfig, DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value,
-};
+use sluice_api::terraform::{DeletionPolicy, FINALIZER, Terraform, is_label_value, label_value};
 use sluice_runtime::finalizer;
 use sluice_runtime::watch::Requeue;
 use sluice_tf_core::{errored_state, last_applied, state_copy};
@@ -23,7 +21,6 @@ use super::cleanup::{self, remove};
 use super::history::by_sequence;
 use super::{Context, ReconcileError, dependencies};
 use crate::decide::Trigger;
-use crate::inputs::default_suffix;
 
 /// Deletes all data of the stack, then its finalizers. Kubernetes deletes its runs and bundles.
 pub(super) async fn release(
@@ -141,23 +138,9 @@ async fn delete_outputs(stack: &Terraform, context: &Context) -> Result<(), kube
     }
 }
 
-/// Returns the suffix of the Secret with the state; `None`: the state may be elsewhere. It is beside the stack without `backendConfig`,
-/// and with one that only sets the suffix.
+/// Returns the suffix of the Secret with the state; `None`: the state may be elsewhere.
 pub(super) fn state_suffix(stack: &Terraform) -> Option<String> {
-    let spec = &stack.spec;
-    if spec.cloud.is_some() || !spec.backend_configs_from.is_empty() {
-        return None;
-    }
-    let Some(config) = &spec.backend_config else {
-        return Some(default_suffix(&stack.name_any()));
-    };
-    let with_suffix = BackendConfig {
-        secret_suffix: config.secret_suffix.clone(),
-        in_cluster_config: config.in_cluster_config,
-        ..BackendConfig::default()
-    };
-    let is_usable = !config.secret_suffix.is_empty() && is_label_value(&config.secret_suffix);
-    (*config == with_suffix && is_usable).then(|| config.secret_suffix.clone())
+    stack.spec.state_suffix(&stack.name_any())
 }
 
 /// Returns the labels that the kubernetes backend sets on all parts of a stack's state. `None` for a workspace that

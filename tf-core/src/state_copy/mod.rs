@@ -31,11 +31,11 @@ pub const SERIAL: &str = "infra.sluice.dev/state-serial";
 /// Annotation: the lineage of the state.
 pub const LINEAGE: &str = "infra.sluice.dev/state-lineage";
 /// Annotation: the number of its managed resources.
-const RESOURCES: &str = "infra.sluice.dev/state-resources";
+pub const RESOURCES: &str = "infra.sluice.dev/state-resources";
 /// Annotation: the revision that the run applies.
-const REVISION: &str = "infra.sluice.dev/revision";
+pub const REVISION: &str = "infra.sluice.dev/revision";
 /// Annotation: when the copy was made, or was needed again.
-const TIME: &str = "infra.sluice.dev/copied-at";
+pub const TIME: &str = "infra.sluice.dev/copied-at";
 const INDEX: &str = "infra.sluice.dev/chunk";
 const COUNT: &str = "infra.sluice.dev/chunks";
 const DIGEST: &str = "infra.sluice.dev/digest";
