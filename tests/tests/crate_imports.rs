@@ -15,7 +15,7 @@ use regex::Regex;
 use serde_json::Value;
 
 /// The crates of this workspace that each crate may import. Tests may also use the harness and the embedded API.
-const ALLOWED_IMPORTS: [(&str, &[&str]); 13] = [
+const ALLOWED_IMPORTS: [(&str, &[&str]); 14] = [
     ("sluice-api", &[]),
     ("sluice-runtime", &["sluice-api"]),
     ("sluice-embedded", &[]),
@@ -34,6 +34,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 13] = [
         &["sluice-api", "sluice-runtime", "sluice-tf-core"],
     ),
     ("sluice-repo-controller", &["sluice-api", "sluice-runtime"]),
+    ("sluice-cli", &["sluice-api", "sluice-runtime", "sluice-tf-core"]),
     (
         "sluice",
         &[
@@ -45,6 +46,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 13] = [
             "sluice-source-controller",
             "sluice-tf-controller",
             "sluice-repo-controller",
+            "sluice-cli",
         ],
     ),
     ("sluice-images", &[]),
