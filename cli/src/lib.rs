@@ -3,14 +3,17 @@
 //! A command reads objects ([`cluster`]), builds a view of them without effects ([`stack`], [`run`]), and prints it ([`output`]).
 //! Standard output has data only; questions, progress and errors go to standard error. The exit code is an [`ExitStatus`].
 
+pub mod change;
 pub mod cluster;
 pub mod command;
 mod error;
 pub mod manifest;
+pub mod object;
 pub mod output;
 pub mod run;
 pub mod stack;
 pub mod wait;
 
-pub use command::{Command, execute};
+pub use command::state::StateCommand;
+pub use command::{Command, execute, execute_state};
 pub use error::{CliError, ExitStatus};

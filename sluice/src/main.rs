@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use sluice::record::{RecordArgs, record};
-use sluice::state::{StateArgs, state};
+use sluice::state::{DirectoryCommand, StateArgs, StateCommand, state};
 use sluice::up::{UpArgs, up};
 use sluice_runtime::failure::chain;
 use sluice_runtime::telemetry::{self, Encoding, Level};
@@ -27,7 +27,7 @@ struct Cli {
 enum Command {
     /// Run everything on this machine, without a cluster: the API, both controllers, and runs as processes.
     Up(UpArgs),
-    /// Check or export the objects of a state directory while no `up` runs on it.
+    /// List, print or restore the state of a stack; check or export a state directory while no `up` runs on it.
     State(StateArgs),
     /// The commands that talk to an API.
     #[command(flatten)]
@@ -95,7 +95,10 @@ async fn main() -> ExitCode {
     }
     match Cli::parse_from(arguments).command {
         Command::Up(args) => start_up(args).await,
-        Command::State(args) => check_state(&args),
+        Command::State(args) => match args.command {
+            StateCommand::Directory(command) => check_state(&command),
+            StateCommand::Stack(command) => sluice_cli::execute_state(command).await,
+        },
         Command::Client(command) => sluice_cli::execute(command).await,
         Command::Record(args) => write_or_verify_record(&args).await,
         Command::SourceController(flags) => {
@@ -132,8 +135,8 @@ async fn start_up(args: UpArgs) -> ExitCode {
 }
 
 /// Exit code 0: no fault was found; 1: a fault was found; 2: the state could not be read.
-fn check_state(args: &StateArgs) -> ExitCode {
-    match state(args) {
+fn check_state(command: &DirectoryCommand) -> ExitCode {
+    match state(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

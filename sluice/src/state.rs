@@ -1,4 +1,5 @@
-//! `sluice state`: inspects a state directory that no program uses, and repairs a damaged one.
+//! `sluice state`: inspects a state directory that no program uses, and repairs a damaged one. The commands about the state of a stack are
+//! those of the command line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +15,34 @@ use crate::up::{StateDir, StateDirError};
 /// Arguments of `sluice state`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StateArgs {
+    /// The command.
     #[command(subcommand)]
-    command: StateCommand,
+    pub command: StateCommand,
 }
 
+/// The commands of `sluice state`.
 #[derive(clap::Subcommand, Clone, Debug)]
-enum StateCommand {
+pub enum StateCommand {
+    /// About a state directory.
+    #[command(flatten)]
+    Directory(DirectoryCommand),
+    /// About the state of a stack.
+    #[command(flatten)]
+    Stack(sluice_cli::StateCommand),
+}
+
+/// The commands about a state directory.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum DirectoryCommand {
     /// Check every page and every record of the objects; the exit code is 1 if something is wrong.
     Check(CheckArgs),
     /// Write the objects as one JSON List; a damaged store yields all readable ones.
     Export(ExportArgs),
 }
 
+/// Arguments of `sluice state check`.
 #[derive(clap::Args, Clone, Debug)]
-struct CheckArgs {
+pub struct CheckArgs {
     /// The directory of `sluice up --state`.
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
@@ -36,8 +51,9 @@ struct CheckArgs {
     discard: Option<String>,
 }
 
+/// Arguments of `sluice state export`.
 #[derive(clap::Args, Clone, Debug)]
-struct ExportArgs {
+pub struct ExportArgs {
     /// The directory of `sluice up --state`.
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
@@ -68,29 +84,29 @@ pub enum StateError {
     },
 }
 
-/// Runs the command. Returns whether the objects are intact.
+/// Runs a command about a state directory. Returns whether the objects are intact.
 ///
 /// # Errors
 /// [`StateError`].
-pub fn state(args: &StateArgs) -> Result<bool, StateError> {
-    let directory = match &args.command {
-        StateCommand::Check(check) => &check.state,
-        StateCommand::Export(export) => &export.state,
+pub fn state(command: &DirectoryCommand) -> Result<bool, StateError> {
+    let directory = match command {
+        DirectoryCommand::Check(check) => &check.state,
+        DirectoryCommand::Export(export) => &export.state,
     };
     let state_dir = StateDir::open_existing(directory)?;
     let path = state_dir.store_path();
-    if let StateCommand::Check(CheckArgs {
+    if let DirectoryCommand::Check(CheckArgs {
         discard: Some(key), ..
-    }) = &args.command
+    }) = command
         && !discard(&path, key)?
     {
         return Err(StateError::NoBadRecord(key.clone()));
     }
     let inspection = inspect(&path)?;
     let intact = inspection.damage.is_none() && inspection.bad_records.is_empty();
-    match &args.command {
-        StateCommand::Check(_) => print(&report(&path, &inspection))?,
-        StateCommand::Export(export) => {
+    match command {
+        DirectoryCommand::Check(_) => print(&report(&path, &inspection))?,
+        DirectoryCommand::Export(export) => {
             if !intact {
                 eprintln!("{}", report(&path, &inspection).trim_end());
             }
@@ -167,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    fn args(arguments: &[&str], state: &Path) -> StateArgs {
+    fn args(arguments: &[&str], state: &Path) -> DirectoryCommand {
         #[derive(clap::Parser)]
         struct Cli {
             #[command(flatten)]
@@ -179,7 +195,11 @@ mod tests {
             .chain(arguments)
             .copied()
             .chain(["--state", &state]);
-        <Cli as clap::Parser>::try_parse_from(arguments).unwrap().state
+        let args = <Cli as clap::Parser>::try_parse_from(arguments).unwrap();
+        match args.state.command {
+            StateCommand::Directory(command) => command,
+            StateCommand::Stack(command) => panic!("not about a directory: {command:?}"),
+        }
     }
 
     /// Creates a state directory with the objects that every server has.

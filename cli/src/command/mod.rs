@@ -1,16 +1,24 @@
 //! The commands, one file each.
 
 mod approve;
+mod cancel;
+mod debug;
+mod delete;
 mod describe;
 mod diff;
 mod events;
+mod export;
 mod get;
 mod history;
 mod logs;
 mod outputs;
 mod plan;
+mod reconcile;
+pub(crate) mod state;
 mod status;
+mod suspend;
 mod tree;
+mod unlock;
 
 use std::process::ExitCode;
 
@@ -43,6 +51,28 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Approve the plan of a stack.
     Approve(approve::ApproveArgs),
+    /// Start a reconciliation of a stack or a source now.
+    Reconcile(reconcile::ReconcileArgs),
+    /// Make a new plan of a stack, and show it.
+    Replan(reconcile::ReplanArgs),
+    /// Start failed stacks again now.
+    Retry(reconcile::RetryArgs),
+    /// Suspend stacks or sources: nothing new is started.
+    Suspend(suspend::SuspendArgs),
+    /// Resume suspended stacks or sources.
+    Resume(suspend::ResumeArgs),
+    /// Release the state lock of a stack.
+    #[command(visible_alias = "force-unlock")]
+    Unlock(unlock::UnlockArgs),
+    /// Interrupt an active run.
+    Cancel(cancel::CancelArgs),
+    /// Open a shell in the working directory of a stack (break the glass).
+    #[command(visible_aliases = ["break-glass", "break-the-glass"])]
+    Debug(debug::DebugArgs),
+    /// Print objects as manifests, without their status.
+    Export(export::ExportArgs),
+    /// Delete a stack or a source, and say what happens to its resources first.
+    Delete(delete::DeleteArgs),
 }
 
 impl Command {
@@ -60,6 +90,16 @@ impl Command {
             Self::Tree(args) => &args.connection,
             Self::Plan(args) => args.connection(),
             Self::Approve(args) => &args.connection,
+            Self::Reconcile(args) => &args.connection,
+            Self::Replan(args) => &args.connection,
+            Self::Retry(args) => &args.connection,
+            Self::Suspend(args) => &args.connection,
+            Self::Resume(args) => &args.connection,
+            Self::Unlock(args) => &args.connection,
+            Self::Cancel(args) => &args.connection,
+            Self::Debug(args) => &args.connection,
+            Self::Export(args) => &args.connection,
+            Self::Delete(args) => &args.connection,
         }
     }
 }
@@ -70,6 +110,13 @@ pub(crate) struct Context {
     pub(crate) cluster: Cluster,
     /// The terminal.
     pub(crate) console: Console,
+}
+
+impl Context {
+    /// Reports the error of one of several objects.
+    fn report(&self, error: &CliError) {
+        report(self.console, error);
+    }
 }
 
 /// Runs a command and reports its error: object, cause, and the next command to type.
@@ -99,6 +146,32 @@ async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError>
         Command::Tree(args) => tree::tree(&context, &args).await,
         Command::Plan(args) => plan::plan(&context, &args).await,
         Command::Approve(args) => approve::approve(&context, &args).await,
+        Command::Reconcile(args) => reconcile::reconcile(&context, &args).await,
+        Command::Replan(args) => reconcile::replan(&context, &args).await,
+        Command::Retry(args) => reconcile::retry(&context, &args).await,
+        Command::Suspend(args) => suspend::suspend(&context, &args).await,
+        Command::Resume(args) => suspend::resume(&context, &args).await,
+        Command::Unlock(args) => unlock::unlock(&context, &args).await,
+        Command::Cancel(args) => cancel::cancel(&context, &args).await,
+        Command::Debug(args) => debug::debug(&context, &args).await,
+        Command::Export(args) => export::export(&context, &args).await,
+        Command::Delete(args) => delete::delete(&context, &args).await,
+    }
+}
+
+/// Runs a command about the state of a stack, as [`execute`] runs the others.
+pub async fn execute_state(command: state::StateCommand) -> ExitCode {
+    let console = Console::new(command.connection().no_color);
+    let result = match Cluster::connect(command.connection()).await {
+        Ok(cluster) => state::state(&Context { cluster, console }, &command).await,
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(status) => status.into(),
+        Err(error) => {
+            report(console, &error);
+            error.exit_status().into()
+        }
     }
 }
 

@@ -1,0 +1,286 @@
+//! `sluice reconcile`, `replan` and `retry`: requests for a reconciliation now.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::{SourceKind, Terraform};
+
+use super::Context;
+use super::history::runs_of;
+use super::plan::{describe_plan, shown_run};
+use crate::change::request;
+use crate::cluster::{ConnectionArgs, SelectionArgs};
+use crate::object::{ObjectKind, Words};
+use crate::stack::{self, StackState};
+use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
+use crate::{CliError, ExitStatus};
+
+/// Arguments of `sluice reconcile`.
+#[derive(clap::Args, Debug)]
+pub struct ReconcileArgs {
+    /// The object: a stack, or `source NAME`.
+    #[arg(value_name = "NAME", required = true, num_args = 1..=3)]
+    pub object: Vec<String>,
+    /// Fetch the source of the stack first, and wait for it.
+    #[arg(long)]
+    pub with_source: bool,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Arguments of `sluice replan`.
+#[derive(clap::Args, Debug)]
+pub struct ReplanArgs {
+    /// The stack.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// How long to wait for the plan.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = sluice_runtime::args::duration)]
+    pub timeout: Duration,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Arguments of `sluice retry`.
+#[derive(clap::Args, Debug)]
+pub struct RetryArgs {
+    /// The stack.
+    #[arg(
+        value_name = "NAME",
+        required_unless_present_any = ["all", "all_namespaces", "selector"],
+        conflicts_with_all = ["all", "all_namespaces", "selector"]
+    )]
+    pub name: Option<String>,
+    /// All failed stacks of the namespace.
+    #[arg(long)]
+    pub all: bool,
+    /// The objects.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Requests a reconciliation.
+pub(super) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<ExitStatus, CliError> {
+    let (kind, name) = Words::one(&args.object)?;
+    match kind {
+        ObjectKind::Source if args.with_source => Err(CliError::Usage(
+            "--with-source is for stacks: a source has none".to_owned(),
+        )),
+        ObjectKind::Source => reconcile_source(context, context.cluster.namespace(), &name, args.wait).await,
+        ObjectKind::Stack => {
+            let stack: Terraform = context.cluster.get(&name).await?;
+            check_running(&stack)?;
+            if args.with_source {
+                let (namespace, name) = git_source(&stack)?;
+                let wait = WaitArgs {
+                    wait: true,
+                    ..args.wait
+                };
+                reconcile_source(context, &namespace, &name, wait).await?;
+            }
+            reconcile_stack(context, &stack, args.wait).await?;
+            Ok(ExitStatus::Success)
+        }
+    }
+}
+
+/// Requests a plan, waits for it, and prints it.
+pub(super) async fn replan(context: &Context, args: &ReplanArgs) -> Result<ExitStatus, CliError> {
+    let stack: Terraform = context.cluster.get(&args.name).await?;
+    check_running(&stack)?;
+    let wait = WaitArgs {
+        wait: true,
+        timeout: args.timeout,
+    };
+    let result = reconcile_stack(context, &stack, wait).await;
+    if !matches!(result, Ok(()) | Err(CliError::AwaitsApproval { .. })) {
+        return result.map(|()| ExitStatus::Success);
+    }
+    let stack: Terraform = context.cluster.get(&args.name).await?;
+    let runs = runs_of(&context.cluster, &stack).await?;
+    let run = shown_run(&stack, &runs)?;
+    let console = context.console;
+    console.data(&describe_plan(&stack, run, console))?;
+    result.map(|()| ExitStatus::Success)
+}
+
+/// Starts failed stacks again at once: a request resets the count of their failures.
+pub(super) async fn retry(context: &Context, args: &RetryArgs) -> Result<ExitStatus, CliError> {
+    if let Some(name) = &args.name {
+        let stack: Terraform = context.cluster.get(name).await?;
+        check_running(&stack)?;
+        if !has_failed(&stack) {
+            return Err(CliError::Refused {
+                object: format!("terraform {}", stack::full_name(&stack)),
+                cause: format!("it has not failed: it is {}", stack::state(&stack).as_str()),
+                next_command: format!("sluice reconcile {name}"),
+            });
+        }
+        reconcile_stack(context, &stack, args.wait).await?;
+        return Ok(ExitStatus::Success);
+    }
+    let mut stacks: Vec<Terraform> = context.cluster.list(&args.selection).await?;
+    stacks.retain(has_failed);
+    if stacks.is_empty() {
+        context.console.note("No stack has failed.");
+    }
+    let mut status = ExitStatus::Success;
+    for stack in &stacks {
+        if let Err(error) = reconcile_stack(context, stack, args.wait).await {
+            if matches!(error, CliError::Interrupted { .. }) {
+                return Err(error);
+            }
+            context.report(&error);
+            status = ExitStatus::Failed;
+        }
+    }
+    Ok(status)
+}
+
+/// Returns whether a request can help: the last run failed, or something that the stack needs is not ready.
+fn has_failed(stack: &Terraform) -> bool {
+    matches!(stack::state(stack), StackState::Failed | StackState::Waiting)
+}
+
+/// Refuses a suspended stack: it starts no run.
+///
+/// # Errors
+/// The stack is suspended.
+pub(super) fn check_running(stack: &Terraform) -> Result<(), CliError> {
+    if !stack.spec.suspend {
+        return Ok(());
+    }
+    Err(CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause: "it is suspended".to_owned(),
+        next_command: format!("sluice resume {}", stack.name_any()),
+    })
+}
+
+/// Returns namespace and name of the stack's source.
+fn git_source(stack: &Terraform) -> Result<(String, String), CliError> {
+    let source = &stack.spec.source_ref;
+    let word = match source.kind {
+        SourceKind::GitRepository => return Ok((source_namespace(stack), source.name.clone())),
+        SourceKind::Bucket => "bucket",
+        SourceKind::OCIRepository => "oci",
+    };
+    let kind = source.kind.as_str();
+    Err(CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause: format!("its source is of the kind {kind}, which another controller serves"),
+        next_command: format!(
+            "flux reconcile source {word} {} -n {}",
+            source.name,
+            source_namespace(stack)
+        ),
+    })
+}
+
+fn source_namespace(stack: &Terraform) -> String {
+    let named = &stack.spec.source_ref.namespace;
+    if named.is_empty() {
+        stack.namespace().unwrap_or_default()
+    } else {
+        named.clone()
+    }
+}
+
+async fn reconcile_source(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    wait: WaitArgs,
+) -> Result<ExitStatus, CliError> {
+    let token = request::<GitRepository>(&context.cluster, namespace, name).await?;
+    context
+        .console
+        .note(&format!("Requested a fetch of gitrepository {namespace}/{name}."));
+    if wait.wait {
+        let target = Target {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            timeout: wait.timeout,
+            return_command: format!("sluice get sources {name} -n {namespace}"),
+        };
+        let look = |found: Option<&GitRepository>| source_result(found, Some(&token));
+        let revision = wait::until(&context.cluster, &target, look).await?;
+        context
+            .console
+            .note(&format!("gitrepository {namespace}/{name} is at {revision}."));
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// Requests a reconciliation of a stack, and waits for its result if that is asked for.
+async fn reconcile_stack(context: &Context, stack: &Terraform, wait: WaitArgs) -> Result<(), CliError> {
+    let namespace = stack.namespace().unwrap_or_default();
+    let name = stack.name_any();
+    let token = request::<Terraform>(&context.cluster, &namespace, &name).await?;
+    context
+        .console
+        .note(&format!("Requested a plan of terraform {namespace}/{name}."));
+    if !wait.wait {
+        return Ok(());
+    }
+    let target = stack_target(stack, wait.timeout);
+    let look = |found: Option<&Terraform>| stack_result(found, Some(&token));
+    let message = wait::until(&context.cluster, &target, look).await?;
+    context
+        .console
+        .note(&format!("terraform {namespace}/{name}: {message}"));
+    Ok(())
+}
+
+/// Returns a stack as the object that is waited for.
+#[must_use]
+pub(super) fn stack_target(stack: &Terraform, timeout: Duration) -> Target {
+    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
+    Target {
+        return_command: format!("sluice get terraforms {name} -n {namespace}"),
+        namespace,
+        name,
+        timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn stack(source: &serde_json::Value) -> Terraform {
+        serde_json::from_value(json!({
+            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+            "metadata": {"name": "app", "namespace": "team", "generation": 1},
+            "spec": {"interval": "1m", "sourceRef": source},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_source_is_that_of_the_stack() {
+        let own = stack(&json!({"kind": "GitRepository", "name": "repo"}));
+        assert_eq!(git_source(&own).unwrap(), ("team".to_owned(), "repo".to_owned()));
+        let other = stack(&json!({"kind": "GitRepository", "name": "repo", "namespace": "git"}));
+        assert_eq!(git_source(&other).unwrap(), ("git".to_owned(), "repo".to_owned()));
+        let bucket = stack(&json!({"kind": "Bucket", "name": "b"}));
+        assert_eq!(
+            git_source(&bucket).unwrap_err().to_string(),
+            "terraform team/app: its source is of the kind Bucket, which another controller serves"
+        );
+    }
+}

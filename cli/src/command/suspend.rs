@@ -1,0 +1,230 @@
+//! `sluice suspend` and `sluice resume`.
+
+use std::fmt::Debug;
+
+use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
+
+use super::Context;
+use super::reconcile::stack_target;
+use crate::change::merge;
+use crate::cluster::{ConnectionArgs, SelectionArgs, describe};
+use crate::object::{ObjectKind, Words};
+use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
+use crate::{CliError, ExitStatus};
+
+/// Which objects are suspended or resumed.
+#[derive(clap::Args, Debug)]
+pub struct ObjectsArgs {
+    /// The object: a stack, or `source NAME`. With --all, -A or -l only the kind: `terraforms` (the default) or `sources`.
+    #[arg(value_name = "NAME", num_args = 0..=3)]
+    pub object: Vec<String>,
+    /// All objects of the kind in the namespace.
+    #[arg(long)]
+    pub all: bool,
+    /// The objects.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+}
+
+/// Arguments of `sluice suspend`.
+#[derive(clap::Args, Debug)]
+pub struct SuspendArgs {
+    /// The objects.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Arguments of `sluice resume`.
+#[derive(clap::Args, Debug)]
+pub struct ResumeArgs {
+    /// The objects.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// The API.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Suspends objects. A run in progress continues.
+pub(super) async fn suspend(context: &Context, args: &SuspendArgs) -> Result<ExitStatus, CliError> {
+    match args.objects.words()? {
+        Words {
+            kind: ObjectKind::Stack,
+            name,
+        } => suspend_all::<Terraform>(context, &args.objects, name.as_deref()).await,
+        Words {
+            kind: ObjectKind::Source,
+            name,
+        } => suspend_all::<GitRepository>(context, &args.objects, name.as_deref()).await,
+    }
+}
+
+/// Resumes objects, and waits for their results if that is asked for.
+pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Result<ExitStatus, CliError> {
+    match args.objects.words()? {
+        Words {
+            kind: ObjectKind::Stack,
+            name,
+        } => resume_all::<Terraform>(context, args, name.as_deref()).await,
+        Words {
+            kind: ObjectKind::Source,
+            name,
+        } => resume_all::<GitRepository>(context, args, name.as_deref()).await,
+    }
+}
+
+impl ObjectsArgs {
+    fn words(&self) -> Result<Words, CliError> {
+        let is_selection = self.all || self.selection.all_namespaces || self.selection.selector.is_some();
+        Words::parse(&self.object, is_selection)
+    }
+}
+
+/// A kind that can be suspended.
+trait Suspendable:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+    /// Returns whether the object is suspended.
+    fn is_suspended(&self) -> bool;
+    /// Returns what a resumed object says when it is done.
+    async fn result(&self, context: &Context, wait: WaitArgs) -> Result<String, CliError>;
+}
+
+impl Suspendable for Terraform {
+    fn is_suspended(&self) -> bool {
+        self.spec.suspend
+    }
+
+    async fn result(&self, context: &Context, wait: WaitArgs) -> Result<String, CliError> {
+        let target = stack_target(self, wait.timeout);
+        let look = |found: Option<&Self>| stack_result(found, None);
+        wait::until(&context.cluster, &target, look).await
+    }
+}
+
+impl Suspendable for GitRepository {
+    fn is_suspended(&self) -> bool {
+        self.spec.suspend
+    }
+
+    async fn result(&self, context: &Context, wait: WaitArgs) -> Result<String, CliError> {
+        let (namespace, name) = (self.namespace().unwrap_or_default(), self.name_any());
+        let target = Target {
+            return_command: format!("sluice get sources {name} -n {namespace}"),
+            namespace,
+            name,
+            timeout: wait.timeout,
+        };
+        let look = |found: Option<&Self>| source_result(found, None);
+        wait::until(&context.cluster, &target, look).await
+    }
+}
+
+/// Reads the objects that the arguments name.
+async fn named<K: Suspendable>(
+    context: &Context,
+    args: &ObjectsArgs,
+    name: Option<&str>,
+) -> Result<Vec<K>, CliError> {
+    let objects: Vec<K> = match name {
+        Some(name) => vec![context.cluster.get(name).await?],
+        None => context.cluster.list(&args.selection).await?,
+    };
+    if objects.is_empty() {
+        context
+            .console
+            .note(&format!("There is no such {}.", K::kind(&())));
+    }
+    Ok(objects)
+}
+
+async fn suspend_all<K: Suspendable>(
+    context: &Context,
+    args: &ObjectsArgs,
+    name: Option<&str>,
+) -> Result<ExitStatus, CliError> {
+    let mut status = ExitStatus::Success;
+    for object in named::<K>(context, args, name).await? {
+        match set_suspended(context, &object, true).await {
+            Ok(Some(_)) => note(context, &object, "is suspended"),
+            Ok(None) => note(context, &object, "is suspended already"),
+            Err(error) => {
+                context.report(&error);
+                status = ExitStatus::Failed;
+            }
+        }
+    }
+    Ok(status)
+}
+
+async fn resume_all<K: Suspendable>(
+    context: &Context,
+    args: &ResumeArgs,
+    name: Option<&str>,
+) -> Result<ExitStatus, CliError> {
+    let objects = named::<K>(context, &args.objects, name).await?;
+    let mut resumed = Vec::new();
+    let mut status = ExitStatus::Success;
+    // All first: they reconcile at the same time.
+    for object in &objects {
+        match set_suspended(context, object, false).await {
+            Ok(Some(changed)) => {
+                note(context, object, "is resumed");
+                resumed.push(changed);
+            }
+            Ok(None) => note(context, object, "is not suspended"),
+            Err(error) => {
+                context.report(&error);
+                status = ExitStatus::Failed;
+            }
+        }
+    }
+    if !args.wait.wait {
+        return Ok(status);
+    }
+    for object in &resumed {
+        match object.result(context, args.wait).await {
+            Ok(text) => note(context, object, &text),
+            // The exit code of one object is that of the command.
+            Err(error) if name.is_some() || matches!(error, CliError::Interrupted { .. }) => {
+                return Err(error);
+            }
+            Err(error) => {
+                context.report(&error);
+                status = ExitStatus::Failed;
+            }
+        }
+    }
+    Ok(status)
+}
+
+/// Sets `spec.suspend`. Returns the changed object; `None`: it has that value already.
+async fn set_suspended<K: Suspendable>(
+    context: &Context,
+    object: &K,
+    value: bool,
+) -> Result<Option<K>, CliError> {
+    if object.is_suspended() == value {
+        return Ok(None);
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let patch = json!({ "spec": { "suspend": value } });
+    let changed = merge(&context.cluster, &namespace, &object.name_any(), &patch).await?;
+    Ok(Some(changed))
+}
+
+fn note<K: Suspendable>(context: &Context, object: &K, text: &str) {
+    let object = describe::<K>(&object.namespace().unwrap_or_default(), &object.name_any());
+    context.console.note(&format!("{object}: {text}"));
+}
