@@ -122,13 +122,7 @@ impl Context {
 /// Runs a command and reports its error: object, cause, and the next command to type.
 pub async fn execute(command: Command) -> ExitCode {
     let console = Console::new(command.connection().no_color);
-    match run(command, console).await {
-        Ok(status) => status.into(),
-        Err(error) => {
-            report(console, &error);
-            error.exit_status().into()
-        }
-    }
+    finish(console, run(command, console).await)
 }
 
 async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError> {
@@ -166,6 +160,11 @@ pub async fn execute_state(command: state::StateCommand) -> ExitCode {
         Ok(cluster) => state::state(&Context { cluster, console }, &command).await,
         Err(error) => Err(error),
     };
+    finish(console, result)
+}
+
+/// Reports the error of a command, and returns its exit code.
+fn finish(console: Console, result: Result<ExitStatus, CliError>) -> ExitCode {
     match result {
         Ok(status) => status.into(),
         Err(error) => {
