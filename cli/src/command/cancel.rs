@@ -40,7 +40,7 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Result<ExitS
     let phase = run::phase(&run);
     let stack = &run.spec.terraform.name;
     let console = context.console;
-    console.note(consequences(&run).as_str());
+    console.note(&consequences(&run));
     if !args.yes && !console.confirm(&format!("Cancel run {name}?"), "--yes")? {
         console.note("Nothing was cancelled.");
         return Ok(ExitStatus::Failed);
@@ -73,7 +73,10 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Result<ExitS
         timeout: args.wait.timeout,
         return_command: format!("sluice get runs {name} -n {namespace}"),
     };
-    let phase = wait::until(&context.cluster, &target, end_of).await?;
+    let phase = wait::until(&context.cluster, &target, |found: Option<&TerraformRun>| {
+        Ok(end_of(found))
+    })
+    .await?;
     console.note(&format!("Run {name} has ended: {}.", phase.as_str()));
     Ok(ExitStatus::Success)
 }
@@ -132,13 +135,13 @@ fn consequences(run: &TerraformRun) -> String {
 }
 
 /// Returns whether a run has ended, in whatever way; a cancelled run ends as failed. Pure.
-fn end_of(found: Option<&TerraformRun>) -> Result<Progress<Phase>, CliError> {
+fn end_of(found: Option<&TerraformRun>) -> Progress<Phase> {
     let phase = found.map_or(Phase::Lost, run::phase);
-    Ok(if phase.is_final() {
+    if phase.is_final() {
         Progress::Done(phase)
     } else {
         Progress::Waiting(phase.as_str().to_owned())
-    })
+    }
 }
 
 #[cfg(test)]
@@ -186,14 +189,9 @@ mod tests {
 
     #[test]
     fn a_cancelled_run_has_ended_as_failed() {
-        assert_eq!(
-            end_of(Some(&run("Failed"))).unwrap(),
-            Progress::Done(Phase::Failed)
-        );
-        assert_eq!(
-            end_of(Some(&run("Applying"))).unwrap(),
-            Progress::Waiting("Applying".to_owned())
-        );
-        assert_eq!(end_of(None).unwrap(), Progress::Done(Phase::Lost));
+        assert_eq!(end_of(Some(&run("Failed"))), Progress::Done(Phase::Failed));
+        let waiting = Progress::Waiting("Applying".to_owned());
+        assert_eq!(end_of(Some(&run("Applying"))), waiting);
+        assert_eq!(end_of(None), Progress::Done(Phase::Lost));
     }
 }

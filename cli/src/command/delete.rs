@@ -54,7 +54,7 @@ async fn delete_stack(context: &Context, args: &DeleteArgs, name: &str) -> Resul
         }
         let api = context.cluster.objects::<Terraform>();
         let deleted = api.delete(name, &only(stack.uid())).await;
-        deleted.map_err(|source| CliError::Api {
+        deleted.map(drop).map_err(|source| CliError::Api {
             action: "delete",
             object: describe::<Terraform>(context.cluster.namespace(), name),
             source: Box::new(source),
@@ -91,7 +91,7 @@ async fn delete_source(context: &Context, args: &DeleteArgs, name: &str) -> Resu
     }
     let api = context.cluster.objects::<GitRepository>();
     let deleted = api.delete(name, &only(source.uid())).await;
-    deleted.map_err(|error| CliError::Api {
+    deleted.map(drop).map_err(|error| CliError::Api {
         action: "delete",
         object: object.clone(),
         source: Box::new(error),

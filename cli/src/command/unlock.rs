@@ -83,7 +83,7 @@ pub(super) async fn unlock(context: &Context, args: &UnlockArgs) -> Result<ExitS
         return Ok(ExitStatus::Success);
     }
     let target = stack_target(&stack, args.wait.timeout);
-    let look = |found: Option<&Terraform>| release_progress(found, &id);
+    let look = |found: Option<&Terraform>| Ok(release_progress(found, &id));
     wait::until(&context.cluster, &target, look).await?;
     merge::<Terraform>(&context.cluster, &namespace, &args.name, &reset).await?;
     console.note(&format!(
@@ -203,14 +203,11 @@ fn patches(options: Option<&StateOptions>, id: &str) -> (Value, Value) {
 }
 
 /// Returns whether a lock does not block the stack any more. Pure.
-fn release_progress(found: Option<&Terraform>, id: &str) -> Result<Progress<()>, CliError> {
-    let Some(stack) = found else {
-        // A deletion that the lock blocked.
-        return Ok(Progress::Done(()));
-    };
-    match lock_to_release(stack, Some(id)) {
-        Ok(_) => Ok(Progress::Waiting(stack::message(stack).to_owned())),
-        Err(_) => Ok(Progress::Done(())),
+fn release_progress(found: Option<&Terraform>, id: &str) -> Progress<()> {
+    // Without the object, the lock blocked its deletion.
+    match found.filter(|stack| lock_to_release(stack, Some(id)).is_ok()) {
+        Some(stack) => Progress::Waiting(stack::message(stack).to_owned()),
+        None => Progress::Done(()),
     }
 }
 
@@ -301,6 +298,15 @@ mod tests {
              since     2026-01-01T10:00:00Z (10m ago)\n  \
              proof     run app-0123456789-4 has ended (Lost); nothing proves that its processes have\n"
         );
+    }
+
+    #[test]
+    fn the_waiting_ends_when_the_lock_blocks_no_longer() {
+        let locked = |id: &str| release_progress(Some(&stack(&json!({}), id)), "l-1");
+        assert!(matches!(locked("l-1"), Progress::Waiting(_)));
+        assert_eq!(locked("l-2"), Progress::Done(()));
+        assert_eq!(locked(""), Progress::Done(()));
+        assert_eq!(release_progress(None, "l-1"), Progress::Done(()));
     }
 
     #[test]

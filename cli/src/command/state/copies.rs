@@ -1,5 +1,6 @@
 //! The copies of a state that runs made before they applied.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -159,7 +160,7 @@ pub(super) fn entries(secrets: &[ObjectMeta]) -> Vec<CopyEntry> {
         }
     }
     let mut entries: Vec<_> = copies.into_values().collect();
-    entries.sort_by(|one, other| other.copied_at.cmp(&one.copied_at));
+    entries.sort_by_cached_key(|entry| Reverse(entry.copied_at.clone()));
     entries
 }
 
