@@ -1,4 +1,4 @@
-//! Heartbeats of runs, and runs that a controller marked as lost.
+//! Heartbeats of runs, runs that a user cancels, and runs that a controller marked as lost.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+use sluice_api::annotation::CANCEL;
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_api::terraform::Terraform;
 use sluice_tf_runner::run::RunOutcome;
@@ -67,6 +68,36 @@ async fn a_run_sends_heartbeats_until_its_end() {
     );
     heard.unwrap();
     assert_eq!(ending(&env.get(&name).await), "Succeeded TerraformAppliedSucceed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_apply_is_interrupted_and_saves_its_state() {
+    let env = TestEnvironment::new("auto").await;
+    let (marker, setup) = slow(&env);
+    let name = env.prepare(setup.clone()).await;
+    let mut context = env.context(&name);
+    context.settings.heartbeat = Duration::from_millis(100);
+    let user = async {
+        wait_for_file(&marker).await;
+        let api: Api<TerraformRun> = Api::namespaced(env.client(), NAMESPACE);
+        let request = json!({ "metadata": { "annotations": { CANCEL: "now" } } });
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(request))
+            .await
+            .unwrap();
+    };
+    tokio::join!(env.execute_run(&name, context, CancellationToken::new()), user);
+    let run = env.get(&name).await;
+    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    let message = status(&run).message;
+    assert!(message.starts_with("the run was cancelled: "), "{message}");
+    std::fs::write(marker.with_extension("go"), "").unwrap();
+    let next = env.run(setup).await;
+    assert_eq!(ending(&next), "Succeeded TerraformAppliedSucceed", "{:?}", next.status);
+    assert_eq!(
+        status(&next).changes,
+        "+1 ~0 -1",
+        "the interrupted one is tainted in the state"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

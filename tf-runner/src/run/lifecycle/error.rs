@@ -110,7 +110,7 @@ pub(crate) enum RunError {
     #[error("the disk of the working directory is full: {}", chain(error))]
     DiskFull { error: Box<Self> },
     /// The run was stopped, because a user cancelled it.
-    #[error("{0}; the run was cancelled")]
+    #[error("the run was cancelled: {0}")]
     Cancelled(Box<Self>),
     #[error(transparent)]
     PlanDocument(#[from] DocumentError),
