@@ -182,3 +182,16 @@ fn report(console: Console, error: &CliError) {
         console.note(&format!("  next: {}", console.paint(Tone::Plain, &advice)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Subcommand as _;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Command::augment_subcommands(clap::Command::new("sluice")).debug_assert();
+        state::StateCommand::augment_subcommands(clap::Command::new("state")).debug_assert();
+    }
+}

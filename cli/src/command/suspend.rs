@@ -157,8 +157,8 @@ async fn suspend_all<K: Suspendable>(
     let mut status = ExitStatus::Success;
     for object in named::<K>(context, args, name).await? {
         match set_suspended(context, &object, true).await {
-            Ok(Some(_)) => note(context, &object, "is suspended"),
-            Ok(None) => note(context, &object, "is suspended already"),
+            Ok(Some(_)) => note(context, &object, " is suspended."),
+            Ok(None) => note(context, &object, " is suspended already."),
             Err(error) => {
                 context.report(&error);
                 status = ExitStatus::Failed;
@@ -180,10 +180,10 @@ async fn resume_all<K: Suspendable>(
     for object in &objects {
         match set_suspended(context, object, false).await {
             Ok(Some(changed)) => {
-                note(context, object, "is resumed");
+                note(context, object, " is resumed.");
                 resumed.push(changed);
             }
-            Ok(None) => note(context, object, "is not suspended"),
+            Ok(None) => note(context, object, " is not suspended."),
             Err(error) => {
                 context.report(&error);
                 status = ExitStatus::Failed;
@@ -195,7 +195,7 @@ async fn resume_all<K: Suspendable>(
     }
     for object in &resumed {
         match object.result(context, args.wait).await {
-            Ok(text) => note(context, object, &text),
+            Ok(text) => note(context, object, &format!(": {text}")),
             // The exit code of one object is that of the command.
             Err(error) if name.is_some() || matches!(error, CliError::Interrupted { .. }) => {
                 return Err(error);
@@ -226,5 +226,5 @@ async fn set_suspended<K: Suspendable>(
 
 fn note<K: Suspendable>(context: &Context, object: &K, text: &str) {
     let object = describe::<K>(&object.namespace().unwrap_or_default(), &object.name_any());
-    context.console.note(&format!("{object}: {text}"));
+    context.console.note(&format!("{object}{text}"));
 }

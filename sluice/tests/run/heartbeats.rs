@@ -92,7 +92,12 @@ async fn a_cancelled_apply_is_interrupted_and_saves_its_state() {
     assert!(message.starts_with("the run was cancelled: "), "{message}");
     std::fs::write(marker.with_extension("go"), "").unwrap();
     let next = env.run(setup).await;
-    assert_eq!(ending(&next), "Succeeded TerraformAppliedSucceed", "{:?}", next.status);
+    assert_eq!(
+        ending(&next),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        next.status
+    );
     assert_eq!(
         status(&next).changes,
         "+1 ~0 -1",

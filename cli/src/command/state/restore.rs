@@ -152,7 +152,7 @@ async fn lock(leases: &Api<Lease>, location: &Location, id: &str) -> Result<(), 
         return Err(CliError::Refused {
             object: format!("lease {name}"),
             cause: format!("the state is locked ({holder})"),
-            next_command: "sluice unlock".to_owned(),
+            next_command: "wait for its holder, or release the lock with force-unlock of the CLI".to_owned(),
         });
     }
     spec.holder_identity = Some(id.to_owned());
