@@ -20,6 +20,7 @@ use super::history::runs_of;
 use super::reconcile::{check_running, stack_target};
 use crate::change::{annotation, merge, token};
 use crate::cluster::ConnectionArgs;
+use crate::output::printable;
 use crate::wait::{self, Progress};
 use crate::{CliError, ExitStatus, run, stack};
 
@@ -85,7 +86,7 @@ pub(super) async fn debug(context: &Context, args: &DebugArgs) -> Result<ExitSta
     let console = context.console;
     let command = shell_command(&session, &args.connection);
     if args.print || !console.is_interactive() || command.is_empty() {
-        console.note(&describe(&session, &args.name));
+        console.note(&printable(&describe(&session, &args.name)));
         if !command.is_empty() {
             console.data(&quoted(&command))?;
         }

@@ -12,6 +12,7 @@ use super::plan::{describe_plan, shown_run};
 use crate::change::request;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
 use crate::object::{ObjectKind, Words};
+use crate::output::printable;
 use crate::stack::{self, StackState};
 use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
@@ -217,9 +218,9 @@ async fn reconcile_source(
         };
         let look = |found: Option<&GitRepository>| source_result(found, Some(&token));
         let revision = wait::until(&context.cluster, &target, look).await?;
-        context
-            .console
-            .note(&format!("gitrepository {namespace}/{name} is at {revision}."));
+        context.console.note(&printable(&format!(
+            "gitrepository {namespace}/{name} is at {revision}."
+        )));
     }
     Ok(ExitStatus::Success)
 }
@@ -240,7 +241,7 @@ async fn reconcile_stack(context: &Context, stack: &Terraform, wait: WaitArgs) -
     let message = wait::until(&context.cluster, &target, look).await?;
     context
         .console
-        .note(&format!("terraform {namespace}/{name}: {message}"));
+        .note(&printable(&format!("terraform {namespace}/{name}: {message}")));
     Ok(())
 }
 

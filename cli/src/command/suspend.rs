@@ -14,6 +14,7 @@ use super::reconcile::stack_target;
 use crate::change::merge;
 use crate::cluster::{ConnectionArgs, SelectionArgs, describe};
 use crate::object::{ObjectKind, Words};
+use crate::output::printable;
 use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
 
@@ -226,5 +227,5 @@ async fn set_suspended<K: Suspendable>(
 
 fn note<K: Suspendable>(context: &Context, object: &K, text: &str) {
     let object = describe::<K>(&object.namespace().unwrap_or_default(), &object.name_any());
-    context.console.note(&format!("{object}{text}"));
+    context.console.note(&printable(&format!("{object}{text}")));
 }

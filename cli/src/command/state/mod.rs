@@ -15,7 +15,7 @@ use stored::{StoredState, addresses};
 
 use super::Context;
 use crate::cluster::ConnectionArgs;
-use crate::output::{OutputFormat, to_json, to_yaml};
+use crate::output::{OutputFormat, printable, to_json, to_yaml};
 use crate::{CliError, ExitStatus, stack};
 
 /// The commands about the state of a stack.
@@ -143,7 +143,7 @@ async fn show(context: &Context, args: &OneArgs) -> Result<ExitStatus, CliError>
         .iter()
         .map(|address| format!("{address}\n"))
         .collect();
-    console.data(&crate::output::printable(&lines))?;
+    console.data(&printable(&lines))?;
     Ok(ExitStatus::Success)
 }
 

@@ -11,6 +11,7 @@ use sluice_tf_core::state_copy::STATE_LIMIT;
 use sluice_tf_core::state_summary::StateSummary;
 
 use crate::cluster::Cluster;
+use crate::output::printable;
 use crate::{CliError, stack};
 
 /// The data key of the state.
@@ -46,6 +47,7 @@ impl StoredState {
             resources,
             ..
         } = &self.summary;
+        let lineage = printable(lineage);
         format!("serial {serial}, lineage {lineage}, {resources} resources")
     }
 }
