@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 
 use crate::repo::Repo;
-use crate::run::TerraformRun;
+use crate::run::{PlanApproval, TerraformRun};
 use crate::source::GitRepository;
 use crate::terraform::{Terraform, v1alpha1};
 
@@ -18,7 +18,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     let repository = finalize(GitRepository::crd(), Some(-1));
     let terraform = with_v1alpha1(finalize(Terraform::crd(), Some(-1)));
     let run = finalize(TerraformRun::crd(), None);
-    vec![repository, terraform, run]
+    let approval = finalize(PlanApproval::crd(), None);
+    vec![repository, terraform, run, approval]
 }
 
 /// Returns the definitions of the kinds that only an optional controller serves.

@@ -1,9 +1,10 @@
 //! The policy gate of a run, evaluated after the plan is stored and before anything changes. Pure; the runner passes the
 //! current Terraform object.
 
-use super::{Action, TerraformRunSpec, TerraformRunStatus, Trigger};
-use crate::terraform::approval::{CandidatePlan, PlanApproval, approves_by_id, evaluate};
+use super::{Action, RecordedApproval, TerraformRunSpec, TerraformRunStatus, Trigger};
+use crate::terraform::approval::{ApprovalDecision, CandidatePlan, approves_by_id, evaluate};
 use crate::terraform::guard::AutoApplyHold;
+use crate::terraform::required_approvals::{ApprovalEvidence, MissingApprovals};
 use crate::terraform::{Terraform, TerraformSpec};
 
 /// The next step of a run.
@@ -41,9 +42,12 @@ pub enum WaitReason {
     /// The guard rails hold the plan.
     #[error("held: {0}")]
     OnHold(AutoApplyHold),
+    /// Approvals that `spec.approval` requires are missing.
+    #[error("the plan waits for approval: {0}")]
+    ApprovalsMissing(MissingApprovals),
     /// The plan waits for approval.
     #[error("the plan waits for approval")]
-    NotApproved(PlanApproval),
+    NotApproved(ApprovalDecision),
 }
 
 /// Decides whether a run that plans and applies may apply its plan, which has changes.
@@ -58,9 +62,17 @@ pub fn check_new_plan(
         Ok(spec) if run.trigger == Trigger::Deletion => check_destroy(spec, plan),
         Ok(spec) => match evaluate(spec, plan) {
             approval if approval.applies() => Gate::Apply,
-            PlanApproval::OnHold(held) => Gate::Wait(WaitReason::OnHold(held)),
-            approval => Gate::Wait(WaitReason::NotApproved(approval)),
+            approval => Gate::Wait(wait_reason(approval)),
         },
+    }
+}
+
+/// Returns why a decision does not apply the plan.
+fn wait_reason(approval: ApprovalDecision) -> WaitReason {
+    match approval {
+        ApprovalDecision::OnHold(held) => WaitReason::OnHold(held),
+        ApprovalDecision::Insufficient(missing) => WaitReason::ApprovalsMissing(missing),
+        approval => WaitReason::NotApproved(approval),
     }
 }
 
@@ -113,7 +125,10 @@ fn spec_changed(run: &TerraformRunSpec, found: &Terraform) -> WaitReason {
 }
 
 /// Checks whether a run may still apply a stored plan: the current object approves the plan, including the guard rails, and
-/// the spec has not changed since the run was started. `plan` is the status of the run that created the plan.
+/// the spec has not changed since the run was started. `plan` is the status of the run that created the plan, and `evidence` the
+/// approvals as they are now.
+///
+/// Returns the approvals that count, if the object requires some.
 ///
 /// # Errors
 /// Why the run may not apply the plan.
@@ -121,7 +136,8 @@ pub fn check_stored_plan(
     run: &TerraformRunSpec,
     terraform: Option<&Terraform>,
     plan: Option<&TerraformRunStatus>,
-) -> Result<(), WaitReason> {
+    evidence: ApprovalEvidence<'_>,
+) -> Result<Vec<RecordedApproval>, WaitReason> {
     let found = same_object(run, terraform)?;
     if found.metadata.deletion_timestamp.is_some() {
         return Err(WaitReason::Deleting);
@@ -139,11 +155,12 @@ pub fn check_stored_plan(
             .map(|plan| plan.change_entries.as_slice())
             .unwrap_or_default(),
         state_mismatch: plan.map_or("", |plan| plan.state_mismatch.as_str()),
+        evidence,
     };
     match evaluate(&found.spec, candidate) {
-        approval if approval.applies() => check_generation(run, found),
-        PlanApproval::OnHold(held) => Err(WaitReason::OnHold(held)),
-        approval => Err(WaitReason::NotApproved(approval)),
+        ApprovalDecision::Agreed(approvals) => check_generation(run, found).map(|()| approvals),
+        approval if approval.applies() => check_generation(run, found).map(|()| Vec::new()),
+        approval => Err(wait_reason(approval)),
     }
 }
 
@@ -161,7 +178,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::run::PlanEffects;
+    use crate::run::{PlanApproval, PlanEffects};
 
     const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -205,10 +222,19 @@ mod tests {
                     updates: 1,
                     ..PlanEffects::default()
                 }),
-                entries: &[],
                 state_mismatch,
+                ..CandidatePlan::default()
             },
         )
+    }
+
+    /// Checks a stored plan without a `PlanApproval`.
+    fn recheck(
+        run: &TerraformRunSpec,
+        terraform: Option<&Terraform>,
+        plan: Option<&TerraformRunStatus>,
+    ) -> Result<Vec<RecordedApproval>, WaitReason> {
+        check_stored_plan(run, terraform, plan, ApprovalEvidence::default())
     }
 
     #[test]
@@ -219,16 +245,16 @@ mod tests {
             (vec![], Gate::Apply),
             (
                 vec![("/spec/approvePlan", json!(""))],
-                waits(PlanApproval::Pending),
+                waits(ApprovalDecision::Pending),
             ),
             (
                 vec![("/spec/approvePlan", json!("disable"))],
-                waits(PlanApproval::Disabled),
+                waits(ApprovalDecision::Disabled),
             ),
             (vec![("/spec/approvePlan", json!(EFFECT))], Gate::Apply),
             (
                 vec![("/spec/planOnly", json!(true))],
-                waits(PlanApproval::PlanOnly),
+                waits(ApprovalDecision::PlanOnly),
             ),
             (
                 vec![("/spec/approvePlan", json!("")), ("/spec/force", json!(true))],
@@ -369,7 +395,8 @@ mod tests {
                 ],
             );
             let approved = ("/spec/approvePlan", json!(approve));
-            let check = |change: &[(&str, Value)]| check_stored_plan(&apply, Some(&terraform(change)), None);
+            let check =
+                |change: &[(&str, Value)]| recheck(&apply, Some(&terraform(change)), None).map(|_| ());
             assert_eq!(
                 check(std::slice::from_ref(&approved)),
                 Ok(()),
@@ -400,7 +427,7 @@ mod tests {
         let allows = |change: &[(&str, Value)]| {
             let mut all = vec![("/spec/approvePlan", json!(id))];
             all.extend_from_slice(change);
-            check_stored_plan(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
+            recheck(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
         };
         assert!(allows(&[]));
         assert!(allows(&[("/spec/approvePlan", json!("auto"))]));
@@ -419,7 +446,7 @@ mod tests {
         ] {
             assert!(!allows(std::slice::from_ref(&change)), "{change:?}");
         }
-        assert!(check_stored_plan(&apply, None, Some(&plan)).is_err());
+        assert!(recheck(&apply, None, Some(&plan)).is_err());
         // A guard rail that was put up since the decision takes the word from auto, and not from a person.
         let (auto, held) = (
             ("/spec/approvePlan", json!("auto")),
@@ -430,10 +457,63 @@ mod tests {
             auto.clone(),
             ("/spec/autoApply", json!({ "hold": ["create"] }))
         ]));
-        let unknown = check_stored_plan(&apply, Some(&terraform(&[auto, held])), None);
+        let unknown = recheck(&apply, Some(&terraform(&[auto, held])), None);
         assert!(
             matches!(unknown, Err(WaitReason::OnHold(_))),
             "what it does is not on record"
+        );
+    }
+
+    #[test]
+    fn a_stored_plan_needs_the_required_approvals_as_they_are_now() {
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        let apply = run(
+            "Approval",
+            &[
+                ("action", json!("Apply")),
+                ("plan", json!({ "id": id, "run": "app-1" })),
+            ],
+        );
+        let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
+            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+            "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
+            "spec": { "approver": "alice", "planID": id, "terraformRef": { "name": "app" } } }]))
+        .unwrap();
+        let check = |count: u8, approvals: &[PlanApproval], change: &[(&str, Value)]| {
+            let mut all = vec![("/spec/approval", json!({ "count": count }))];
+            all.extend_from_slice(change);
+            let evidence = ApprovalEvidence {
+                approvals,
+                author: "",
+                since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
+            };
+            check_stored_plan(&apply, Some(&terraform(&all)), None, evidence)
+        };
+        let recorded = check(1, &approvals, &[]).unwrap();
+        assert_eq!(recorded[0].approver, "alice");
+        for missing in [check(1, &[], &[]), check(2, &approvals, &[])] {
+            assert!(
+                matches!(missing, Err(WaitReason::ApprovalsMissing(_))),
+                "{missing:?}"
+            );
+        }
+        assert_eq!(
+            check(1, &approvals, &[("/metadata/generation", json!(4))]),
+            Err(WaitReason::SpecChanged { planned: 3, now: 4 })
+        );
+        assert_eq!(
+            check(1, &approvals, &[("/spec/suspend", json!(true))]),
+            Err(WaitReason::Suspended)
+        );
+    }
+
+    #[test]
+    fn a_new_plan_waits_for_the_required_approvals() {
+        let stack = terraform(&[("/spec/approval", json!({}))]);
+        let waits = decide(&run("Revision", &[]), Some(&stack));
+        assert!(
+            matches!(waits, Gate::Wait(WaitReason::ApprovalsMissing(_))),
+            "{waits:?}"
         );
     }
 }

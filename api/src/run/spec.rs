@@ -1,5 +1,6 @@
 //! The spec of a run, which is immutable.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,9 @@ pub struct TerraformIdentity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSource {
+    /// Author of the commit, as `Name <address>`. Empty: the source does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub author: String,
     /// Digest of the artifact.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
@@ -176,7 +180,7 @@ pub struct RunSource {
 }
 
 /// A plan that an earlier run stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSource {
     /// Digest of its Secrets, as recorded by the run that created it; no other plan is applied.
@@ -186,4 +190,7 @@ pub struct PlanSource {
     pub id: String,
     /// Name of the run that created it.
     pub run: String,
+    /// Creation of the first run in a row that planned this effect. A PlanApproval from before does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
 }

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::PlanEffects;
 use super::state::StateIdentity;
+use super::{PlanEffects, RecordedApproval};
 use crate::serialization::{api_enum, is_false, is_zero};
 use crate::terraform::ResourceInventory;
 
@@ -14,6 +14,8 @@ use crate::terraform::ResourceInventory;
 pub struct RunStatusLimit;
 
 impl RunStatusLimit {
+    /// Entries of `approvals`.
+    pub const APPROVALS: usize = 16;
     /// Entries of `changeEntries`; further ones are counted in `changesOmitted`.
     pub const CHANGES: usize = 200;
     /// Bytes of `humanPlan`.
@@ -39,6 +41,9 @@ pub struct TerraformRunStatus {
     /// Whether the CLI's apply succeeded, regardless of later steps.
     #[serde(default, skip_serializing_if = "is_false")]
     pub applied: bool,
+    /// The approvals that the apply counted, if the Terraform object requires some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<RecordedApproval>,
     /// Digest of the Secrets with the files that this run applied, for a destroy without a source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub applied_digest: String,

@@ -1,9 +1,10 @@
-//! Evaluation of `spec.approvePlan` for the pending plan. Pure, and the only implementation of these rules.
+//! Evaluation of `spec.approvePlan` and `spec.approval` for the pending plan. Pure, and the only implementation of these rules.
 
-use super::TerraformSpec;
 use super::guard::{self, AutoApplyHold};
 use super::plan_id::{EffectDigest, PlanId};
-use crate::run::{Change, PlanEffects};
+use super::required_approvals::{ApprovalEvidence, MissingApprovals};
+use super::{RequiredApprovals, TerraformSpec};
+use crate::run::{Change, PlanEffects, RecordedApproval};
 
 /// The fields of the spec that decide what happens with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl<'a> From<&'a TerraformSpec> for ApprovalPolicy<'a> {
 
 /// The decision about a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlanApproval {
+pub enum ApprovalDecision {
     /// `disable`: nothing is planned for an apply or applied; only drift is reported.
     Disabled,
     /// `force`: applied without an approval.
@@ -50,13 +51,20 @@ pub enum PlanApproval {
     OnHold(AutoApplyHold),
     /// `approvePlan` does not approve the pending plan.
     Mismatch(ApprovalMismatch),
+    /// The approvals that `spec.approval` requires are given.
+    Agreed(Vec<RecordedApproval>),
+    /// Approvals that `spec.approval` requires are missing.
+    Insufficient(MissingApprovals),
 }
 
-impl PlanApproval {
+impl ApprovalDecision {
     /// Returns whether the plan may be applied.
     #[must_use]
     pub const fn applies(&self) -> bool {
-        matches!(self, Self::Forced | Self::Auto | Self::Approved(_))
+        matches!(
+            self,
+            Self::Forced | Self::Auto | Self::Approved(_) | Self::Agreed(_)
+        )
     }
 }
 
@@ -75,7 +83,7 @@ pub enum ApprovalMismatch {
 }
 
 /// The properties of a plan that the decision depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CandidatePlan<'a> {
     /// Its id.
     pub id: &'a str,
@@ -85,14 +93,20 @@ pub struct CandidatePlan<'a> {
     pub entries: &'a [Change],
     /// How the state that it is made from differs from the one that the last apply left; empty: it does not.
     pub state_mismatch: &'a str,
+    /// Its approvals, and what else `spec.approval` needs.
+    pub evidence: ApprovalEvidence<'a>,
 }
 
 /// Evaluates the spec for a plan, including the guard rails: a plan that `auto` or `force` would apply is applied only if
-/// `approvePlan` contains its id, where `autoApply` holds it or it is made from another state.
+/// `approvePlan` contains its id, where `autoApply` holds it or it is made from another state. With `spec.approval`, a plan is applied only
+/// with the approvals that it requires: these name the plan, so nothing else holds it.
 #[must_use]
-pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> PlanApproval {
+pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> ApprovalDecision {
     let by_spec = evaluate_spec(ApprovalPolicy::from(spec), plan.id);
-    if !matches!(by_spec, PlanApproval::Auto | PlanApproval::Forced) {
+    if let Some(required) = &spec.approval {
+        return require(by_spec, required, plan);
+    }
+    if !matches!(by_spec, ApprovalDecision::Auto | ApprovalDecision::Forced) {
         return by_spec;
     }
     let policy = spec.auto_apply.as_ref();
@@ -100,64 +114,85 @@ pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> PlanApproval {
     match AutoApplyHold::with_state_mismatch(held, plan.state_mismatch) {
         None => by_spec,
         Some(held) => match compare(&spec.approve_plan, plan.id) {
-            approves @ PlanApproval::Approved(_) => approves,
-            _ => PlanApproval::OnHold(held),
+            approves @ ApprovalDecision::Approved(_) => approves,
+            _ => ApprovalDecision::OnHold(held),
         },
     }
 }
 
-/// Evaluates the spec for the plan with this id, without the guard rails (see [`evaluate`]). An empty id means that no plan
+/// Replaces each decision to apply a plan, or to wait for `approvePlan`, by that of the required approvals.
+fn require(
+    by_spec: ApprovalDecision,
+    required: &RequiredApprovals,
+    plan: CandidatePlan<'_>,
+) -> ApprovalDecision {
+    match by_spec {
+        ApprovalDecision::Disabled | ApprovalDecision::PlanOnly | ApprovalDecision::Replan => by_spec,
+        _ if plan.id.is_empty() => ApprovalDecision::Pending,
+        _ => match plan.id.parse::<PlanId>() {
+            Ok(id) => required
+                .evaluate(&id, plan.evidence)
+                .map_or_else(ApprovalDecision::Insufficient, ApprovalDecision::Agreed),
+            Err(_) => ApprovalDecision::Mismatch(ApprovalMismatch::UnboundPlan(excerpt(plan.id))),
+        },
+    }
+}
+
+/// Evaluates the spec for the plan with this id, without the guard rails and without `spec.approval` (see [`evaluate`]). An empty id means that no plan
 /// is pending.
 ///
 /// Ids match if their effect digests are equal; the rest of an id is ignored.
 #[must_use]
-pub fn evaluate_spec(ask: ApprovalPolicy<'_>, pending: &str) -> PlanApproval {
+pub fn evaluate_spec(ask: ApprovalPolicy<'_>, pending: &str) -> ApprovalDecision {
     match ask.approve_plan {
-        "disable" => PlanApproval::Disabled,
+        "disable" => ApprovalDecision::Disabled,
         // `force` overrides `planOnly` as upstream does, but never destroys what `planOnly` protects.
-        _ if ask.force && !(ask.plan_only && ask.destroy) => PlanApproval::Forced,
-        _ if ask.plan_only => PlanApproval::PlanOnly,
-        "" => PlanApproval::Pending,
-        "auto" => PlanApproval::Auto,
-        _ if pending.is_empty() => PlanApproval::Pending,
+        _ if ask.force && !(ask.plan_only && ask.destroy) => ApprovalDecision::Forced,
+        _ if ask.plan_only => ApprovalDecision::PlanOnly,
+        "" => ApprovalDecision::Pending,
+        "auto" => ApprovalDecision::Auto,
+        _ if pending.is_empty() => ApprovalDecision::Pending,
         text if text.starts_with("replan") => replan(text, pending),
         text => compare(text, pending),
     }
 }
 
 /// Accepts `re<plan id or prefix>`, as upstream's client writes it, and `replan-<plan id or prefix>`, as users write it.
-fn replan(text: &str, pending: &str) -> PlanApproval {
+fn replan(text: &str, pending: &str) -> ApprovalDecision {
     let names_it = ["re", "replan-"]
         .iter()
         .filter_map(|front| text.strip_prefix(front))
         .any(|rest| pending.starts_with(rest));
     if names_it {
-        PlanApproval::Replan
+        ApprovalDecision::Replan
     } else {
-        PlanApproval::Pending
+        ApprovalDecision::Pending
     }
 }
 
 /// Compares a plan id or an effect digest with the pending plan.
-fn compare(text: &str, pending: &str) -> PlanApproval {
+fn compare(text: &str, pending: &str) -> ApprovalDecision {
     let Ok(pending_id) = pending.parse::<PlanId>() else {
-        return PlanApproval::Mismatch(ApprovalMismatch::UnboundPlan(excerpt(pending)));
+        return ApprovalDecision::Mismatch(ApprovalMismatch::UnboundPlan(excerpt(pending)));
     };
     let approved = text
         .parse::<PlanId>()
         .map(|id| id.effect().clone())
         .or_else(|_| text.parse::<EffectDigest>());
     match approved {
-        Ok(effect) if effect == *pending_id.effect() => PlanApproval::Approved(pending_id),
-        Ok(effect) => PlanApproval::Mismatch(ApprovalMismatch::OtherEffect(effect)),
-        Err(_) => PlanApproval::Mismatch(ApprovalMismatch::Incomplete(excerpt(text))),
+        Ok(effect) if effect == *pending_id.effect() => ApprovalDecision::Approved(pending_id),
+        Ok(effect) => ApprovalDecision::Mismatch(ApprovalMismatch::OtherEffect(effect)),
+        Err(_) => ApprovalDecision::Mismatch(ApprovalMismatch::Incomplete(excerpt(text))),
     }
 }
 
 /// Returns whether `approvePlan` is the id of this plan, whatever the other fields of the spec say.
 #[must_use]
 pub fn approves_by_id(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> bool {
-    matches!(compare(&spec.approve_plan, plan.id), PlanApproval::Approved(_))
+    matches!(
+        compare(&spec.approve_plan, plan.id),
+        ApprovalDecision::Approved(_)
+    )
 }
 
 /// Truncates user input for a message.
@@ -170,6 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::run::PlanApproval;
 
     const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
     const OTHER: &str = "1123456789abcdef0123456789abcdef01234567";
@@ -190,19 +226,19 @@ mod tests {
     #[test]
     fn keywords_have_upstreams_meaning() {
         for (word, waiting, approval) in [
-            ("", "", PlanApproval::Pending),
-            ("", pending().as_str(), PlanApproval::Pending),
-            ("auto", "", PlanApproval::Auto),
-            ("auto", &pending(), PlanApproval::Auto),
-            ("auto", "plan-main-b8e362c206", PlanApproval::Auto),
-            ("disable", &pending(), PlanApproval::Disabled),
-            ("replan-main-b8e362c206", &pending(), PlanApproval::Replan),
-            ("replan", &pending(), PlanApproval::Replan),
-            ("replan-plan-main-b8e36", &pending(), PlanApproval::Replan),
-            ("replan-plan-other", &pending(), PlanApproval::Pending),
-            ("replan-other", &pending(), PlanApproval::Pending),
-            ("replan-main-b8e362c206", "", PlanApproval::Pending),
-            (&pending(), "", PlanApproval::Pending),
+            ("", "", ApprovalDecision::Pending),
+            ("", pending().as_str(), ApprovalDecision::Pending),
+            ("auto", "", ApprovalDecision::Auto),
+            ("auto", &pending(), ApprovalDecision::Auto),
+            ("auto", "plan-main-b8e362c206", ApprovalDecision::Auto),
+            ("disable", &pending(), ApprovalDecision::Disabled),
+            ("replan-main-b8e362c206", &pending(), ApprovalDecision::Replan),
+            ("replan", &pending(), ApprovalDecision::Replan),
+            ("replan-plan-main-b8e36", &pending(), ApprovalDecision::Replan),
+            ("replan-plan-other", &pending(), ApprovalDecision::Pending),
+            ("replan-other", &pending(), ApprovalDecision::Pending),
+            ("replan-main-b8e362c206", "", ApprovalDecision::Pending),
+            (&pending(), "", ApprovalDecision::Pending),
         ] {
             assert_eq!(
                 evaluate_spec(policy(word), waiting),
@@ -214,9 +250,10 @@ mod tests {
 
     #[test]
     fn only_the_whole_effect_digest_approves() {
-        let approves = PlanApproval::Approved(pending().parse().unwrap());
-        let incomplete = |text: &str| PlanApproval::Mismatch(ApprovalMismatch::Incomplete(text.to_owned()));
-        let other = || PlanApproval::Mismatch(ApprovalMismatch::OtherEffect(OTHER.parse().unwrap()));
+        let approves = ApprovalDecision::Approved(pending().parse().unwrap());
+        let incomplete =
+            |text: &str| ApprovalDecision::Mismatch(ApprovalMismatch::Incomplete(text.to_owned()));
+        let other = || ApprovalDecision::Mismatch(ApprovalMismatch::OtherEffect(OTHER.parse().unwrap()));
         for (text, approval) in [
             (pending(), approves.clone()),
             (EFFECT.to_owned(), approves.clone()),
@@ -239,20 +276,20 @@ mod tests {
         let unbound = "plan-main-b8e362c206";
         assert_eq!(
             evaluate_spec(policy(unbound), unbound),
-            PlanApproval::Mismatch(ApprovalMismatch::UnboundPlan(unbound.into()))
+            ApprovalDecision::Mismatch(ApprovalMismatch::UnboundPlan(unbound.into()))
         );
     }
 
     #[test]
     fn force_and_plan_only_come_before_approval() {
         for (approve_plan, force, plan_only, destroy, approval) in [
-            ("", true, false, false, PlanApproval::Forced),
-            ("", true, false, true, PlanApproval::Forced),
-            ("", true, true, false, PlanApproval::Forced),
-            ("", true, true, true, PlanApproval::PlanOnly),
-            ("auto", false, true, false, PlanApproval::PlanOnly),
-            (pending().as_str(), false, true, false, PlanApproval::PlanOnly),
-            ("disable", true, false, false, PlanApproval::Disabled),
+            ("", true, false, false, ApprovalDecision::Forced),
+            ("", true, false, true, ApprovalDecision::Forced),
+            ("", true, true, false, ApprovalDecision::Forced),
+            ("", true, true, true, ApprovalDecision::PlanOnly),
+            ("auto", false, true, false, ApprovalDecision::PlanOnly),
+            (pending().as_str(), false, true, false, ApprovalDecision::PlanOnly),
+            ("disable", true, false, false, ApprovalDecision::Disabled),
         ] {
             let policy = ApprovalPolicy {
                 approve_plan,
@@ -291,20 +328,20 @@ mod tests {
                     id: &id,
                     effects,
                     entries: &[],
-                    state_mismatch: "",
+                    ..CandidatePlan::default()
                 },
             )
         };
-        let held = |approval: PlanApproval| matches!(approval, PlanApproval::OnHold(_));
+        let held = |approval: ApprovalDecision| matches!(approval, ApprovalDecision::OnHold(_));
         assert!(held(decision(json!({}), Some(&deletes))));
         assert!(
             held(decision(json!({}), None)),
             "a plan without recorded effects is held"
         );
-        assert_eq!(decision(json!({}), Some(&creates)), PlanApproval::Auto);
+        assert_eq!(decision(json!({}), Some(&creates)), ApprovalDecision::Auto);
         assert_eq!(
             decision(json!({ "autoApply": null }), Some(&deletes)),
-            PlanApproval::Auto
+            ApprovalDecision::Auto
         );
         assert!(held(decision(
             json!({ "approvePlan": "", "force": true }),
@@ -318,11 +355,11 @@ mod tests {
         )));
         assert_eq!(
             decision(json!({ "planOnly": true }), Some(&deletes)),
-            PlanApproval::PlanOnly
+            ApprovalDecision::PlanOnly
         );
         assert_eq!(
             decision(json!({ "approvePlan": "disable" }), Some(&deletes)),
-            PlanApproval::Disabled
+            ApprovalDecision::Disabled
         );
     }
 
@@ -350,7 +387,7 @@ mod tests {
             json!({ "force": true }),
             json!({ "force": true, "approvePlan": OTHER }),
         ] {
-            let PlanApproval::OnHold(hold) = decision(held.clone()) else {
+            let ApprovalDecision::OnHold(hold) = decision(held.clone()) else {
                 panic!("{held}")
             };
             assert!(
@@ -360,7 +397,73 @@ mod tests {
         }
         assert!(decision(json!({ "approvePlan": id })).applies());
         assert!(decision(json!({ "approvePlan": id, "force": true })).applies());
-        assert_eq!(decision(json!({})), PlanApproval::Pending);
+        assert_eq!(decision(json!({})), ApprovalDecision::Pending);
+    }
+
+    #[test]
+    fn required_approvals_replace_approve_plan_and_force() {
+        use serde_json::json;
+        let id = pending();
+        let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
+            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+            "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
+            "spec": { "approver": "alice", "planID": id, "terraformRef": { "name": "app" } } }]))
+        .unwrap();
+        let decision = |change: serde_json::Value, approvals: &[PlanApproval], id: &str| {
+            let mut spec = json!({ "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "repo" }, "approval": {} });
+            spec.as_object_mut()
+                .unwrap()
+                .extend(change.as_object().unwrap().clone());
+            let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
+            let plan = CandidatePlan {
+                id,
+                state_mismatch: "the CLI finds another state",
+                evidence: ApprovalEvidence {
+                    approvals,
+                    author: "",
+                    since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
+                },
+                ..CandidatePlan::default()
+            };
+            evaluate(&spec, plan)
+        };
+        for ask in [
+            json!({}),
+            json!({ "approvePlan": "auto" }),
+            json!({ "approvePlan": id }),
+            json!({ "approvePlan": OTHER }),
+            json!({ "force": true }),
+            json!({ "approvePlan": "auto", "autoApply": { "hold": ["delete"] } }),
+        ] {
+            let waits = decision(ask.clone(), &[], &id);
+            assert!(
+                matches!(waits, ApprovalDecision::Insufficient(_)),
+                "{ask}: {waits:?}"
+            );
+            assert!(!waits.applies(), "{ask}");
+            let agreed = decision(ask.clone(), &approvals, &id);
+            assert!(
+                matches!(&agreed, ApprovalDecision::Agreed(given) if given[0].approver == "alice"),
+                "{ask}: {agreed:?}"
+            );
+            assert!(agreed.applies(), "{ask}");
+            assert_eq!(decision(ask, &approvals, ""), ApprovalDecision::Pending);
+        }
+        for (ask, expected) in [
+            (json!({ "approvePlan": "disable" }), ApprovalDecision::Disabled),
+            (json!({ "planOnly": true }), ApprovalDecision::PlanOnly),
+            (json!({ "approvePlan": "replan" }), ApprovalDecision::Replan),
+            (
+                json!({ "approval": null, "approvePlan": "" }),
+                ApprovalDecision::Pending,
+            ),
+        ] {
+            assert_eq!(decision(ask.clone(), &approvals, &id), expected, "{ask}");
+        }
+        assert_eq!(
+            decision(json!({}), &approvals, "plan-main-b8e362c206"),
+            ApprovalDecision::Mismatch(ApprovalMismatch::UnboundPlan("plan-main-b8e362c206".into()))
+        );
     }
 
     proptest! {

@@ -10,6 +10,7 @@ pub mod pattern;
 pub mod plan_id;
 mod policy;
 mod reason;
+pub mod required_approvals;
 mod runner;
 mod spec;
 mod status;
@@ -30,6 +31,7 @@ pub use policy::{
     AutoApply, ChangeKind, DeletionPolicy, DeletionPolicyConflict, IgnoredDrift, ToolName, ToolSelection,
 };
 pub use reason::{Reason, UnknownReason};
+pub use required_approvals::{ApprovalHours, RequiredApprovals, Weekday};
 pub use runner::{RunnerPodMetadata, RunnerPodSpec, RunnerPodTemplate};
 pub use spec::{
     Dependency, NamespacedReference, RetryStrategy, SourceKind, SourceReference, Terraform, TerraformSpec,

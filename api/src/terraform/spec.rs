@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AutoApply, BackendConfig, BranchPlanner, Cloud, ConfigSource, DeletionPolicy, FileMapping, HealthCheck,
-    IgnoredDrift, InputSecret, OutputsSecret, PlanOptions, ReadablePlan, Remediation, RunnerPodTemplate,
-    StateOptions, TerraformStatus, ToolSelection, Variable, VariablesSource, Webhook,
+    IgnoredDrift, InputSecret, OutputsSecret, PlanOptions, ReadablePlan, Remediation, RequiredApprovals,
+    RunnerPodTemplate, StateOptions, TerraformStatus, ToolSelection, Variable, VariablesSource, Webhook,
 };
 use crate::interval::Interval;
 use crate::serialization::{any_json, api_enum, is_false, yes};
@@ -80,6 +80,9 @@ pub struct TerraformSpec {
     /// Whether the runner's pod is deleted after each run.
     #[serde(default = "yes")]
     pub always_cleanup_runner_pod: bool,
+    /// How many users must approve a plan by a PlanApproval, and which. approvePlan and force then apply nothing. Absent: approvePlan decides alone. Sluice's addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<RequiredApprovals>,
     /// Empty: plans need an approval. auto: plans are applied. disable: only drift is reported. A plan id: this plan is applied.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub approve_plan: String,

@@ -10,6 +10,7 @@ pub(crate) const DEPRECATION: &str = "v1alpha1 Terraform is deprecated, upgrade 
 
 /// The fields of v1alpha2 that v1alpha1 does not have, as paths in the object. A write through v1alpha1 drops them.
 pub const ABSENT_FIELDS: &[&str] = &[
+    "spec.approval",
     "spec.autoApply",
     "spec.branchPlanner",
     "spec.deletionPolicy",

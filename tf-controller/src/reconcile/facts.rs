@@ -150,7 +150,7 @@ fn build_history(stack: &Terraform, observed: &Observed) -> History {
     }
     if let Some(pending) = &mut history.pending {
         let evaluated = approval::evaluate(&stack.spec, history::candidate_plan(pending, &observed.runs));
-        pending.held = matches!(evaluated, approval::PlanApproval::OnHold(_));
+        pending.held = matches!(evaluated, approval::ApprovalDecision::OnHold(_));
     }
     if history.last_started_apply.is_none() {
         // The runs were deleted: plan ids must not start over, or an old approval would count again.
@@ -241,7 +241,7 @@ pub(super) fn is_taken_up(token: &str, runs: &[TerraformRun]) -> bool {
 
 /// Returns whether `force` applies: `approvePlan: disable` and a held destroy override it.
 fn is_forced(spec: &TerraformSpec) -> bool {
-    approval::evaluate_spec(approval::ApprovalPolicy::from(spec), "") == approval::PlanApproval::Forced
+    approval::evaluate_spec(approval::ApprovalPolicy::from(spec), "") == approval::ApprovalDecision::Forced
 }
 
 /// Returns the approval of the pending plan by `approvePlan`. Holds are part of the plan
@@ -254,15 +254,15 @@ fn approval_of(stack: &Terraform, runs: &[TerraformRun], history: &History) -> A
         .as_ref()
         .map(|pending| history::candidate_plan(pending, runs));
     match approval::evaluate(&stack.spec, candidate.unwrap_or_default()) {
-        approval::PlanApproval::Disabled => Approval::Disabled,
-        approval::PlanApproval::Auto | approval::PlanApproval::Forced | approval::PlanApproval::OnHold(_) => {
+        approval::ApprovalDecision::Disabled => Approval::Disabled,
+        approval::ApprovalDecision::Auto | approval::ApprovalDecision::Forced | approval::ApprovalDecision::OnHold(_) => {
             Approval::Auto
         }
-        approval::PlanApproval::Replan => Approval::Replan,
-        approval::PlanApproval::Approved(_) => Approval::Given { by: approver(stack) },
-        approval::PlanApproval::PlanOnly
-        | approval::PlanApproval::Pending
-        | approval::PlanApproval::Mismatch(_) => Approval::None,
+        approval::ApprovalDecision::Replan => Approval::Replan,
+        approval::ApprovalDecision::Approved(_) => Approval::Given { by: approver(stack) },
+        approval::ApprovalDecision::PlanOnly
+        | approval::ApprovalDecision::Pending
+        | approval::ApprovalDecision::Mismatch(_) => Approval::None,
     }
 }
 

@@ -331,10 +331,10 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
     let set = format!("set approvePlan: \"{}\" to approve this plan", pending.plan_id);
     let candidate = candidate_plan(pending, report.runs);
     let advice = match approval::evaluate(&report.stack.spec, candidate) {
-        approval::PlanApproval::Mismatch(mismatch) if candidate.state_mismatch.is_empty() => {
+        approval::ApprovalDecision::Mismatch(mismatch) if candidate.state_mismatch.is_empty() => {
             format!("{set}. ({mismatch})")
         }
-        approval::PlanApproval::OnHold(held) => {
+        approval::ApprovalDecision::OnHold(held) => {
             format!("{set}. It is not applied automatically: {held}. Set approvePlan back afterwards.")
         }
         _ if !candidate.state_mismatch.is_empty() => {

@@ -4,7 +4,7 @@
 use sluice_api::run::TerraformRun;
 use sluice_api::run::gate::{Gate, WaitReason, check_new_plan, check_stored_plan};
 use sluice_api::terraform::Terraform;
-use sluice_api::terraform::approval::{CandidatePlan, PlanApproval, evaluate};
+use sluice_api::terraform::approval::{CandidatePlan, ApprovalDecision, evaluate};
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
@@ -35,7 +35,7 @@ pub(crate) async fn wait_reason(session: &RunSession<'_>) -> Result<Option<WaitR
         // A run that only plans records a hold too.
         (Gate::Wait(WaitReason::PlanOnlyRun), Some(terraform)) => {
             match evaluate(&terraform.spec, candidate) {
-                PlanApproval::OnHold(hold) => Some(hold.to_string()),
+                ApprovalDecision::OnHold(hold) => Some(hold.to_string()),
                 _ => None,
             }
         }
