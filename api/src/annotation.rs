@@ -17,6 +17,9 @@ pub const EVENT_DIGEST: &str = "digest";
 /// Sluice's own event annotation: number of files in a new artifact. Flux's receivers ignore unknown annotations.
 pub const EVENT_FILES: &str = "infra.sluice.dev/files";
 
+/// Key in the metadata of an artifact: the author of its commit, as `Name <address>`.
+pub const COMMIT_AUTHOR: &str = "infra.sluice.dev/commit-author";
+
 /// Label on runs, and on the Secret with the object's key: the Terraform object that they belong to.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 

@@ -13,7 +13,7 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt};
 use sluice_api::interval::Interval;
 use sluice_api::reference::{CrossNamespace, ObjectName};
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{PlanApproval, TerraformRun};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::{KeySource, SourceKind, Terraform};
 use sluice_runtime::artifact::Fetcher;
@@ -126,7 +126,8 @@ pub async fn run(
     };
     let stacks = watch.objects();
     let sources = SecondaryWatch::<GitRepository>::new(client.clone(), reference_scope.clone());
-    let caches = (stacks.clone(), sources.objects());
+    let approvals = SecondaryWatch::<PlanApproval>::new(client.clone(), unlabelled(&scope));
+    let caches = (stacks.clone(), sources.objects(), approvals.objects());
     let (context, grants) = context(&options, client.clone(), executor, caches, &stop)?;
     restore_active_runs(&context, &scope, &client, &stop).await;
     // Runs lack the labels that select stacks.
@@ -144,6 +145,7 @@ pub async fn run(
     let ended = stacks_of_ended_runners(ended, Arc::clone(&context));
     watch
         .trigger(changed_runs)
+        .trigger(approvals.keys(|approval| [stack_of_approval(&approval)]))
         .trigger(git)
         .trigger(other_sources)
         .trigger(secrets)
@@ -154,6 +156,29 @@ pub async fn run(
         .run(TerraformReconciler::new(context), stop)
         .await;
     Ok(())
+}
+
+/// The caches of stacks, sources and approvals.
+type Caches = (
+    ObjectCache<Terraform>,
+    ObjectCache<GitRepository>,
+    ObjectCache<PlanApproval>,
+);
+
+/// Returns the scope of objects that lack the labels of stacks.
+fn unlabelled(scope: &Scope) -> Scope {
+    Scope {
+        labels: None,
+        namespace: scope.namespace.clone(),
+    }
+}
+
+/// Returns the stack that an approval names.
+fn stack_of_approval(approval: &PlanApproval) -> ObjectKey {
+    ObjectKey {
+        namespace: approval.namespace().unwrap_or_default(),
+        name: approval.spec.terraform_ref.name.clone(),
+    }
 }
 
 /// Returns the stacks with a grant and those with an outdated report, and expires old grants.
@@ -215,7 +240,7 @@ fn context(
     options: &Options,
     client: Client,
     executor: Arc<dyn Executor>,
-    (stacks, sources): (ObjectCache<Terraform>, ObjectCache<GitRepository>),
+    (stacks, sources, approvals): Caches,
     stop: &Token,
 ) -> Result<(Arc<Context>, Grants<ObjectKey>), RunError> {
     let (run_slots, grants) = RunSlots::new(options.limits.clone());
@@ -252,6 +277,7 @@ fn context(
         plan_encryption: options.plan_encryption.clone(),
         cli_location: options.cli_location,
         stacks,
+        approvals,
         sources,
         watched_namespace: options.settings.scope.namespace.clone(),
         default_backend: options.default_backend,

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::annotation::COMMIT_AUTHOR;
 use crate::digest::{Digest, DigestError};
 use crate::revision::Revision;
 
@@ -51,7 +52,7 @@ pub struct Artifact {
     pub digest: String,
     /// Time when the artifact was created.
     pub last_update_time: Time,
-    /// Annotations that depend on the kind of source; unset for Git.
+    /// Annotations that depend on the kind of source. Of Git: infra.sluice.dev/commit-author, Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Path of the file below the storage root.
@@ -78,6 +79,15 @@ impl Artifact {
     #[must_use]
     pub fn parsed_revision(&self) -> Revision {
         Revision::parse(&self.revision)
+    }
+
+    /// Returns the author of the commit; empty if the source does not say.
+    #[must_use]
+    pub fn commit_author(&self) -> &str {
+        let metadata = self.metadata.as_ref();
+        metadata
+            .and_then(|metadata| metadata.get(COMMIT_AUTHOR))
+            .map_or("", String::as_str)
     }
 
     /// Returns whether it has this revision, in any of its notations.

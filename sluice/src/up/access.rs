@@ -166,6 +166,8 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         rule(stacks, "terraforms", &["get"], vec![name.clone()]),
         rule(runs, "terraformruns", &["get"], vec![format!("{siblings}-*")]),
         list_rule(runs, "terraformruns", label),
+        // Approvals have no label. They are no secret.
+        list_rule(runs, "planapprovals", String::new()),
         rule(runs, "terraformruns/status", &["patch"], vec![run.to_owned()]),
         rule("", "secrets", &WRITE, stored_names(stack, &STORED_KINDS)),
         rule("", "secrets", &WRITE, vec![FILES.to_owned()]),

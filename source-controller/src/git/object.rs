@@ -9,6 +9,9 @@ use git2::Oid;
 
 use super::protocol::parse_object_id;
 
+/// Most characters of an author in a status.
+const AUTHOR_LIMIT: usize = 512;
+
 /// A commit, limited to the fields for revision, message and signature check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
@@ -48,6 +51,13 @@ impl Commit {
             committer: lossy(value(b"committer").ok_or_else(malformed)?),
             message: lossy(message),
         })
+    }
+
+    /// Returns the author as `Name <address>`, shortened; empty without an address.
+    #[must_use]
+    pub(crate) fn author_identity(&self) -> String {
+        let end = self.author.rfind('>').map_or(0, |at| at + 1);
+        self.author[..end].chars().take(AUTHOR_LIMIT).collect()
     }
 
     /// Returns the committer date in seconds since 1970.
@@ -209,6 +219,7 @@ mod tests {
         );
         let commit = Commit::parse(id(), raw.as_bytes()).unwrap();
         assert_eq!((commit.tree, commit.author.as_str()), (id(), "Ä <a@b> 1 +0000"));
+        assert_eq!(commit.author_identity(), "Ä <a@b>");
         assert_eq!(
             (commit.subject(), commit.message.as_str()),
             ("Subject", "Subject\n\nBody\n")
@@ -222,7 +233,8 @@ mod tests {
     #[test]
     fn a_message_may_be_missing() {
         let raw = format!("tree {A}\nauthor a\ncommitter b");
-        assert_eq!(Commit::parse(id(), raw.as_bytes()).unwrap().subject(), "");
+        let commit = Commit::parse(id(), raw.as_bytes()).unwrap();
+        assert_eq!((commit.subject(), commit.author_identity()), ("", String::new()));
         for bad in [
             "",
             "tree",

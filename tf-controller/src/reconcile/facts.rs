@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT};
 use sluice_api::interval::Interval;
-use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::run::{Phase, RecordedApproval, TerraformRun};
 use sluice_api::terraform::{ForceUnlockMode, RetryStrategy, Terraform, TerraformSpec, approval};
 
 use super::observe::{Observed, claimed_runs};
@@ -110,7 +110,7 @@ pub(super) fn build_facts(
             destroy_on_deletion: outline.policy.destroy_on_deletion && !resolution.never_applied,
             ..outline.policy
         },
-        approval: approval_of(stack, &observed.runs, &history),
+        approval: approval_of(stack, observed, &history),
         dependencies,
         source: observed.source.clone(),
         inputs: resolution.inputs.clone(),
@@ -149,7 +149,10 @@ fn build_history(stack: &Terraform, observed: &Observed) -> History {
         }
     }
     if let Some(pending) = &mut history.pending {
-        let evaluated = approval::evaluate(&stack.spec, history::candidate_plan(pending, &observed.runs));
+        let evaluated = approval::evaluate(
+            &stack.spec,
+            history::candidate_plan(pending, &observed.runs, &observed.approvals),
+        );
         pending.held = matches!(evaluated, approval::ApprovalDecision::OnHold(_));
     }
     if history.last_started_apply.is_none() {
@@ -244,26 +247,36 @@ fn is_forced(spec: &TerraformSpec) -> bool {
     approval::evaluate_spec(approval::ApprovalPolicy::from(spec), "") == approval::ApprovalDecision::Forced
 }
 
-/// Returns the approval of the pending plan by `approvePlan`. Holds are part of the plan
+/// Returns the approval of the pending plan by `approvePlan`, or by PlanApprovals if the spec requires some. Holds are part of the plan
 /// ([`Pending::held`]), since they do not concern later plans.
 ///
 /// [`Pending::held`]: crate::decide::Pending::held
-fn approval_of(stack: &Terraform, runs: &[TerraformRun], history: &History) -> Approval {
+fn approval_of(stack: &Terraform, observed: &Observed, history: &History) -> Approval {
     let candidate = history
         .pending
         .as_ref()
-        .map(|pending| history::candidate_plan(pending, runs));
+        .map(|pending| history::candidate_plan(pending, &observed.runs, &observed.approvals));
     match approval::evaluate(&stack.spec, candidate.unwrap_or_default()) {
         approval::ApprovalDecision::Disabled => Approval::Disabled,
-        approval::ApprovalDecision::Auto | approval::ApprovalDecision::Forced | approval::ApprovalDecision::OnHold(_) => {
-            Approval::Auto
-        }
+        approval::ApprovalDecision::Auto
+        | approval::ApprovalDecision::Forced
+        | approval::ApprovalDecision::OnHold(_) => Approval::Auto,
         approval::ApprovalDecision::Replan => Approval::Replan,
         approval::ApprovalDecision::Approved(_) => Approval::Given { by: approver(stack) },
         approval::ApprovalDecision::PlanOnly
         | approval::ApprovalDecision::Pending
+        | approval::ApprovalDecision::Insufficient(_)
         | approval::ApprovalDecision::Mismatch(_) => Approval::None,
+        approval::ApprovalDecision::Agreed(given) => Approval::Given {
+            by: approvers(&given),
+        },
     }
+}
+
+/// Returns the names of users whose approvals count.
+fn approvers(given: &[RecordedApproval]) -> String {
+    let names: Vec<&str> = given.iter().map(|given| given.approver.as_str()).collect();
+    names.join(", ")
 }
 
 /// Returns the field manager of `approvePlan`.

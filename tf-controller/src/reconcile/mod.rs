@@ -12,12 +12,13 @@
 //! 10. `cleanup::delete_bundle`: the bundle of an ended run.
 //! 11. `execute`: starts (`dispatch`) or supervises (`supervision`) a run.
 //! 12. `metrics::count_runs`, and `trace::export` for runs that have ended; then `release`: removes a deleted stack, or `report`: writes status and events, then
-//!     `metrics::set_state` and `cleanup::prune`.
+//!     `metrics::set_state`, `approvals::report`: the status of `PlanApproval` objects, and `cleanup::prune`.
 //! 13. `ActiveRuns`: stores the active run for the next reconciliation.
 
 mod account;
 mod active_run;
 mod adopt;
+mod approvals;
 mod blocked_destroy;
 mod cleanup;
 mod dependencies;
@@ -65,7 +66,7 @@ use sluice_api::annotation::REQUESTED_AT;
 use sluice_api::condition::{ConditionType, TerraformCondition};
 use sluice_api::interval::Interval;
 use sluice_api::reference::{CrossNamespace, ObjectName};
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{PlanApproval, TerraformRun};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::Clock;
@@ -135,6 +136,8 @@ pub(crate) struct Context {
     pub(crate) cli_location: inputs::CliLocation,
     /// The cache of all stacks, for `dependsOn`.
     pub(crate) stacks: ObjectCache<Terraform>,
+    /// The cache of all approvals of plans.
+    pub(crate) approvals: ObjectCache<PlanApproval>,
     /// The cache of all sources, for traces.
     pub(crate) sources: ObjectCache<GitRepository>,
     /// The only namespace that is watched; `None`: all of them.
@@ -267,6 +270,7 @@ async fn decide_and_report(
             .metrics
             .set_state(stack, &facts, &executed.step, &observed.runs, started);
     }
+    approvals::report(stack, &observed, facts.history.pending.as_ref(), context).await;
     cleanup::prune(stack, &observed.runs, context).await;
     let run = claimed.or(executed.started.as_ref()).map(ResourceExt::name_any);
     match (run, written) {
@@ -358,6 +362,7 @@ async fn write_status(
         stack,
         facts,
         runs: &observed.runs,
+        approvals: &observed.approvals,
         step,
         // A request is handled when its run has ended, or at once if no run follows from it.
         handled: token.filter(|_| matches!(step, Step::Idle(_))),

@@ -7,7 +7,7 @@ use kube::core::error_boundary::InvalidObject;
 use kube::{Api, ResourceExt};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::reference::{self, ObjectName};
-use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::run::{Phase, PlanApproval, TerraformRun};
 use sluice_api::source::{Artifact, GROUP, GitRepository};
 use sluice_api::terraform::{FINALIZER, SourceKind, Terraform, label_value};
 use sluice_runtime::finalizer;
@@ -16,7 +16,7 @@ use sluice_tf_core::cli::text::truncate;
 use super::history::by_sequence;
 use super::report::{phase, succeeded};
 use super::resolve::api_message;
-use super::{Context, ReconcileError, read_error};
+use super::{Context, ReconcileError, approvals, read_error};
 use crate::decide::SourceFact;
 use crate::sources::{self, SourceError, SourceLookup};
 
@@ -35,6 +35,8 @@ pub(super) struct Observed {
     pub(super) unreadable: Option<String>,
     /// The outputs Secret of the last run that wrote one is gone.
     pub(super) outputs_gone: bool,
+    /// The approvals that name the stack, as cached: before an apply its runner reads them again.
+    pub(super) approvals: Vec<PlanApproval>,
 }
 
 impl Observed {
@@ -46,6 +48,7 @@ impl Observed {
             runs,
             unreadable: None,
             outputs_gone: false,
+            approvals: Vec::new(),
         }
     }
 }
@@ -113,6 +116,7 @@ pub(super) async fn observe(stack: &Terraform, context: &Context) -> Result<Obse
         runs,
         unreadable,
         outputs_gone,
+        approvals: approvals::cached(stack, context),
     })
 }
 

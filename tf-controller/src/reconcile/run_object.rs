@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT, TERRAFORM_LABEL};
@@ -10,6 +11,7 @@ use sluice_api::run::{PlanSource, RunSource, TerraformIdentity, TerraformRun, Te
 use sluice_api::terraform::{Terraform, label_value, run_name};
 
 use super::Context;
+use super::approvals::planned_since;
 use super::history::find_run;
 use super::resolve::Resolved;
 use crate::decide::{History, NewRun, RunAction};
@@ -54,12 +56,14 @@ pub(super) fn run_object(request: &RunRequest<'_>, context: &Context) -> Terrafo
             digest: artifact.digest.clone(),
             url: artifact.url.clone(),
             size: artifact.size,
+            author: artifact.commit_author().to_owned(),
         },
         inputs_digest: request.resolved.inputs.clone(),
         plan: new.plan.as_ref().map(|(id, run)| PlanSource {
             digest: plan_digest(request.runs, run),
             id: id.clone(),
             run: run.clone(),
+            since: planned_since(request.runs, run).map(Time),
         }),
         bundle_digest: String::new(),
         bundle_secrets: 0,

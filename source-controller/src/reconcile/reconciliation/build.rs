@@ -1,10 +1,12 @@
 //! Builds an artifact: merges includes, packs and publishes, and retries after freeing space on a full disk.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use sluice_api::annotation::COMMIT_AUTHOR;
 use sluice_api::source::Artifact;
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::clock::Clock;
@@ -170,12 +172,18 @@ impl ArtifactBuild {
             digest: totals.digest.to_string(),
             // The API has a resolution of seconds.
             last_update_time: Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now)),
-            metadata: None,
+            metadata: self.metadata(),
             path: self.path.to_string(),
             revision: self.revision.clone(),
             size: i64::try_from(totals.size).ok(),
             url: self.storage.url(&self.path),
         })
+    }
+
+    /// Returns what the artifact says of its commit: the author, if there is one.
+    fn metadata(&self) -> Option<BTreeMap<String, String>> {
+        let author = self.tree.commit().author_identity();
+        (!author.is_empty()).then(|| BTreeMap::from([(COMMIT_AUTHOR.to_owned(), author)]))
     }
 }
 

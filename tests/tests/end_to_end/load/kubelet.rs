@@ -172,7 +172,7 @@ impl<'a> Runner<'a> {
             id: &plan.plan_id,
             effects: plan.effects.as_ref(),
             entries: &plan.change_entries,
-            state_mismatch: "",
+            ..CandidatePlan::default()
         };
         if check_new_plan(&run.spec, found.as_ref(), candidate) != Gate::Apply {
             let end = ended(plan, Reason::TerraformPlannedWithChanges, "Plan generated");

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use sluice_api::run::state::KnownState;
-use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
+use sluice_api::run::{Phase, PlanApproval, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Reason;
 use sluice_api::terraform::approval::CandidatePlan;
 
+use super::approvals::evidence;
 use crate::decide::{
     History, InputRunStreak, MutationPoint, Outcome, Pending, PlannedEffect, RunAction, RunFact, Trigger,
     disruptions_in_row, holds,
@@ -49,8 +50,12 @@ pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
     history
 }
 
-/// Returns the pending plan as the approval rules see it.
-pub(crate) fn candidate_plan<'a>(pending: &'a Pending, runs: &'a [TerraformRun]) -> CandidatePlan<'a> {
+/// Returns the pending plan as the approval rules see it, with the approvals of its stack.
+pub(crate) fn candidate_plan<'a>(
+    pending: &'a Pending,
+    runs: &'a [TerraformRun],
+    approvals: &'a [PlanApproval],
+) -> CandidatePlan<'a> {
     let status = find_run(runs, &pending.run).and_then(|run| run.status.as_ref());
     CandidatePlan {
         id: &pending.plan_id,
@@ -59,6 +64,7 @@ pub(crate) fn candidate_plan<'a>(pending: &'a Pending, runs: &'a [TerraformRun])
             .map(|status| status.change_entries.as_slice())
             .unwrap_or_default(),
         state_mismatch: status.map_or("", |status| status.state_mismatch.as_str()),
+        evidence: evidence(runs, &pending.run, approvals),
     }
 }
 

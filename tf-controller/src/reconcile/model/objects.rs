@@ -108,6 +108,7 @@ pub(super) fn terraform_run(run: &Run) -> TerraformRun {
             digest: String::new(),
             id: id(*effect),
             run: run_name(NAME, UID, (*from).into()),
+            since: None,
         }),
         service_account_name: String::new(),
         source: RunSource::default(),
@@ -168,6 +169,7 @@ pub(super) fn facts(state: &SystemState, stack: &Stack) -> Facts {
         runs: state.runs.iter().map(terraform_run).collect(),
         unreadable: None,
         outputs_gone: false,
+        approvals: Vec::new(),
     };
     let ended = state.runs.iter().map(|run| run.ended).max().unwrap_or(0);
     let wait = if state.timers_expired {

@@ -3,6 +3,7 @@
 use sluice_api::run::gate::{self, Gate, check_new_plan};
 use sluice_api::run::{Action, Trigger};
 use sluice_api::terraform::approval::CandidatePlan;
+use sluice_api::terraform::required_approvals::ApprovalEvidence;
 
 use super::objects::{id, terraform, terraform_run};
 use super::state::{Effect, Infrastructure, Process, ProcessStage, Run, Stack, Stage, Stored, SystemState};
@@ -145,8 +146,13 @@ fn check_approval(model: &Sluice, state: &mut SystemState, run: &Run) -> Process
     let object = state.stack.as_ref().map(terraform);
     let from = run.plan.as_ref().and_then(|(_, from)| state.run(*from));
     let from = from.map(terraform_run).and_then(|run| run.status);
-    let is_approved =
-        gate::check_stored_plan(&terraform_run(run).spec, object.as_ref(), from.as_ref()).is_ok();
+    let checked = gate::check_stored_plan(
+        &terraform_run(run).spec,
+        object.as_ref(),
+        from.as_ref(),
+        ApprovalEvidence::default(),
+    );
+    let is_approved = checked.is_ok();
     if !is_approved && model.flaw != Some(Flaw::NoApprovalCheck) {
         return ProcessStage::Outdated;
     }

@@ -16,7 +16,7 @@ pub(super) use ready::{needs_change, says_silent};
 use sluice_api::condition::{
     ConditionStatus, ConditionUpdate, TerraformCondition as Kind, find, merge_conditions,
 };
-use sluice_api::run::{Action, Phase, TerraformRun};
+use sluice_api::run::{Action, Phase, PlanApproval, TerraformRun};
 use sluice_api::terraform::{Reason, Terraform, TerraformStatus};
 
 use super::history::by_sequence;
@@ -33,6 +33,8 @@ pub(super) struct Report<'a> {
     pub(super) facts: &'a Facts,
     /// Its runs in any order, without the one that this reconciliation created.
     pub(super) runs: &'a [TerraformRun],
+    /// The approvals that name it.
+    pub(super) approvals: &'a [PlanApproval],
     /// The decided step.
     pub(super) step: &'a Step,
     /// The reconcile request that this reconciliation handled.

@@ -7,7 +7,7 @@ use sluice_api::run::{Action, Phase, TerraformRun, TerraformRunStatus, Trigger};
 use sluice_api::terraform::{Reason, Terraform, approval};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
-use crate::decide::{Approval, Dependencies, FREE_DISRUPTIONS, Idle, Inputs, Outcome, SourceFact, Step};
+use crate::decide::{Approval, Dependencies, FREE_DISRUPTIONS, Idle, Inputs, Outcome, Pending, SourceFact, Step};
 use crate::executor::waits_for_change;
 use crate::reconcile::blocked_destroy;
 use crate::reconcile::history::candidate_plan;
@@ -329,10 +329,16 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
         return settled(in_sync(report));
     };
     let set = format!("set approvePlan: \"{}\" to approve this plan", pending.plan_id);
-    let candidate = candidate_plan(pending, report.runs);
+    let candidate = candidate_plan(pending, report.runs, report.approvals);
     let advice = match approval::evaluate(&report.stack.spec, candidate) {
         approval::ApprovalDecision::Mismatch(mismatch) if candidate.state_mismatch.is_empty() => {
             format!("{set}. ({mismatch})")
+        }
+        approval::ApprovalDecision::Insufficient(missing) => {
+            format!(
+                "{missing}. {}",
+                approval_advice(pending, candidate.state_mismatch)
+            )
         }
         approval::ApprovalDecision::OnHold(held) => {
             format!("{set}. It is not applied automatically: {held}. Set approvePlan back afterwards.")
@@ -350,6 +356,19 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
         Reason::TerraformPlannedWithChanges,
         format!("Plan generated: {advice}"),
     ))
+}
+
+/// Returns how to approve a plan of a stack that requires PlanApprovals.
+fn approval_advice(pending: &Pending, state_mismatch: &str) -> String {
+    let create = format!(
+        "Create a PlanApproval with planID: \"{}\" to approve this plan.",
+        pending.plan_id
+    );
+    if state_mismatch.is_empty() {
+        create
+    } else {
+        format!("{create} Check the state first: {state_mismatch}.")
+    }
 }
 
 /// Reports a plan that will not be applied. Under `disable` any difference is drift, unless drift detection is disabled.

@@ -333,7 +333,7 @@ async fn wait_for_api(session: &RunSession<'_>, delay: Duration) -> bool {
 
 async fn recheck(session: &RunSession<'_>) -> Result<(), RunError> {
     if session.run.spec.action == Action::Apply {
-        return approval::recheck_approval(session.context, session.run).await;
+        return approval::recheck_approval(session).await;
     }
     match approval::wait_reason(session).await? {
         None => Ok(()),

@@ -1,10 +1,14 @@
-//! Approval of a plan, checked just before it is applied. The rules are in `sluice_api::run::gate`; this module reads the object
-//! live for them, because the controller may have decided on an older version.
+//! Approval of a plan, checked just before it is applied. The rules are in `sluice_api::run::gate`; this module reads the object and
+//! the PlanApprovals live for them, because the controller may have decided on an older version.
 
-use sluice_api::run::TerraformRun;
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use sluice_api::run::gate::{Gate, WaitReason, check_new_plan, check_stored_plan};
+use sluice_api::run::{PlanApproval, TerraformRun, approvals_of};
 use sluice_api::terraform::Terraform;
-use sluice_api::terraform::approval::{CandidatePlan, ApprovalDecision, evaluate};
+use sluice_api::terraform::approval::{ApprovalDecision, CandidatePlan, evaluate};
+use sluice_api::terraform::required_approvals::ApprovalEvidence;
 
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
@@ -28,6 +32,8 @@ pub(crate) async fn wait_reason(session: &RunSession<'_>) -> Result<Option<WaitR
         effects: recorded.effects.as_ref(),
         entries: &recorded.change_entries,
         state_mismatch: &recorded.state_mismatch,
+        // An approval names a plan that an earlier run stored.
+        evidence: ApprovalEvidence::default(),
     };
     let gate = check_new_plan(&run.spec, terraform.as_ref(), candidate);
     let hold = match (&gate, &terraform) {
@@ -50,16 +56,48 @@ pub(crate) async fn wait_reason(session: &RunSession<'_>) -> Result<Option<WaitR
     })
 }
 
-/// Fails with `Superseded` if the object no longer approves the stored plan of the run.
-pub(crate) async fn recheck_approval(context: &Context, run: &TerraformRun) -> Result<(), RunError> {
+/// Fails with `Superseded` if the stored plan of the run is no longer approved. Records the approvals that count in the status.
+pub(crate) async fn recheck_approval(session: &RunSession<'_>) -> Result<(), RunError> {
+    let RunSession {
+        context, run, cli, ..
+    } = session;
     let terraform = read_terraform(context, run).await?;
     let plan = match &run.spec.plan {
         Some(plan) => plan_run(context, &plan.run).await?,
         None => None,
     };
-    let recorded = plan.as_ref().and_then(|run| run.status.as_ref());
-    check_stored_plan(&run.spec, terraform.as_ref(), recorded)
-        .map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))
+    let approvals = match &terraform {
+        Some(terraform) if terraform.spec.approval.is_some() => read_approvals(context, terraform).await?,
+        _ => Vec::new(),
+    };
+    let evidence = ApprovalEvidence {
+        approvals: &approvals,
+        author: plan.as_ref().map_or("", |plan| plan.spec.source.author.as_str()),
+        since: planned_since(run, plan.as_ref()),
+    };
+    let recorded = plan.as_ref().and_then(|plan| plan.status.as_ref());
+    let counted = check_stored_plan(&run.spec, terraform.as_ref(), recorded, evidence)
+        .map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))?;
+    if !counted.is_empty() {
+        cli.status.buffer(|status| status.approvals = counted);
+    }
+    Ok(())
+}
+
+/// Returns since when the plan exists: as the controller found it, or as the run that made it.
+fn planned_since(run: &TerraformRun, plan: Option<&TerraformRun>) -> Option<Timestamp> {
+    let known = run.spec.plan.as_ref().and_then(|plan| plan.since.as_ref());
+    let created = plan.and_then(|plan| plan.metadata.creation_timestamp.as_ref());
+    known.or(created).map(|time| time.0)
+}
+
+/// Reads the approvals that name the Terraform object.
+async fn read_approvals(context: &Context, terraform: &Terraform) -> Result<Vec<PlanApproval>, RunError> {
+    let api: Api<PlanApproval> = context.api();
+    let params = ListParams::default();
+    let list = context.retry(|| api.list(&params)).await;
+    let list = list.map_err(RunError::api("list the approvals of plans"))?;
+    Ok(approvals_of(&terraform.name_any(), list.items))
 }
 
 /// Reads the Terraform object of the run.

@@ -44,12 +44,7 @@ pub(crate) async fn run_steps(session: &RunSession<'_>, stored: Option<&StoredPl
 }
 
 async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) -> Result<Next, RunError> {
-    let RunSession {
-        context,
-        run,
-        bundle,
-        cli,
-    } = session;
+    let RunSession { run, bundle, cli, .. } = session;
     // Buffered: for a reader of the stack this is the same step as the preparation.
     cli.status.buffer(|status| status.phase = Phase::Initializing);
     if let Some(stored) = stored {
@@ -84,7 +79,7 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     errored_tfstate::push(session).await?;
     if let Some(stored) = stored {
         apply::verify(session, &stored.context).await?;
-        approval::recheck_approval(context, run).await?;
+        approval::recheck_approval(session).await?;
         return Ok(Next::Apply {
             from_empty_state: false,
         });

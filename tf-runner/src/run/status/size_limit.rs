@@ -134,6 +134,10 @@ impl SizeLimits {
         for name in names.chain(others) {
             shorten(name, self.name);
         }
+        for approval in &mut status.approvals {
+            shorten(&mut approval.comment, self.text);
+            approval.groups.truncate(self.entries);
+        }
         if status.log_tail.len() > self.log {
             status.log_tail = last_lines(&status.log_tail, self.log).to_owned();
         }

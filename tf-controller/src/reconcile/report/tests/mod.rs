@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use sluice_api::annotation::REQUESTED_AT;
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{PlanApproval, TerraformRun};
 use sluice_api::terraform::{Terraform, TerraformStatus};
 use sluice_runtime::event::Event;
 
@@ -37,6 +37,7 @@ struct Case {
     runs: Vec<Value>,
     source: SourceFact,
     inputs: Inputs,
+    approvals: Vec<Value>,
     /// Whether a run slot is free.
     has_slot: bool,
     /// Whether the active run sends no heartbeats.
@@ -59,6 +60,7 @@ fn case(name: &'static str, spec: Value, runs: Vec<Value>) -> Case {
             digest: "sha256:bb".into(),
         },
         inputs: Inputs::Known("i1".into()),
+        approvals: Vec::new(),
         has_slot: true,
         is_silent: false,
     }
@@ -156,6 +158,10 @@ fn typed(run: &Value) -> TerraformRun {
     serde_json::from_value(run.clone()).unwrap()
 }
 
+fn typed_approval(approval: &Value) -> PlanApproval {
+    serde_json::from_value(approval.clone()).unwrap()
+}
+
 /// Reconciles this object without effects.
 fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
     let observed = Observed {
@@ -164,6 +170,7 @@ fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
         artifact: None,
         runs: case.runs.iter().map(typed).collect(),
         unreadable: None,
+        approvals: case.approvals.iter().map(typed_approval).collect(),
     };
     let settings = Settings {
         now: Timestamp::from_second(NOW).unwrap(),
@@ -183,6 +190,7 @@ fn reconcile(case: &Case, stack: &Terraform) -> (TerraformStatus, Vec<Event>) {
         stack,
         facts: &facts,
         runs: &observed.runs,
+        approvals: &observed.approvals,
         step: &step,
         handled: token.filter(|_| matches!(step, Step::Idle(_))),
         is_silent: case.is_silent,
