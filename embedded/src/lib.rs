@@ -39,4 +39,5 @@ mod store;
 pub use grant::{Grant, GrantRule};
 pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
+pub use service::{ADMIN_GROUPS, ADMIN_USER};
 pub use store::{BadRecord, Inspection, StorageHealth, Store, StoreError, discard, inspect};

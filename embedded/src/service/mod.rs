@@ -34,6 +34,7 @@ use self::request::ObjectRequest;
 pub(crate) use self::request::decide_write;
 use self::response::Reply;
 pub(crate) use self::response::{ResponseBody, end_on_stop, error_response};
+pub use self::review::{ADMIN_GROUPS, ADMIN_USER};
 use self::route::{ObjectPath, Target};
 use crate::grant::Grant;
 use crate::resource::{Registry, Resource, Strategy};

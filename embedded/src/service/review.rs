@@ -14,6 +14,11 @@ use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
 use crate::status_error::StatusError;
 
+/// Name of the only user with all permissions.
+pub const ADMIN_USER: &str = "admin";
+/// The groups of [`ADMIN_USER`].
+pub const ADMIN_GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
+
 /// Responds to a review; nothing is stored.
 pub(super) fn create(
     request: &ObjectRequest,
@@ -50,9 +55,7 @@ pub(super) fn create(
             "incomplete": false,
         }),
         (_, Some(_)) => json!({"userInfo": {"username": "limited", "groups": ["system:authenticated"]}}),
-        (_, None) => {
-            json!({"userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]}})
-        }
+        (_, None) => json!({"userInfo": {"username": ADMIN_USER, "groups": ADMIN_GROUPS}}),
     };
     Ok(Reply::Plain(StatusCode::CREATED, response))
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod logs;
+mod own_approvals;
 mod state_dir;
 
 use std::ffi::OsString;
@@ -242,6 +243,7 @@ async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, Tl
     let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
     // Always, so that objects in the state directory are served after a restart without their manifests.
     crds.extend(sluice_api::optional_crds());
+    own_approvals::require_own_user(&mut crds);
     let embedded = ApiServer::builder().crds(crds).store(store).build()?;
     let mut listen = args.listen;
     if listen.port() == 0 {
