@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sluice_tests::audit::{Request, faults, permissions, requests};
 use sluice_tests::scenario::{NAMESPACE, wait_for, wait_until_gone};
@@ -103,6 +103,28 @@ async fn check_inputs_and_shared_files(test: &FeatureTest, env: &TestEnvironment
     }
 }
 
+/// A stack that requires an approval: the controller watches the approval, becomes its owner and writes its status; the run lists it.
+async fn check_approval(test: &FeatureTest, env: &TestEnvironment) {
+    let fields = json!({ "path": "./app", "approval": {}, "vars": [{ "name": "size", "value": "small" }] });
+    test.stack("approved", &fields).await;
+    let plan = wait_for_plan(test, "approved", "").await;
+    let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "PlanApproval");
+    let resource = ApiResource::from_gvk(&kind);
+    let approvals: Api<DynamicObject> = Api::namespaced_with(test.client.clone(), NAMESPACE, &resource);
+    let approval = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval", "metadata": { "name": "first" },
+        "spec": { "approver": "alice", "planID": plan, "terraformRef": { "name": "approved" } } });
+    let approval: DynamicObject = serde_json::from_value(approval).unwrap();
+    approvals.create(&PostParams::default(), &approval).await.unwrap();
+    test.wait_for_ready("approved", "True TerraformAppliedSucceed", env)
+        .await;
+    let is_adopted = |object: &Value| {
+        object.pointer("/metadata/ownerReferences/0/name") == Some(&json!("approved"))
+            && object.pointer("/status/accepted") == Some(&json!(true))
+    };
+    let found = wait_for(&approvals, "first", "owner and status", is_adopted).await;
+    found.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
+}
+
 /// A source with credentials that are missing, twice, so that an event is repeated.
 async fn check_credentials(test: &FeatureTest, origin: &Origin, env: &TestEnvironment) {
     let sources = test.scenario.sources();
@@ -158,6 +180,7 @@ fn each_verb_of_a_role_is_used_and_none_is_missing() {
         let test = FeatureTest::new(&env).await;
         run_scenarios(&test, &origin, &env).await;
         check_inputs_and_shared_files(&test, &env).await;
+        check_approval(&test, &env).await;
         check_credentials(&test, &origin, &env).await;
         for controller in [&mut env.source_controller, &mut env.tf_controller] {
             controller.end().await.unwrap();

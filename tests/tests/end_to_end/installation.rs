@@ -38,7 +38,7 @@ const COMPONENTS: [(&str, &str, &[&str]); 2] = [
 const KINDS: &str = "customresourcedefinitions,namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,\
                      validatingadmissionpolicybindings,serviceaccounts,roles,rolebindings,services,deployments,configmaps,secrets,\
                      networkpolicies,resourcequotas,poddisruptionbudgets,persistentvolumes,persistentvolumeclaims,leases,jobs,pods,\
-                     terraforms,terraformruns,gitrepositories,repos";
+                     terraforms,terraformruns,planapprovals,gitrepositories,repos";
 
 /// Returns the kind, namespace and name of every object.
 async fn all_objects(folder: &Path) -> BTreeSet<String> {

@@ -1,4 +1,7 @@
-//! The policy that binds the status of a run to its pod, installed with the overlay `multi-tenant` on a real API server.
+//! The policies that bind the status of a run to its pod, and an approval to its user, installed with the overlay `multi-tenant` on a
+//! real API server.
+
+mod approvals;
 
 use std::time::Duration;
 
@@ -145,7 +148,7 @@ async fn wait_for_policy(foreign: &Writer) {
 }
 
 #[test]
-fn only_the_pod_that_claimed_a_run_writes_its_status() {
+fn only_the_pod_that_claimed_a_run_writes_its_status_and_users_approve_only_for_themselves() {
     if without_cluster() {
         return;
     }
@@ -180,5 +183,8 @@ fn only_the_pod_that_claimed_a_run_writes_its_status() {
         // It ends runs that were lost.
         let controller = tenant.writer("sluice-system", "tf-controller", &[]).await;
         assert_eq!(controller.write(&json!({ "phase": "Lost" }), &params).await, "");
+
+        // On the same control plane, because its start takes longer than either test.
+        approvals::check(&tenant).await;
     });
 }

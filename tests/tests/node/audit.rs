@@ -14,7 +14,7 @@ use crate::tenant::Tenant;
 
 const TENANT: &str = "audit";
 /// The verbs that no scenario here uses, with the scenario that does.
-const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 6] = [
+const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 8] = [
     // Their definitions are not installed: control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version.
     ("source.toolkit.fluxcd.io", "buckets", "get list watch"),
     ("source.toolkit.fluxcd.io", "ocirepositories", "get list watch"),
@@ -22,6 +22,9 @@ const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 6] = [
     ("infra.sluice.dev", "terraformruns", "delete"),
     // A state that could not be written and outlives its stack: control::rescued_states.
     ("infra.sluice.dev", "terraformruns", "patch"),
+    // Stacks with spec.approval: end_to_end::audit.
+    ("infra.sluice.dev", "planapprovals", "patch"),
+    ("infra.sluice.dev", "planapprovals/status", "patch"),
     ("", "secrets", "patch"),
     // With --destroy-service-account: control::blocked_deletions::a_destroy_without_its_account_has_the_one_that_the_policy_names.
     ("", "serviceaccounts", "get"),
@@ -30,11 +33,13 @@ const UNUSED_BY_SOURCE_CONTROLLER: [(&str, &str, &str); 1] = [
     // Only while the cache lags behind an own write: sluice_source_controller::reconcile::tests.
     ("source.toolkit.fluxcd.io", "gitrepositories", "get"),
 ];
-const UNUSED_BY_RUNS: [(&str, &str, &str); 3] = [
+const UNUSED_BY_RUNS: [(&str, &str, &str); 4] = [
     // The lock of a run that was killed: node::faults.
     ("", "pods", "get"),
     ("coordination.k8s.io", "leases", "list"),
     ("infra.sluice.dev", "terraformruns", "list"),
+    // Stacks with spec.approval: end_to_end::audit.
+    ("infra.sluice.dev", "planapprovals", "list"),
 ];
 
 /// The scenarios, in one namespace.

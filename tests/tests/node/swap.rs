@@ -160,6 +160,7 @@ impl<'n> Flux<'n> {
         let definitions = [
             "infra.contrib.fluxcd.io_terraforms",
             "infra.sluice.dev_terraformruns",
+            "infra.sluice.dev_planapprovals",
         ];
         for definition in definitions {
             let file = config(&format!("crd/bases/{definition}.yaml"));

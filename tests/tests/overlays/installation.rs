@@ -75,6 +75,7 @@ fn an_overlay_with_another_namespace_also_changes_the_subjects_of_bindings() {
 #[test]
 fn namespace_and_definitions_are_separate_from_the_controllers() {
     let terraform = [
+        "CustomResourceDefinition planapprovals.infra.sluice.dev",
         "CustomResourceDefinition terraformruns.infra.sluice.dev",
         "CustomResourceDefinition terraforms.infra.contrib.fluxcd.io",
     ];

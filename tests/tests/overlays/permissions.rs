@@ -15,14 +15,18 @@ const SOURCE_CONTROLLER: [Rule; 4] = [
     ("/secrets", "get list watch"),
     ("/events", "create patch"),
 ];
-const TF_CONTROLLER: [Rule; 10] = [
+const TF_CONTROLLER: [Rule; 11] = [
     ("infra.contrib.fluxcd.io/terraforms", "get list watch patch"),
     ("infra.contrib.fluxcd.io/terraforms/status", "patch"),
     (
         "infra.sluice.dev/terraformruns",
         "get list watch create patch delete",
     ),
-    ("infra.sluice.dev/terraformruns/status", "patch"),
+    (
+        "infra.sluice.dev/terraformruns/status,planapprovals/status",
+        "patch",
+    ),
+    ("infra.sluice.dev/planapprovals", "list watch patch"),
     (
         "source.toolkit.fluxcd.io/gitrepositories,buckets,ocirepositories",
         "get list watch",
@@ -30,7 +34,7 @@ const TF_CONTROLLER: [Rule; 10] = [
     ("/secrets,configmaps", "get list watch"),
     ("/events", "create patch list"),
     (
-        "apiextensions.k8s.io/customresourcedefinitions[terraforms.infra.contrib.fluxcd.io,terraformruns.infra.sluice.dev]",
+        "apiextensions.k8s.io/customresourcedefinitions[terraforms.infra.contrib.fluxcd.io,terraformruns.infra.sluice.dev,planapprovals.infra.sluice.dev]",
         "get",
     ),
     ("batch/jobs", "get list watch"),
@@ -84,9 +88,10 @@ const REPO_CONTROLLER_LEASE: [Rule; 2] = [
     ),
     CREATE_LEASES,
 ];
-const TF_RUNNER: [Rule; 7] = [
+const TF_RUNNER: [Rule; 8] = [
     ("infra.contrib.fluxcd.io/terraforms", "get"),
     ("infra.sluice.dev/terraformruns", "get list"),
+    ("infra.sluice.dev/planapprovals", "list"),
     ("infra.sluice.dev/terraformruns/status", "patch"),
     ("/secrets", "get list create patch update delete"),
     ("/configmaps", "list create update delete"),
@@ -97,13 +102,18 @@ const READ: &str = "get list watch";
 const WRITE: &str = "get list watch create update patch delete deletecollection";
 const VIEW: [Rule; 3] = [
     ("infra.contrib.fluxcd.io/terraforms", READ),
-    ("infra.sluice.dev/terraformruns", READ),
+    ("infra.sluice.dev/terraformruns,planapprovals", READ),
     ("source.toolkit.fluxcd.io/gitrepositories", READ),
 ];
 const EDIT: [Rule; 3] = [
     ("infra.contrib.fluxcd.io/terraforms", WRITE),
-    ("infra.sluice.dev/terraformruns", READ),
+    ("infra.sluice.dev/terraformruns,planapprovals", READ),
     ("source.toolkit.fluxcd.io/gitrepositories", WRITE),
+];
+const APPROVE: [Rule; 3] = [
+    ("infra.sluice.dev/planapprovals", "get list watch create delete"),
+    ("infra.sluice.dev/terraformruns", READ),
+    ("infra.contrib.fluxcd.io/terraforms", READ),
 ];
 
 /// Returns the rules of a role as in the tables.
@@ -148,6 +158,7 @@ fn table(role: &str) -> &'static [Rule] {
         "sluice-tf-runner" => &TF_RUNNER,
         "sluice-view" => &VIEW,
         "sluice-edit" => &EDIT,
+        "sluice-approve" => &APPROVE,
         other => panic!("the role {other} is in no table"),
     }
 }
@@ -172,7 +183,7 @@ fn each_role_permits_exactly_what_its_table_lists() {
         let roles: Vec<&Value> = objects.iter().filter(|object| is_role(object)).collect();
         assert_eq!(
             roles.len(),
-            if overlay.has_sources { 8 } else { 6 },
+            if overlay.has_sources { 9 } else { 7 },
             "{}",
             overlay.name
         );

@@ -59,12 +59,12 @@ fn the_program_is_not_ready_until_the_definitions_in_its_message_are_applied() {
         controller.start().unwrap();
         let output = wait_for_readyz(&controller, port, |response| response.contains("not ready: ")).await;
         assert!(output.starts_with("HTTP/1.1 503 "), "{output}");
-        let older = "the definition terraforms.infra.contrib.fluxcd.io does not declare spec.autoApply, spec.deletionPolicy, \
+        let older = "the definition terraforms.infra.contrib.fluxcd.io does not declare spec.approval, spec.autoApply, spec.deletionPolicy, \
                      spec.ignoreDrift, spec.runDeadline, spec.tool, status.drift, status.pendingReconcileRequest, which would be dropped";
         let absent = "the definition terraformruns.infra.sluice.dev is not installed";
         assert!(output.contains(older) && output.contains(absent), "{output}");
         let named_commands = commands(&output);
-        assert_eq!(named_commands.len(), 2, "{output}");
+        assert_eq!(named_commands.len(), 3, "{output}");
         let log = controller.log();
         assert!(
             named_commands.iter().all(|command| log.contains(command)),
@@ -84,7 +84,9 @@ fn the_program_is_not_ready_until_the_definitions_in_its_message_are_applied() {
             "3",
             "it does not take part in leader election"
         );
-        shell(folder.path(), &named_commands[1]).await;
+        for command in &named_commands[1..] {
+            shell(folder.path(), command).await;
+        }
         wait_for_readyz(&controller, port, |response| {
             response.starts_with("HTTP/1.1 200 ")
         })

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
 /// Fields of Sluice that tofu-controller's definition lacks.
-pub(crate) const OWN_FIELDS: [&str; 7] = [
+pub(crate) const OWN_FIELDS: [&str; 8] = [
+    "spec.approval",
     "spec.autoApply",
     "spec.deletionPolicy",
     "spec.ignoreDrift",

@@ -209,6 +209,7 @@ fn writes(targets: &Targets) -> Vec<Attempt> {
         format!("{CORE}/{TENANT}/serviceaccounts"),
         format!("{rbac}/{TENANT}/rolebindings"),
         format!("{RUNS}/{TENANT}/terraformruns"),
+        format!("{RUNS}/{TENANT}/planapprovals"),
         format!("{STACKS}/{TENANT}/terraforms"),
     ];
     let created = created.iter();

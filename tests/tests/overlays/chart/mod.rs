@@ -97,6 +97,7 @@ fn the_values_of_components_have_their_objects() {
         ("workload-identity", "sourceController.workloadIdentity=true"),
         ("repo-controller", "repoController=true"),
         ("source-storage", "sourceController.persistence.enabled=true"),
+        ("approval-admission", "approvalAdmission=true"),
     ] {
         let overlay = user_overlay(&json!({ "namespace": "sluice-system",
             "resources": ["../config/overlays/standalone"], "components": [format!("../config/components/{component}")] }));
