@@ -44,6 +44,7 @@ mod repos;
 mod reproducible_plans;
 mod request_counts;
 mod requests;
+mod required_approvals;
 mod rescued_states;
 mod run_files;
 mod run_limits;

@@ -22,6 +22,7 @@ mod logs;
 mod plans;
 mod providers;
 mod quoted_values;
+mod required_approvals;
 mod sizes;
 mod state_copies;
 mod users;
