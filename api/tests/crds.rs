@@ -249,6 +249,7 @@ fn columns_name_fields_of_the_schema() {
         ("Terraform", "v1alpha2"),
         ("Terraform", "v1alpha1"),
         ("TerraformRun", "v1alpha1"),
+        ("PlanApproval", "v1alpha1"),
     ] {
         let version = version(kind, name);
         let columns = version["additionalPrinterColumns"].clone();
@@ -337,12 +338,14 @@ fn a_terraform_is_bounded_by_upstreams_rules() {
 }
 
 #[test]
-fn the_spec_of_a_run_cannot_be_changed() {
+fn the_spec_of_a_run_or_an_approval_cannot_be_changed() {
     let rules = json!([{ "message": "spec is immutable", "rule": "self == oldSelf" }]);
-    says(
-        &version("TerraformRun", "v1alpha1"),
-        &[("spec", "x-kubernetes-validations", rules)],
-    );
+    for kind in ["TerraformRun", "PlanApproval"] {
+        says(
+            &version(kind, "v1alpha1"),
+            &[("spec", "x-kubernetes-validations", rules.clone())],
+        );
+    }
 }
 
 #[test]
