@@ -400,33 +400,39 @@ mod tests {
         assert_eq!(decision(json!({})), ApprovalDecision::Pending);
     }
 
+    /// Evaluates a spec that requires an approval for the plan with this id; `change` replaces fields of the spec.
+    fn decide_required(change: &serde_json::Value, approvals: &[PlanApproval], id: &str) -> ApprovalDecision {
+        let mut spec = serde_json::json!({ "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "repo" },
+            "approval": {} });
+        let fields = change.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(fields);
+        let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
+        let plan = CandidatePlan {
+            id,
+            state_mismatch: "the CLI finds another state",
+            evidence: ApprovalEvidence {
+                approvals,
+                author: "",
+                since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
+            },
+            ..CandidatePlan::default()
+        };
+        evaluate(&spec, plan)
+    }
+
+    /// An approval of the pending plan by alice.
+    fn approval_of_alice() -> PlanApproval {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+            "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
+            "spec": { "approver": "alice", "planID": pending(), "terraformRef": { "name": "app" } } }))
+        .unwrap()
+    }
+
     #[test]
     fn required_approvals_replace_approve_plan_and_force() {
         use serde_json::json;
-        let id = pending();
-        let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
-            "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
-            "spec": { "approver": "alice", "planID": id, "terraformRef": { "name": "app" } } }]))
-        .unwrap();
-        let decision = |change: serde_json::Value, approvals: &[PlanApproval], id: &str| {
-            let mut spec = json!({ "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "repo" }, "approval": {} });
-            spec.as_object_mut()
-                .unwrap()
-                .extend(change.as_object().unwrap().clone());
-            let spec: TerraformSpec = serde_json::from_value(spec).unwrap();
-            let plan = CandidatePlan {
-                id,
-                state_mismatch: "the CLI finds another state",
-                evidence: ApprovalEvidence {
-                    approvals,
-                    author: "",
-                    since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
-                },
-                ..CandidatePlan::default()
-            };
-            evaluate(&spec, plan)
-        };
+        let (id, approvals) = (pending(), [approval_of_alice()]);
         for ask in [
             json!({}),
             json!({ "approvePlan": "auto" }),
@@ -435,33 +441,31 @@ mod tests {
             json!({ "force": true }),
             json!({ "approvePlan": "auto", "autoApply": { "hold": ["delete"] } }),
         ] {
-            let waits = decision(ask.clone(), &[], &id);
-            assert!(
-                matches!(waits, ApprovalDecision::Insufficient(_)),
-                "{ask}: {waits:?}"
-            );
-            assert!(!waits.applies(), "{ask}");
-            let agreed = decision(ask.clone(), &approvals, &id);
-            assert!(
-                matches!(&agreed, ApprovalDecision::Agreed(given) if given[0].approver == "alice"),
-                "{ask}: {agreed:?}"
-            );
-            assert!(agreed.applies(), "{ask}");
-            assert_eq!(decision(ask, &approvals, ""), ApprovalDecision::Pending);
+            let waits = decide_required(&ask, &[], &id);
+            let is_missing = matches!(waits, ApprovalDecision::Insufficient(_)) && !waits.applies();
+            assert!(is_missing, "{ask}: {waits:?}");
+            let agreed = decide_required(&ask, &approvals, &id);
+            let is_given = matches!(&agreed, ApprovalDecision::Agreed(given) if given[0].approver == "alice");
+            assert!(is_given && agreed.applies(), "{ask}: {agreed:?}");
+            assert_eq!(decide_required(&ask, &approvals, ""), ApprovalDecision::Pending);
         }
+    }
+
+    #[test]
+    fn required_approvals_apply_nothing_that_the_spec_excludes() {
+        use serde_json::json;
+        let (id, approvals) = (pending(), [approval_of_alice()]);
         for (ask, expected) in [
             (json!({ "approvePlan": "disable" }), ApprovalDecision::Disabled),
             (json!({ "planOnly": true }), ApprovalDecision::PlanOnly),
             (json!({ "approvePlan": "replan" }), ApprovalDecision::Replan),
-            (
-                json!({ "approval": null, "approvePlan": "" }),
-                ApprovalDecision::Pending,
-            ),
+            // Without spec.approval, approvals count for nothing.
+            (json!({ "approval": null }), ApprovalDecision::Pending),
         ] {
-            assert_eq!(decision(ask.clone(), &approvals, &id), expected, "{ask}");
+            assert_eq!(decide_required(&ask, &approvals, &id), expected, "{ask}");
         }
         assert_eq!(
-            decision(json!({}), &approvals, "plan-main-b8e362c206"),
+            decide_required(&json!({}), &approvals, "plan-main-b8e362c206"),
             ApprovalDecision::Mismatch(ApprovalMismatch::UnboundPlan("plan-main-b8e362c206".into()))
         );
     }
