@@ -51,6 +51,37 @@ fn under_disable_a_difference_is_drift_unless_drift_detection_is_disabled() {
 }
 
 #[test]
+fn a_plan_says_which_approvals_are_missing() {
+    let of = |approvers: &[&str]| {
+        let approval = |approver: &&str| {
+            json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+                "metadata": { "name": approver, "namespace": "team",
+                    "creationTimestamp": Timestamp::from_second(NOW).unwrap().to_string() },
+                "spec": { "approver": approver, "planID": id(), "terraformRef": { "name": "net" } } })
+        };
+        let policy = json!({ "approvePlan": "auto", "approval": { "count": 2 } });
+        let case = Case {
+            approvals: approvers.iter().map(approval).collect(),
+            ..case("it", policy, vec![planned(2, "Revision")])
+        };
+        describe(&case)
+    };
+    let create = "Create a PlanApproval with planID: \"ID\" to approve this plan.";
+    for (approvers, missing) in [
+        (&[][..], "Plan generated: 0 of 2 approvals, 2 missing. "),
+        (
+            &["alice"],
+            "Plan generated: 1 of 2 approvals (alice), 1 missing. ",
+        ),
+    ] {
+        let text = of(approvers);
+        assert!(text.contains(&format!("{missing}{create}")), "{text}");
+    }
+    let applies = of(&["alice", "bob"]);
+    assert!(!applies.contains("missing"), "{applies}");
+}
+
+#[test]
 fn a_plan_from_another_state_is_held_and_its_approver_is_warned() {
     let of = |spec: Value| {
         let mut planned = planned(2, "Spec");
