@@ -70,7 +70,7 @@ fn a_plan_says_which_approvals_are_missing() {
     for (approvers, missing) in [
         (&[][..], "Plan generated: 0 of 2 approvals, 2 missing. "),
         (
-            &["alice"],
+            &["alice"][..],
             "Plan generated: 1 of 2 approvals (alice), 1 missing. ",
         ),
     ] {
