@@ -127,7 +127,7 @@ fn tenants_refer_to_no_other_namespace_and_their_runs_are_bound_to_pods() {
     ] {
         assert!(arguments.contains(&flag), "{arguments:?}");
     }
-    for name in ["sluice-run-status", "sluice-run-tokens"] {
+    for name in ["sluice-run-status", "sluice-run-tokens", "sluice-plan-approval"] {
         let binding = find(&objects, &format!("ValidatingAdmissionPolicyBinding {name}"));
         assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
         let policy = format!("ValidatingAdmissionPolicy {}", text(binding, "/spec/policyName"));
