@@ -179,12 +179,15 @@ fn session_file(message: &str) -> Option<&str> {
     is_valid.then_some(file)
 }
 
+/// The low bits of a mode that are 0 if neither the group nor others have a permission.
+const PRIVATE_BITS: u32 = 6;
+
 /// Returns whether the file exists on this machine and only this user can read or write it.
 fn is_own_file(path: &str) -> bool {
     Path::new(path).symlink_metadata().is_ok_and(|metadata| {
         metadata.is_file()
             && metadata.uid() == rustix::process::getuid().as_raw()
-            && metadata.mode() & 0o077 == 0
+            && metadata.mode().trailing_zeros() >= PRIVATE_BITS
     })
 }
 

@@ -128,13 +128,16 @@ fn only(uid: Option<String>) -> DeleteParams {
 
 /// Returns the names of the stacks that use a source of their namespace. Pure.
 fn users_of<'a>(stacks: &'a [Terraform], namespace: &str, source: &str) -> Vec<&'a str> {
-    let uses = |stack: &&Terraform| {
+    let refers_to_it = |stack: &&Terraform| {
         let reference = &stack.spec.source_ref;
         let is_here = reference.namespace.is_empty() || reference.namespace == namespace;
         reference.kind == SourceKind::GitRepository && reference.name == source && is_here
     };
-    let users = stacks.iter().filter(uses);
-    users.filter_map(|stack| stack.metadata.name.as_deref()).collect()
+    stacks
+        .iter()
+        .filter(refers_to_it)
+        .filter_map(|stack| stack.metadata.name.as_deref())
+        .collect()
 }
 
 /// Returns what the deletion of a stack does to its resources and its state, and what holds it. Pure.

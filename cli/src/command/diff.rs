@@ -63,9 +63,9 @@ fn text(
     let _ = writeln!(text, "  applied  {}", console.paint(Tone::Plain, &last));
     let _ = writeln!(text, "  planned  {}", console.paint(Tone::Plain, &row(planned)));
     let status = planned.status.clone().unwrap_or_default();
-    let list = run::changes(&status);
+    let changes = run::changes(&status);
     let before = applied.map(addresses).unwrap_or_default();
-    for change in &list.entries {
+    for change in &changes.entries {
         let (sign, tone) = run::sign(&change.action);
         let again = if before.contains(change.address.as_str()) {
             "  (changed by the last apply too)"
@@ -75,8 +75,8 @@ fn text(
         let line = format!("{sign:>3} {} ({}){again}", change.address, change.action);
         let _ = writeln!(text, "{}", console.paint(tone, &line));
     }
-    if list.omitted != 0 {
-        let _ = writeln!(text, "    and {} more", list.omitted);
+    if changes.omitted != 0 {
+        let _ = writeln!(text, "    and {} more", changes.omitted);
     }
     text
 }

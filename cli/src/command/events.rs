@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
@@ -12,7 +12,7 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
-use crate::output::{Cell, OutputFormat, Table, Tone, age, to_json, to_yaml};
+use crate::output::{Cell, OutputFormat, Table, Tone, age, lines, to_json, to_yaml};
 use crate::{CliError, ExitStatus};
 
 /// The kinds whose events are shown.
@@ -49,11 +49,8 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Result<ExitS
         OutputFormat::Json => console.data(&to_json(&events)?)?,
         OutputFormat::Yaml => console.data(&to_yaml(&events)?)?,
         OutputFormat::Name => {
-            let names: String = events
-                .iter()
-                .map(|event| format!("event/{}\n", event.name_any()))
-                .collect();
-            console.data(&names)?;
+            let names = events.iter().map(|event| format!("event/{}", event.name_any()));
+            console.data(&lines(names))?;
         }
         OutputFormat::Table | OutputFormat::Wide if events.is_empty() => {
             console.note("There are no events. The API server keeps them for an hour by default.");
@@ -187,7 +184,7 @@ mod tests {
             event("b", "2026-01-01T00:00:02Z"),
             event("c", "2026-01-01T00:00:01Z"),
         ];
-        let names: Vec<_> = newest(&events, 2).iter().map(|event| event.name_any()).collect();
+        let names: Vec<_> = newest(&events, 2).iter().map(ResourceExt::name_any).collect();
         assert_eq!(names, ["b", "c"]);
     }
 }

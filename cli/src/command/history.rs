@@ -1,7 +1,7 @@
 //! `sluice history`: the runs of one stack.
 
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::TerraformRun;
@@ -10,7 +10,7 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
 use crate::cluster::{Cluster, ConnectionArgs};
-use crate::output::{Cell, OutputFormat, Table, age, duration, to_json, to_yaml};
+use crate::output::{Cell, OutputFormat, Table, age, duration, lines, to_json, to_yaml};
 use crate::{CliError, ExitStatus, run};
 
 /// Arguments of `sluice history`.
@@ -36,8 +36,7 @@ pub(super) async fn history(context: &Context, args: &HistoryArgs) -> Result<Exi
         OutputFormat::Json => console.data(&to_json(&runs)?)?,
         OutputFormat::Yaml => console.data(&to_yaml(&runs)?)?,
         OutputFormat::Name => {
-            let names: String = runs.iter().map(|run| format!("{}\n", run.name_any())).collect();
-            console.data(&names)?;
+            console.data(&lines(runs.iter().map(ResourceExt::name_any)))?;
         }
         OutputFormat::Table | OutputFormat::Wide => console.table(&table(&runs, SystemClock.now()))?,
     }

@@ -10,7 +10,7 @@ use sluice_api::terraform::Terraform;
 
 use super::Context;
 use crate::cluster::ConnectionArgs;
-use crate::output::{OutputFormat, Table, to_json, to_yaml};
+use crate::output::{OutputFormat, Table, lines, to_json, to_yaml};
 use crate::{CliError, ExitStatus, stack};
 
 /// What is shown in place of a value.
@@ -65,10 +65,10 @@ pub(super) async fn outputs(context: &Context, args: &OutputsArgs) -> Result<Exi
         OutputFormat::Json => console.data(&to_json(&[object()])?)?,
         OutputFormat::Yaml => console.data(&to_yaml(&[object()])?)?,
         OutputFormat::Name => {
-            console.data(&values.keys().map(|name| format!("{name}\n")).collect::<String>())?
+            console.data(&lines(values.keys()))?;
         }
         OutputFormat::Table | OutputFormat::Wide if values.is_empty() => {
-            console.note("There are no outputs.")
+            console.note("There are no outputs.");
         }
         OutputFormat::Table | OutputFormat::Wide => {
             let mut table = Table::new(&["NAME", "VALUE"]);

@@ -83,8 +83,8 @@ pub(super) async fn unlock(context: &Context, args: &UnlockArgs) -> Result<ExitS
         return Ok(ExitStatus::Success);
     }
     let target = stack_target(&stack, args.wait.timeout);
-    let look = |found: Option<&Terraform>| Ok(release_progress(found, &id));
-    wait::until(&context.cluster, &target, look).await?;
+    let progress = |found: Option<&Terraform>| Ok(release_progress(found, &id));
+    wait::until(&context.cluster, &target, progress).await?;
     merge::<Terraform>(&context.cluster, &namespace, &args.name, &reset).await?;
     console.note(&format!(
         "The lock {id} is released. The fields of spec.tfstate are set back."

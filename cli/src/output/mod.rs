@@ -4,7 +4,8 @@ mod age;
 mod format;
 mod table;
 
-use std::io::{self, IsTerminal, Write};
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 
 pub use age::{age, duration};
 pub use format::{OutputFormat, to_json, to_yaml};
@@ -166,6 +167,15 @@ fn columns(terminal: &io::Stdout) -> usize {
     let size = rustix::termios::tcgetwinsize(terminal);
     let columns = size.map_or(0, |size| usize::from(size.ws_col));
     if columns == 0 { 80 } else { columns }
+}
+
+/// Formats one item a line.
+#[must_use]
+pub fn lines<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().fold(String::new(), |mut text, item| {
+        let _ = writeln!(text, "{item}");
+        text
+    })
 }
 
 /// Removes control characters except for tabs and newlines.

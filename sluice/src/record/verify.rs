@@ -199,7 +199,9 @@ mod tests {
                 (*argument).to_owned()
             });
         }
-        let args = Cli::try_parse_from(all).unwrap().verify;
+        let Ok(Cli { verify: args }) = Cli::try_parse_from(all) else {
+            panic!("the arguments do not parse");
+        };
         verify(&args).map(|output| String::from_utf8(output).unwrap())
     }
 

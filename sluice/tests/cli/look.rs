@@ -64,6 +64,7 @@ async fn one_screen_says_what_needs_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
     let world = World::with_stacks().await;
+    let colours = regex::Regex::new("\u{1b}\\[[0-9;]*m").unwrap();
     for columns in [80, 160] {
         let session = terminal::run(&world, columns, &["get", "terraforms"], "", "");
         assert_eq!(session.code, 0, "{}", session.text);
@@ -72,10 +73,7 @@ async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
             "{}",
             session.text
         );
-        let plain = regex::Regex::new("\u{1b}\\[[0-9;]*m")
-            .unwrap()
-            .replace_all(&session.text, "")
-            .into_owned();
+        let plain = colours.replace_all(&session.text, "");
         assert!(
             plain
                 .lines()

@@ -1,6 +1,6 @@
 //! Tests of the command line: the program in a pseudo-terminal and in a pipe, against an API with objects in known states.
 
-#![expect(clippy::unwrap_used, reason = "this crate is tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "this crate is tests")]
 
 mod decide;
 mod fixture;

@@ -47,13 +47,13 @@ impl TestEnvironment {
             status.is_some_and(|status| status.reason == reason)
         };
         let waiting = Box::pin(await_condition(api.clone(), name, has_reason));
-        match tokio::time::timeout(TIMEOUT, waiting).await {
-            Ok(found) => found.unwrap().unwrap(),
-            Err(_) => panic!(
+        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
+            panic!(
                 "{name} is not {reason}: {:?}",
                 api.get(name).await.unwrap().status
-            ),
-        }
+            );
+        };
+        found.unwrap().unwrap()
     }
 
     /// Waits for a plan that waits with this message; returns its id.

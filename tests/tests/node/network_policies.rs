@@ -44,10 +44,13 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Pause between two rounds of connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Key and value of a label.
+type Label = (&'static str, &'static str);
+
 /// The label of the pods of runs.
-const RUN: Option<(&str, &str)> = Some(("app.kubernetes.io/name", "tf-runner"));
+const RUN: Option<Label> = Some(("app.kubernetes.io/name", "tf-runner"));
 /// The pods beside the controllers: namespace, name and label.
-const CALLERS: [(&str, &str, Option<(&str, &str)>); 6] = [
+const CALLERS: [(&str, &str, Option<Label>); 6] = [
     (NAMESPACE, "consumer", None),
     (OBSERVERS, "observer", None),
     (FLUX, "flux-sources", Some(("app", "source-controller"))),

@@ -16,7 +16,7 @@ use crate::install::{Installation, NAMESPACE};
 use crate::overlays::{kubectl, wait_until};
 use crate::tenant::Tenant;
 
-/// The name of the PersistentVolume.
+/// The name of the `PersistentVolume`.
 pub(crate) const VOLUME: &str = "sources";
 /// The group that `fsGroup` of the pod names.
 const GROUP: u32 = 1337;

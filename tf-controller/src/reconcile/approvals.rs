@@ -198,8 +198,8 @@ mod tests {
         )
     }
 
-    fn day(day: u32) -> Option<Timestamp> {
-        Some(format!("2026-01-{day:02}T00:00:00Z").parse().unwrap())
+    fn day(day: u32) -> Timestamp {
+        format!("2026-01-{day:02}T00:00:00Z").parse().unwrap()
     }
 
     #[test]
@@ -208,14 +208,14 @@ mod tests {
         let stale =
             json!({ "phase": "Failed", "attemptedApply": true, "reason": Reason::PlanStale.as_str() });
         let all = [planned(2, EFFECT), failed, run(4, &stale), planned(5, EFFECT)];
-        assert_eq!(planned_since(&all, "net-u1-5"), day(2));
-        assert_eq!(planned_since(&all, "net-u1-2"), day(2));
+        assert_eq!(planned_since(&all, "net-u1-5"), Some(day(2)));
+        assert_eq!(planned_since(&all, "net-u1-2"), Some(day(2)));
         assert_eq!(planned_since(&all, "net-u1-9"), None);
         let applied = json!({ "phase": "Succeeded", "attemptedApply": true });
         let clean = json!({ "phase": "Succeeded", "hasChanges": false });
         for between in [planned(3, OTHER), run(3, &applied), run(3, &clean)] {
             let all = [planned(2, EFFECT), between, planned(4, EFFECT)];
-            assert_eq!(planned_since(&all, "net-u1-4"), day(4));
+            assert_eq!(planned_since(&all, "net-u1-4"), Some(day(4)));
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
             run: "net-u1-5".into(),
             drift: false,
             held: false,
-            planned: day(5).unwrap(),
+            planned: day(5),
         };
         let new = outdated(&stack, &observed, Some(&pending).filter(|_| has_plan));
         new.into_iter().next().map(|(_, status)| {

@@ -15,7 +15,7 @@ use stored::{StoredState, addresses};
 
 use super::Context;
 use crate::cluster::ConnectionArgs;
-use crate::output::{OutputFormat, printable, to_json, to_yaml};
+use crate::output::{OutputFormat, lines, printable, to_json, to_yaml};
 use crate::{CliError, ExitStatus, stack};
 
 /// The commands about the state of a stack.
@@ -124,8 +124,7 @@ async fn list(context: &Context, args: &ListArgs) -> Result<ExitStatus, CliError
         OutputFormat::Json => console.data(&to_json(&rows)?)?,
         OutputFormat::Yaml => console.data(&to_yaml(&rows)?)?,
         OutputFormat::Name => {
-            let ids: String = rows.iter().map(|row| format!("{}\n", row.id)).collect();
-            console.data(&ids)?;
+            console.data(&lines(rows.iter().map(|row| &row.id)))?;
         }
         OutputFormat::Table | OutputFormat::Wide if rows.is_empty() => {
             console.note("There is neither a state nor a copy.");
@@ -139,11 +138,7 @@ async fn show(context: &Context, args: &OneArgs) -> Result<ExitStatus, CliError>
     let state = one(context, args).await?;
     let console = context.console;
     console.note(&format!("{}:", state.describe()));
-    let lines: String = addresses(&state.bytes)?
-        .iter()
-        .map(|address| format!("{address}\n"))
-        .collect();
-    console.data(&printable(&lines))?;
+    console.data(&printable(&lines(addresses(&state.bytes)?)))?;
     Ok(ExitStatus::Success)
 }
 

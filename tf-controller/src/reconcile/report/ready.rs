@@ -7,7 +7,9 @@ use sluice_api::run::{Action, Phase, TerraformRun, TerraformRunStatus, Trigger};
 use sluice_api::terraform::{Reason, Terraform, approval};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
-use crate::decide::{Approval, Dependencies, FREE_DISRUPTIONS, Idle, Inputs, Outcome, Pending, SourceFact, Step};
+use crate::decide::{
+    Approval, Dependencies, FREE_DISRUPTIONS, Idle, Inputs, Outcome, Pending, SourceFact, Step,
+};
 use crate::executor::waits_for_change;
 use crate::reconcile::blocked_destroy;
 use crate::reconcile::history::candidate_plan;
