@@ -251,7 +251,19 @@ impl<'n> Replicas<'n> {
         assert!(!artifact.is_empty());
     }
 
-    /// The leader dies during the apply of a run: another replica leads, and the same run goes on to its end.
+    /// Replaces both replicas, as an upgrade does, while the run applies.
+    async fn roll_out(&self) {
+        let leader = self.leader().await;
+        let namespace = ["-n", NAMESPACE, "rollout"];
+        for action in [&["restart"][..], &["status", "--timeout=300s"]] {
+            let all = [&namespace[..], action, &["deployment/tf-controller"]].concat();
+            self.installation.kubectl(&all).await;
+        }
+        let replaced = async || self.leader().await.filter(|next| Some(next) != leader.as_ref());
+        wait_until(self.installation, "a leader of the new pods", replaced).await;
+    }
+
+    /// All replicas are replaced during the apply of a run, and then the leader dies: another one leads, and the same run goes on to its end.
     async fn check_takeover(&self) {
         self.hold("create it");
         self.tenant.apply(&inputs()).await;
@@ -264,6 +276,7 @@ impl<'n> Replicas<'n> {
         assert_eq!(jobs.len(), 1, "{jobs:?}");
         let lease = self.leases.get(LEASES[1]).await.unwrap().spec.unwrap();
         assert_eq!(lease.lease_duration_seconds, Some(LEASE_SECONDS), "as shipped");
+        self.roll_out().await;
         let leader = self.kill_leader().await;
         let since = Instant::now();
         self.check_artifact().await;
