@@ -15,8 +15,8 @@ pub type Token = CancellationToken;
 pub struct Signals {
     stop: Token,
     count: watch::Receiver<u32>,
-    // Keeps the channel open after the listening task ends with its runtime.
-    _count: Arc<watch::Sender<u32>>,
+    // Also keeps the channel open after the listening task ends with its runtime.
+    sender: Arc<watch::Sender<u32>>,
 }
 
 impl Signals {
@@ -24,6 +24,13 @@ impl Signals {
     #[must_use]
     pub fn token(&self) -> Token {
         self.stop.clone()
+    }
+
+    /// Counts as a signal: the user asks the program to end in another way, such as a key on a terminal that sends no signals.
+    pub fn interrupt(&self) {
+        self.sender.send_modify(|count| *count += 1);
+        tracing::info!(count = *self.sender.borrow(), "stopping at the request of the user");
+        self.stop.cancel();
     }
 
     /// Waits until `n` signals have been received in total.
@@ -47,7 +54,7 @@ pub fn on_signals() -> std::io::Result<Signals> {
     let signals = Signals {
         stop: Token::new(),
         count,
-        _count: Arc::clone(&sender),
+        sender: Arc::clone(&sender),
     };
     let stop = signals.token();
     tokio::spawn(async move {
@@ -103,5 +110,7 @@ mod tests {
         }
         send("-INT").await;
         tokio::time::timeout(limit, second).await.unwrap().unwrap();
+        signals.interrupt();
+        tokio::time::timeout(limit, signals.reached(3)).await.unwrap();
     }
 }

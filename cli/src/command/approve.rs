@@ -10,7 +10,7 @@ use sluice_api::terraform::Terraform;
 use super::Context;
 use super::history::runs_of;
 use super::plan::{describe_plan, shown_run};
-use crate::cluster::{ConnectionArgs, SelectionArgs, describe};
+use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
 use crate::manifest::{self, Identity};
 use crate::stack::{self, StackState};
 use crate::{CliError, ExitStatus};
@@ -97,7 +97,7 @@ async fn approve_stack(
             .note(&format!("{} approves {plan}. Commit it.", path.display()));
         return Ok(ExitStatus::Success);
     }
-    write_approval(context, stack, plan).await?;
+    write_approval(&context.cluster, stack, plan).await?;
     context.console.note(&format!(
         "Approved {plan}. `sluice logs {name} -f` follows the apply."
     ));
@@ -131,8 +131,20 @@ fn write_manifest(context: &Context, stack: &Terraform, plan: &str, path: &Path)
     std::fs::write(path, edited).map_err(|source| failed("write", source))
 }
 
-/// Returns the id of the plan that waits.
-fn plan_to_approve<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
+/// Approves the plan with this id without a question. `cluster` has the namespace of the stack.
+///
+/// # Errors
+/// Another plan waits or none, the plans of the stack are never applied, or the API rejects the patch.
+pub async fn approve_plan(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
+    let plan = plan_to_approve(stack, Some(plan))?;
+    write_approval(cluster, stack, plan).await
+}
+
+/// Returns the id of the plan that waits; it must be `id`, if there is one.
+///
+/// # Errors
+/// Another plan waits or none, or the plans of the stack are never applied.
+pub fn plan_to_approve<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
     let refuse = |cause: String| CliError::Refused {
         object: format!("terraform {}", stack::full_name(stack)),
         cause,
@@ -154,7 +166,7 @@ fn plan_to_approve<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str
 }
 
 /// Writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
-async fn write_approval(context: &Context, stack: &Terraform, plan: &str) -> Result<(), CliError> {
+async fn write_approval(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
     let name = stack.name_any();
     let patch = json!([
         { "op": "test", "path": "/metadata/uid", "value": stack.uid() },
@@ -166,13 +178,13 @@ async fn write_approval(context: &Context, stack: &Terraform, plan: &str) -> Res
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let stacks = context.cluster.objects::<Terraform>();
+    let stacks = cluster.objects::<Terraform>();
     let written = stacks
         .patch(&name, &params, &Patch::<Terraform>::Json(operations))
         .await;
     written.map(drop).map_err(|source| CliError::Api {
         action: "patch",
-        object: describe::<Terraform>(context.cluster.namespace(), &name),
+        object: describe::<Terraform>(cluster.namespace(), &name),
         source: Box::new(source),
     })
 }

@@ -22,6 +22,9 @@ mod unlock;
 
 use std::process::ExitCode;
 
+pub use approve::{approve_plan, plan_to_approve};
+pub use plan::{describe_plan, shown_run};
+
 use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Console, Tone};
 use crate::{CliError, ExitStatus};

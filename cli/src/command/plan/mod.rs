@@ -82,14 +82,11 @@ pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatu
     Ok(ExitStatus::Success)
 }
 
-/// Returns the run of the pending plan, or else the newest run that made a plan.
+/// Returns the run of the pending plan, or else the newest run that made a plan. `runs` are those of the stack, newest first.
 ///
 /// # Errors
 /// There is no plan.
-pub(super) fn shown_run<'a>(
-    stack: &Terraform,
-    runs: &'a [TerraformRun],
-) -> Result<&'a TerraformRun, CliError> {
+pub fn shown_run<'a>(stack: &Terraform, runs: &'a [TerraformRun]) -> Result<&'a TerraformRun, CliError> {
     let pending = stack::pending_plan(stack).and_then(|plan| run::of_plan(runs, plan));
     let has_plan = |run: &&TerraformRun| {
         run.status
@@ -110,7 +107,7 @@ pub(super) fn shown_run<'a>(
 
 /// Describes a plan: its counts, what holds it, and its changes, most severe first.
 #[must_use]
-pub(super) fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) -> String {
+pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) -> String {
     let status = run.status.clone().unwrap_or_default();
     let mut text = String::new();
     let title = format!("Plan of {}", stack::full_name(stack));
