@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod manifests;
 pub mod record;
+mod screen;
 pub mod state;
 pub mod three_way;
 pub mod up;

@@ -2,14 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use sluice_runtime::sync::lock;
 use sluice_runtime::telemetry::{self, Encoding, Level};
 
+use super::UpArgs;
 use super::state_dir::{StateDir, StateDirError};
-use crate::view::Screen;
+use super::view::{self, Kind};
+use crate::view::Lines;
 
 /// Files above this size are rotated at the start; one old file is kept. In bytes.
 const MAX_FILE_SIZE: u64 = 16 << 20;
@@ -21,50 +23,53 @@ enum Destination {
     Stderr(Encoding, Level),
     /// A file in the state directory.
     File(Encoding, Level),
-    /// The screen, as separate lines.
-    Screen(Encoding, Level),
+    /// Standard output, as separate lines.
+    Lines(Encoding, Level),
 }
 
-/// Chooses the destination; `progress` and `stderr` tell whether progress and standard error go to a terminal. Pure.
-fn destination(progress: bool, stderr: bool, state: bool, format: Option<Encoding>) -> Destination {
+/// Chooses the destination; `stderr` tells whether standard error is a terminal, `state` whether the state directory remains. Pure.
+fn destination(kind: Kind, stderr: bool, state: bool, format: Option<Encoding>) -> Destination {
     let json = format.unwrap_or(Encoding::Json);
     let console = format.unwrap_or(Encoding::Console);
-    match (progress && stderr, state) {
+    match kind {
+        _ if !stderr => Destination::Stderr(json, Level::Info),
         // The user sees the progress; the log is complete and machine-readable.
-        (true, true) => Destination::File(json, Level::Info),
-        (true, false) => Destination::Screen(console, Level::Error),
-        (false, _) if stderr => Destination::Stderr(console, Level::Error),
-        (false, _) => Destination::Stderr(json, Level::Info),
+        Kind::Screen => Destination::File(json, Level::Info),
+        Kind::TerminalLines if state => Destination::File(json, Level::Info),
+        Kind::TerminalLines => Destination::Lines(console, Level::Error),
+        Kind::Other => Destination::Stderr(console, Level::Error),
     }
 }
 
-/// Starts the log.
+/// Starts the log, and returns its file if it is one.
 pub(super) fn start(
-    format: Option<Encoding>,
+    args: &UpArgs,
     state_dir: &StateDir,
-    persistent: bool,
-    screen: &Arc<Screen>,
-) -> Result<(), StateDirError> {
-    let on_terminal = (io::stdout().is_terminal(), io::stderr().is_terminal());
-    let started = match destination(on_terminal.0, on_terminal.1, persistent, format) {
+    lines: &Arc<Lines>,
+) -> Result<Option<PathBuf>, StateDirError> {
+    let stderr = io::stderr().is_terminal();
+    let chosen = destination(view::kind(args), stderr, args.state.is_some(), args.log_format);
+    let mut log = None;
+    let started = match chosen {
         Destination::Stderr(encoding, level) => telemetry::install(encoding, level),
-        Destination::Screen(encoding, level) => {
-            let screen = Arc::clone(screen);
-            telemetry::install_to(encoding, level, false, move || ScreenWriter(Arc::clone(&screen)))
+        Destination::Lines(encoding, level) => {
+            let lines = Arc::clone(lines);
+            telemetry::install_to(encoding, level, false, move || LinesWriter(Arc::clone(&lines)))
         }
         Destination::File(encoding, level) => {
             let path = state_dir.log();
             let file = Arc::new(Mutex::new(
                 open(&path).map_err(super::state_dir::io_error(&path))?,
             ));
-            screen.print(&format!("The log is {}.", path.display()));
+            lines.print(&format!("The log is {}.", path.display()));
+            log = Some(path);
             telemetry::install_to(encoding, level, false, move || SharedFile(Arc::clone(&file)))
         }
     };
     if let Err(error) = started {
-        screen.print(&format!("Warning: no log: {error}"));
+        lines.print(&format!("Warning: no log: {error}"));
     }
-    Ok(())
+    Ok(log)
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -89,10 +94,10 @@ impl Write for SharedFile {
     }
 }
 
-/// Prints whole lines on the screen.
-struct ScreenWriter(Arc<Screen>);
+/// Prints whole lines between the lines of the program.
+struct LinesWriter(Arc<Lines>);
 
-impl Write for ScreenWriter {
+impl Write for LinesWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.print(String::from_utf8_lossy(bytes).trim_end());
         Ok(bytes.len())
@@ -109,33 +114,41 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_progress_without_log_lines() {
-        assert_eq!(
-            destination(true, true, true, None),
-            Destination::File(Encoding::Json, Level::Info)
-        );
-        assert_eq!(
-            destination(true, true, false, None),
-            Destination::Screen(Encoding::Console, Level::Error)
-        );
-        assert_eq!(
-            destination(true, false, true, None),
-            Destination::Stderr(Encoding::Json, Level::Info)
-        );
-        assert_eq!(
-            destination(false, true, true, None),
-            Destination::Stderr(Encoding::Console, Level::Error)
-        );
-        assert_eq!(
-            destination(false, false, false, None),
-            Destination::Stderr(Encoding::Json, Level::Info)
-        );
+        let file = Destination::File(Encoding::Json, Level::Info);
+        let standard_error = Destination::Stderr(Encoding::Json, Level::Info);
+        for (kind, stderr, state, expected) in [
+            (Kind::Screen, true, true, file),
+            (Kind::Screen, true, false, file),
+            (Kind::Screen, false, true, standard_error),
+            (Kind::TerminalLines, true, true, file),
+            (
+                Kind::TerminalLines,
+                true,
+                false,
+                Destination::Lines(Encoding::Console, Level::Error),
+            ),
+            (Kind::TerminalLines, false, true, standard_error),
+            (
+                Kind::Other,
+                true,
+                true,
+                Destination::Stderr(Encoding::Console, Level::Error),
+            ),
+            (Kind::Other, false, false, standard_error),
+        ] {
+            assert_eq!(
+                destination(kind, stderr, state, None),
+                expected,
+                "{kind:?} {stderr} {state}"
+            );
+        }
         let console = Some(Encoding::Console);
         assert_eq!(
-            destination(false, false, false, console),
+            destination(Kind::Other, false, false, console),
             Destination::Stderr(Encoding::Console, Level::Info)
         );
         assert_eq!(
-            destination(true, true, true, console),
+            destination(Kind::Screen, true, true, console),
             Destination::File(Encoding::Console, Level::Info)
         );
     }

@@ -1,9 +1,12 @@
 //! `sluice up`: the API, all controllers and the process executor in one program.
 
 mod access;
+mod ending;
 mod logs;
 mod own_approvals;
 mod state_dir;
+mod storage_health;
+mod view;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,12 +16,10 @@ use std::time::Duration;
 
 use access::RunAccess;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::Client;
 use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
-use sluice_api::run::TerraformRun;
-use sluice_embedded::{ApiServer, BuildError, ServeError, StorageHealth, Store, StoreError, TlsServer};
+use sluice_embedded::{ApiServer, BuildError, ServeError, Store, StoreError, TlsServer};
 use sluice_runtime::args::{self, Tracing};
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::event::{Recorder, Reporter};
@@ -36,10 +37,12 @@ use sluice_tf_controller::executor::{
 };
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use view::View;
 
-use crate::{apply, manifests, view};
+use crate::screen::{self, Facts};
+use crate::view::Lines;
+use crate::{apply, manifests};
 
 /// Concurrent reconciliations of a controller; they never wait for runs.
 const CONCURRENT_RECONCILIATIONS: u16 = 16;
@@ -74,13 +77,16 @@ pub struct UpArgs {
     /// Traces.
     #[command(flatten)]
     pub tracing: Tracing,
-    /// Format of the log. If progress is printed to a terminal, the log is a file in the state directory or, without --state,
-    /// error lines on the screen; otherwise it is written to standard error.
+    /// Format of the log. While a terminal shows the screen, the log is a file in the state directory. If lines are printed to a
+    /// terminal, it is that file with --state, and error lines without; otherwise it is written to standard error.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<Encoding>,
-    /// Do not print progress.
+    /// Do not print progress, and do not show the screen.
     #[arg(long)]
     pub quiet: bool,
+    /// On a terminal, print lines instead of the screen, as without a terminal or with TERM=dumb.
+    #[arg(long)]
+    pub plain: bool,
 }
 
 /// Why `sluice up` failed.
@@ -155,59 +161,91 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     if !args.listen.ip().is_loopback() {
         return Err(UpError::NotLoopback(args.listen));
     }
-    let screen = Arc::new(view::Screen::new());
+    let lines = Arc::new(Lines::new());
     let loaded = load(&args)?;
     let state_dir = StateDir::open(args.state.as_deref())?;
-    logs::start(args.log_format, &state_dir, args.state.is_some(), &screen)?;
+    let log = logs::start(&args, &state_dir, &lines)?;
     raise_descriptor_limit();
     let signals = shutdown::on_signals().map_err(UpError::Signals)?;
     let (embedded, serving) = serve_api(&args, &state_dir).await?;
     let client = embedded.client();
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
-    announce(&screen, serving.addr, &kubeconfig, args.state.is_some());
-    let stop = signals.token();
-    let view_stop = Token::new();
-    let follow = || view::follow(client.clone(), Arc::clone(&screen), view_stop.clone());
-    let view = (!args.quiet).then(|| tokio::spawn(follow()));
-    tokio::spawn(follow_storage_health(
+    announce(&lines, serving.addr, &kubeconfig, args.state.is_some());
+    let facts = Facts {
+        kubeconfig: kubeconfig.display().to_string(),
+        log: log.map(|path| path.display().to_string()).unwrap_or_default(),
+        in_memory: args.state.is_none(),
+        colours: screen::has_colours(),
+    };
+    let view = View::start(&args, &client, &lines, &signals, facts);
+    let health_stop = Token::new();
+    tokio::spawn(storage_health::follow(
         embedded.storage_health(),
-        Arc::clone(&screen),
-        view_stop.clone(),
+        Arc::clone(&lines),
+        health_stop.clone(),
     ));
-    let problems = apply::apply(&client, loaded.manifests).await;
-    for problem in loaded.problems.iter().chain(&problems) {
-        screen.print(&format!("Bad manifest: {problem}"));
-    }
-    let sources = start_sources(&args.tracing, &state_dir, &client, &stop).await?;
-    let repos = start_repos(&client, &stop);
-    let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
-    let tools = tools.map_err(UpError::Tools)?;
+    let started = Started {
+        state_dir: &state_dir,
+        client: &client,
+        signals: &signals,
+        lines: &lines,
+    };
     let access = RunAccess::new(client.clone(), serving.credential_issuer());
-    let (executor, ended) = ProcessExecutor::new(process(&state_dir, access, tools.clone()))?;
-    let executor = Arc::new(executor);
-    let options = terraform_options(&args, &state_dir, &client, tools)?;
-    let tracer = options.tracer.clone();
-    let executing: (Arc<dyn Executor>, _) = (Arc::clone(&executor) as _, ended);
-    sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
-    wait_for_runs(&client, &executor, &signals, &screen).await;
-    tokio::join!(sources.wait(), tracer.close(FLUSH_TIMEOUT));
-    drop(repos.await); // a panic of the controller must not fail the shutdown
-    view_stop.cancel();
-    if let Some(view) = view {
-        drop(view.await); // an error of the view must not fail the shutdown
-    }
+    let result = Box::pin(started.run_controllers(&args, loaded, access)).await;
+    health_stop.cancel();
+    // Also after an error, which is printed on the terminal that the user had before.
+    view.close(&lines).await;
+    result?;
     serving.stop().await;
     embedded.stop();
     Ok(())
 }
 
-fn announce(screen: &view::Screen, addr: SocketAddr, kubeconfig: &std::path::Path, persistent: bool) {
-    screen.print(&format!(
+/// What the controllers need and what lives as long as the program.
+struct Started<'a> {
+    state_dir: &'a StateDir,
+    client: &'a Client,
+    signals: &'a Signals,
+    lines: &'a Lines,
+}
+
+impl Started<'_> {
+    /// Applies the manifests and runs the controllers until a signal and until active runs have finished.
+    async fn run_controllers(
+        &self,
+        args: &UpArgs,
+        loaded: manifests::Loaded,
+        access: RunAccess,
+    ) -> Result<(), UpError> {
+        let (state_dir, client, stop) = (self.state_dir, self.client, self.signals.token());
+        let problems = apply::apply(client, loaded.manifests).await;
+        for problem in loaded.problems.iter().chain(&problems) {
+            self.lines.print(&format!("Bad manifest: {problem}"));
+        }
+        let sources = start_sources(&args.tracing, state_dir, client, &stop).await?;
+        let repos = start_repos(client, &stop);
+        let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
+        let tools = tools.map_err(UpError::Tools)?;
+        let (executor, ended) = ProcessExecutor::new(process(state_dir, access, tools.clone()))?;
+        let executor = Arc::new(executor);
+        let options = terraform_options(args, state_dir, client, tools)?;
+        let tracer = options.tracer.clone();
+        let executing: (Arc<dyn Executor>, _) = (Arc::clone(&executor) as _, ended);
+        sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
+        ending::wait_for_runs(client, &executor, self.signals, self.lines).await;
+        tokio::join!(sources.wait(), tracer.close(FLUSH_TIMEOUT));
+        drop(repos.await); // a panic of the controller must not fail the shutdown
+        Ok(())
+    }
+}
+
+fn announce(lines: &Lines, addr: SocketAddr, kubeconfig: &std::path::Path, persistent: bool) {
+    lines.print(&format!(
         "The API serves on {addr}. export KUBECONFIG={}",
         kubeconfig.display()
     ));
     if !persistent {
-        screen.print("Warning: without --state, objects, plans and Terraform state are in memory only and are lost when this program ends.");
+        lines.print("Warning: without --state, objects, plans and Terraform state are in memory only and are lost when this program ends.");
     }
 }
 
@@ -355,80 +393,4 @@ fn terraform_options(
         artifact_host: None,
         ready: Readiness::default(), // unused: there is no probe
     })
-}
-
-/// Prints a warning when objects cannot be stored, and a message when they can again, until `stop`.
-async fn follow_storage_health(
-    mut health: watch::Receiver<StorageHealth>,
-    screen: Arc<view::Screen>,
-    stop: Token,
-) {
-    loop {
-        let current = health.borrow_and_update().clone();
-        if let Some(text) = storage_warning(&current) {
-            screen.print(&text);
-        }
-        let changed = tokio::select! {
-            () = stop.cancelled() => return,
-            changed = health.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
-        }
-        if *health.borrow() == StorageHealth::Writable {
-            screen.print("Objects can be stored again.");
-        }
-    }
-}
-
-/// Returns the warning for a state of the store.
-fn storage_warning(health: &StorageHealth) -> Option<String> {
-    match health {
-        StorageHealth::Writable => None,
-        StorageHealth::OnReserve => Some(
-            "Warning: the disk of the state directory is full. Running applies can still store their state; nothing new starts \
-             until there is space."
-                .to_owned(),
-        ),
-        StorageHealth::Failing(why) => Some(format!(
-            "Warning: objects, including Terraform state, cannot be stored: {why}. Retrying until it succeeds."
-        )),
-    }
-}
-
-/// Waits for active runs: the first signal has stopped new runs, the second interrupts the CLI, the third ends the program; the
-/// next start adopts the runs that remain.
-async fn wait_for_runs(
-    client: &Client,
-    executor: &ProcessExecutor,
-    signals: &Signals,
-    screen: &view::Screen,
-) {
-    let names = active_runs(client).await;
-    if executor.is_idle() {
-        return;
-    }
-    screen.print(&format!(
-        "Waiting for {}. Press Ctrl-C again to interrupt, a third time to exit without waiting.",
-        names.join(", ")
-    ));
-    tokio::select! {
-        () = executor.idle() => return,
-        () = signals.reached(2) => executor.interrupt(),
-    }
-    tokio::select! {
-        () = executor.idle() => {}
-        () = signals.reached(3) => {
-            screen.print("Exiting with active runs; the next sluice up with this --state adopts them.");
-        }
-    }
-}
-
-async fn active_runs(client: &Client) -> Vec<String> {
-    let api: Api<TerraformRun> = Api::all(client.clone());
-    let list = tokio::time::timeout(Duration::from_secs(5), api.list(&ListParams::default())).await;
-    let list = list.ok().and_then(Result::ok);
-    let runs = list.map(|list| list.items).unwrap_or_default();
-    let is_active = |run: &&TerraformRun| !run.status.as_ref().is_some_and(|status| status.phase.is_final());
-    runs.iter().filter(is_active).map(ResourceExt::name_any).collect()
 }

@@ -1,7 +1,7 @@
 //! The live view: watches the objects of an API and prints progress.
 
+mod lines;
 pub mod progress;
-mod screen;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use futures::stream::SelectAll;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+pub use lines::Lines;
 use progress::Line;
-pub use screen::Screen;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +33,8 @@ fn watched_kinds() -> [(ApiResource, Describe); 4] {
     ]
 }
 
-/// Prints progress on `screen` until `stop`, beginning with the current state of existing objects.
-pub async fn follow(client: Client, screen: Arc<Screen>, stop: CancellationToken) {
+/// Prints progress on `lines` until `stop`, beginning with the current state of existing objects.
+pub async fn follow(client: Client, lines: Arc<Lines>, stop: CancellationToken) {
     let mut streams = SelectAll::new();
     for (index, (resource, _)) in watched_kinds().into_iter().enumerate() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -47,7 +47,7 @@ pub async fn follow(client: Client, screen: Arc<Screen>, stop: CancellationToken
     {
         match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                print_changes(&screen, &mut cache, index, &object);
+                print_changes(&lines, &mut cache, index, &object);
             }
             Ok(watcher::Event::Delete(object)) => {
                 cache.remove(&(index, uid(&object)));
@@ -59,9 +59,9 @@ pub async fn follow(client: Client, screen: Arc<Screen>, stop: CancellationToken
             .range((1, String::new())..(2, String::new()))
             .filter_map(|(_, run)| progress::active_run(run))
             .collect();
-        screen.status(&active.join("   "));
+        lines.status(&active.join("   "));
     }
-    screen.status("");
+    lines.status("");
 }
 
 fn uid(object: &DynamicObject) -> String {
@@ -69,7 +69,7 @@ fn uid(object: &DynamicObject) -> String {
 }
 
 fn print_changes(
-    screen: &Screen,
+    lines: &Lines,
     cache: &mut BTreeMap<(usize, String), Value>,
     index: usize,
     object: &DynamicObject,
@@ -80,7 +80,7 @@ fn print_changes(
     let cache_key = (index, uid(object));
     let describe = watched_kinds()[index].1;
     for line in describe(cache.get(&cache_key), &after) {
-        screen.print_line(&line);
+        lines.print_line(&line);
     }
     cache.insert(cache_key, after);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use sluice::view::Screen;
+use sluice::view::Lines;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::BoxError;
 use sluice_tests::program::{Program, Setup};
@@ -26,29 +26,29 @@ struct Args {
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    let screen = Arc::new(Screen::new());
-    match demo(&args, &screen).await {
+    let lines = Arc::new(Lines::new());
+    match demo(&args, &lines).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            screen.print(&format!("\nThe demo failed: {error}"));
+            lines.print(&format!("\nThe demo failed: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), BoxError> {
+async fn demo(args: &Args, lines: &Arc<Lines>) -> Result<(), BoxError> {
     let began = Instant::now();
-    let heading = |text: &str| screen.print(&format!("\n== {text}"));
+    let heading = |text: &str| lines.print(&format!("\n== {text}"));
     heading("A Terraform CLI");
     let tool = sluice_harness::cli::terraform()?;
-    screen.print(&format!("         {}", tool.display()));
+    lines.print(&format!("         {}", tool.display()));
 
     heading("A Git repository, served over smart HTTP by the real git");
     let repository = Repository::create()?;
     Commit::First.create(&repository)?;
     let server = GitServer::start().await?;
     let url = server.serve("shop", &repository);
-    screen.print(&format!("         {url}"));
+    lines.print(&format!("         {url}"));
 
     heading("sluice up: API, source controller and tf-controller in one program, no cluster");
     let folder = tempfile::tempdir()?;
@@ -56,27 +56,27 @@ async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), BoxError> {
     let [source, stack] = manifests(&url);
     setup.write(&[("source.yaml", source), ("stack.yaml", stack)])?;
     let program = Program::start(setup).await?;
-    screen.print(&format!("         {}", program.command()));
+    lines.print(&format!("         {}", program.command()));
     let stop = CancellationToken::new();
     let view = tokio::spawn(sluice::view::follow(
         program.client(),
-        Arc::clone(screen),
+        Arc::clone(lines),
         stop.clone(),
     ));
 
-    let result = run_scenario(screen, &repository, &program).await;
+    let result = run_scenario(lines, &repository, &program).await;
     if let Err(error) = result {
         let log = program.log_tail();
         return Err(format!("{error}\n\nThe end of sluice's log:\n{log}").into());
     }
     if args.keep {
-        wait_for_ctrl_c(screen, &program).await?;
+        wait_for_ctrl_c(lines, &program).await?;
     } else {
         heading("Deletion: the stack is destroyed, then its objects are removed");
         let scenario = Scenario::new(program.client());
         scenario.delete_stack().await?;
         scenario.delete_source().await?;
-        screen.print("         deleted: terraform and gitrepository");
+        lines.print("         deleted: terraform and gitrepository");
     }
     stop.cancel();
     view.await?;
@@ -89,58 +89,58 @@ async fn demo(args: &Args, screen: &Arc<Screen>) -> Result<(), BoxError> {
 }
 
 /// Runs the scenario up to the tables.
-async fn run_scenario(screen: &Screen, repository: &Repository, program: &Program) -> Result<(), BoxError> {
-    let heading = |text: &str| screen.print(&format!("\n== {text}"));
+async fn run_scenario(lines: &Lines, repository: &Repository, program: &Program) -> Result<(), BoxError> {
+    let heading = |text: &str| lines.print(&format!("\n== {text}"));
     let scenario = Scenario::new(program.client());
 
     heading("The first commit becomes an artifact, the artifact a plan");
     let first = format!("main@sha1:{}", repository.head()?);
     let plan = scenario.wait_for_plan(None).await?;
-    approve(screen, &scenario, &plan).await?;
+    approve(lines, &scenario, &plan).await?;
     scenario.wait_until_applied(&first).await?;
-    show_outputs(screen, &scenario).await?;
+    show_outputs(lines, &scenario).await?;
 
     heading("A second commit changes the stack");
     let second = scenario.push(repository, Commit::NewVersion).await?;
     let plan = scenario.wait_for_plan(Some(&plan)).await?;
-    approve(screen, &scenario, &plan).await?;
+    approve(lines, &scenario, &plan).await?;
     scenario.wait_until_applied(&second).await?;
-    show_outputs(screen, &scenario).await?;
+    show_outputs(lines, &scenario).await?;
 
     heading("A third commit does not touch the stack's inputs: no run");
     let before = scenario.runs().await?.len();
     let third = scenario.push(repository, Commit::Docs).await?;
     scenario.wait_until_attempted(&third).await?;
     let after = scenario.runs().await?.len();
-    screen.print(&format!(
+    lines.print(&format!(
         "         {before} runs before the commit, {after} after it"
     ));
     if before != after {
         return Err("a commit that does not touch the stack's inputs started a run".into());
     }
     heading("What kubectl shows");
-    tables::show(screen, &program.client(), &program.kubeconfig()).await
+    tables::show(lines, &program.client(), &program.kubeconfig()).await
 }
 
-async fn approve(screen: &Screen, scenario: &Scenario, plan: &str) -> Result<(), BoxError> {
-    screen.print(&format!("\n         $ kubectl patch terraform {NAME} --type merge -p '{{\"spec\":{{\"approvePlan\":\"{plan}\"}}}}'"));
+async fn approve(lines: &Lines, scenario: &Scenario, plan: &str) -> Result<(), BoxError> {
+    lines.print(&format!("\n         $ kubectl patch terraform {NAME} --type merge -p '{{\"spec\":{{\"approvePlan\":\"{plan}\"}}}}'"));
     Ok(scenario.approve(plan).await?)
 }
 
-async fn show_outputs(screen: &Screen, scenario: &Scenario) -> Result<(), BoxError> {
+async fn show_outputs(lines: &Lines, scenario: &Scenario) -> Result<(), BoxError> {
     for (key, value) in scenario.outputs().await? {
         if !key.ends_with("__type") {
-            screen.print(&format!("         output {key} = {value}"));
+            lines.print(&format!("         output {key} = {value}"));
         }
     }
     Ok(())
 }
 
-async fn wait_for_ctrl_c(screen: &Screen, program: &Program) -> Result<(), BoxError> {
+async fn wait_for_ctrl_c(lines: &Lines, program: &Program) -> Result<(), BoxError> {
     let config = program.kubeconfig();
-    screen.print("\n== Everything keeps running until Ctrl-C. Try:");
+    lines.print("\n== Everything keeps running until Ctrl-C. Try:");
     for command in hints(&config) {
-        screen.print(&format!("         {command}"));
+        lines.print(&format!("         {command}"));
     }
     tokio::signal::ctrl_c().await?;
     Ok(())

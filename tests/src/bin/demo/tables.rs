@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kube::Client;
 use serde_json::Value;
-use sluice::view::Screen;
+use sluice::view::Lines;
 use sluice_tests::BoxError;
 
 const RESOURCES: [(&str, &str); 3] = [
@@ -23,7 +23,7 @@ const RESOURCES: [(&str, &str); 3] = [
 ];
 
 /// Prints the three kinds.
-pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) -> Result<(), BoxError> {
+pub(super) async fn show(lines: &Lines, client: &Client, kubeconfig: &Path) -> Result<(), BoxError> {
     let names = RESOURCES.map(|(name, _)| name).join(",");
     let output = tokio::process::Command::new("kubectl")
         .args(["get", &names])
@@ -32,14 +32,14 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
         .await;
     match output {
         Ok(output) => {
-            screen.print(&format!(
+            lines.print(&format!(
                 "         $ KUBECONFIG={} kubectl get {names}",
                 kubeconfig.display()
             ));
             let text = String::from_utf8_lossy(&output.stdout).into_owned()
                 + &String::from_utf8_lossy(&output.stderr);
             for line in text.lines() {
-                screen.print(&format!("         {line}"));
+                lines.print(&format!("         {line}"));
             }
             if output.status.success() {
                 Ok(())
@@ -48,11 +48,11 @@ pub(super) async fn show(screen: &Screen, client: &Client, kubeconfig: &Path) ->
             }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            screen.print("         (kubectl is not installed; the server's tables for it are:)");
+            lines.print("         (kubectl is not installed; the server's tables for it are:)");
             for (name, path) in RESOURCES {
-                screen.print(&format!("         {name}"));
+                lines.print(&format!("         {name}"));
                 for row in rows(&table(client, path).await?) {
-                    screen.print(&format!("         {row}"));
+                    lines.print(&format!("         {row}"));
                 }
             }
             Ok(())
