@@ -19,7 +19,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use kube::{Client, ResourceExt as _};
-pub(crate) use model::Facts;
+pub(crate) use model::Setup;
 use model::{Effect, Event, Model};
 use sluice_api::terraform::Terraform;
 use sluice_cli::cluster::Cluster;
@@ -68,23 +68,23 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal does not support it.
-    pub(crate) fn show(client: Client, lines: &Lines, signals: Signals, facts: Facts) -> io::Result<Self> {
+    pub(crate) fn show(client: Client, lines: &Lines, signals: Signals, setup: Setup) -> io::Result<Self> {
         let terminal = Terminal::take()?;
         let stop = Token::new();
         let (sender, events) = mpsc::unbounded_channel();
         keys::read(sender.clone(), stop.clone());
         objects::follow(&client, &sender, &stop);
-        let session = Session {
+        let display = Display {
             client,
             signals,
-            model: Model::new(facts, SystemClock.now()),
+            model: Model::new(setup, SystemClock.now()),
             terminal,
             sender,
             events,
             notices: lines.divert(),
             stop: stop.clone(),
         };
-        let task = tokio::spawn(session.run());
+        let task = tokio::spawn(display.run());
         Ok(Self { stop, task })
     }
 
@@ -95,7 +95,7 @@ impl Screen {
     }
 }
 
-struct Session {
+struct Display {
     client: Client,
     signals: Signals,
     model: Model,
@@ -106,7 +106,7 @@ struct Session {
     stop: Token,
 }
 
-impl Session {
+impl Display {
     /// Shows the screen until it is closed or the terminal fails; the program goes on without it. Returns the notices.
     async fn run(mut self) -> Vec<String> {
         let stopping = self.signals.token();

@@ -101,7 +101,7 @@ pub(super) enum Prompt {
 
 /// What does not change while the program runs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct Setup {
     /// Path of the kubeconfig.
     pub(crate) kubeconfig: String,
     /// Path of the log; empty: it goes to standard error.
@@ -114,7 +114,7 @@ pub(crate) struct Facts {
 
 /// The state of the screen.
 pub(super) struct Model {
-    pub(super) facts: Facts,
+    pub(super) setup: Setup,
     pub(super) sources: BTreeMap<String, GitRepository>,
     pub(super) stacks: BTreeMap<String, Terraform>,
     pub(super) runs: BTreeMap<String, TerraformRun>,
@@ -133,9 +133,9 @@ pub(super) struct Model {
 
 impl Model {
     /// Creates the state without objects.
-    pub(super) fn new(facts: Facts, now: Timestamp) -> Self {
+    pub(super) fn new(setup: Setup, now: Timestamp) -> Self {
         Self {
-            facts,
+            setup,
             sources: BTreeMap::new(),
             stacks: BTreeMap::new(),
             runs: BTreeMap::new(),

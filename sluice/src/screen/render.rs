@@ -53,7 +53,7 @@ pub(super) fn render(model: &Model, frame: &mut Frame<'_>) {
     lines.extend(bottom);
     let lines: Vec<Line<'static>> = lines
         .into_iter()
-        .map(|row| styled(row, model.facts.colours))
+        .map(|row| styled(row, model.setup.colours))
         .collect();
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -100,7 +100,7 @@ fn overview(model: &Model, columns: usize, rows: usize) -> Vec<Row> {
 /// Returns the name of the program and, at the right, the number of stacks in each state.
 fn heading(model: &Model, columns: usize) -> Row {
     let mut left = "sluice up".to_owned();
-    if model.facts.in_memory {
+    if model.setup.in_memory {
         left.push_str(" (in memory)");
     }
     if model.is_stopping {
@@ -278,12 +278,12 @@ fn run_row(model: &Model, run: &TerraformRun, columns: usize) -> Row {
 /// Returns the lines at the bottom of the overview.
 fn footer(model: &Model, columns: usize) -> Vec<Row> {
     let export = "export KUBECONFIG=";
-    let kubeconfig = path_end(&model.facts.kubeconfig, columns.saturating_sub(export.len()));
-    let log = if model.facts.log.is_empty() {
+    let kubeconfig = path_end(&model.setup.kubeconfig, columns.saturating_sub(export.len()));
+    let log = if model.setup.log.is_empty() {
         "The log goes to standard error.".to_owned()
     } else {
         let text = "The log is ";
-        let path = path_end(&model.facts.log, columns.saturating_sub(text.len()));
+        let path = path_end(&model.setup.log, columns.saturating_sub(text.len()));
         format!("{text}{path}")
     };
     vec![

@@ -40,7 +40,7 @@ pub use state_dir::StateDirError;
 use tokio::task::JoinHandle;
 use view::View;
 
-use crate::screen::{self, Facts};
+use crate::screen::{self, Setup};
 use crate::view::Lines;
 use crate::{apply, manifests};
 
@@ -171,13 +171,13 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let client = embedded.client();
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
     announce(&lines, serving.addr, &kubeconfig, args.state.is_some());
-    let facts = Facts {
+    let setup = Setup {
         kubeconfig: kubeconfig.display().to_string(),
         log: log.map(|path| path.display().to_string()).unwrap_or_default(),
         in_memory: args.state.is_none(),
         colours: screen::has_colours(),
     };
-    let view = View::start(&args, &client, &lines, &signals, facts);
+    let view = View::start(&args, &client, &lines, &signals, setup);
     let health_stop = Token::new();
     tokio::spawn(storage_health::follow(
         embedded.storage_health(),

@@ -8,7 +8,7 @@ use sluice_runtime::shutdown::{Signals, Token};
 use tokio::task::JoinHandle;
 
 use super::UpArgs;
-use crate::screen::{self, Facts, Screen};
+use crate::screen::{self, Screen, Setup};
 use crate::view::{self, Lines};
 
 /// How the program shows what it does.
@@ -50,13 +50,13 @@ impl View {
         client: &Client,
         lines: &Arc<Lines>,
         signals: &Signals,
-        facts: Facts,
+        setup: Setup,
     ) -> Self {
         if args.quiet {
             return Self::Nothing;
         }
         if kind(args) == Kind::Screen {
-            match Screen::show(client.clone(), lines, signals.clone(), facts) {
+            match Screen::show(client.clone(), lines, signals.clone(), setup) {
                 Ok(screen) => return Self::Screen(screen),
                 Err(error) => lines.print(&format!("Warning: no screen: {error}")),
             }

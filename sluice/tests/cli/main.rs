@@ -5,4 +5,6 @@
 mod decide;
 mod fixture;
 mod look;
+mod picture;
+mod screen;
 mod terminal;

@@ -69,7 +69,7 @@ pub(crate) fn run(world: &World, columns: u16, arguments: &[&str], prompt: &str,
 }
 
 /// Opens a pseudo-terminal of this width: our side, and that of the program.
-fn open(columns: u16) -> (File, OwnedFd) {
+pub(crate) fn open(columns: u16) -> (File, OwnedFd) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let terminal = openpt(flags).unwrap();
     grantpt(&terminal).unwrap();
