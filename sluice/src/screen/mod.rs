@@ -52,11 +52,6 @@ fn is_in_background() -> bool {
     foreground.is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// Returns whether colours are allowed (<https://no-color.org>).
-pub(crate) fn has_colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
 /// The screen while it is shown.
 pub(crate) struct Screen {
     stop: Token,

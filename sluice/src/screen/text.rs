@@ -76,14 +76,12 @@ fn take(text: &str, width: usize) -> String {
 pub(super) fn style(tone: Tone, colours: bool) -> Style {
     let style = Style::new();
     match tone {
-        Tone::Plain => style,
         Tone::Muted => style.add_modifier(Modifier::DIM),
-        Tone::Heading => style.add_modifier(Modifier::BOLD),
         Tone::Good if colours => style.fg(Color::Green),
         Tone::Bad if colours => style.fg(Color::Red),
         Tone::Attention if colours => style.fg(Color::Yellow),
-        Tone::Good => style,
-        Tone::Bad | Tone::Attention => style.add_modifier(Modifier::BOLD),
+        Tone::Plain | Tone::Good => style,
+        Tone::Heading | Tone::Bad | Tone::Attention => style.add_modifier(Modifier::BOLD),
     }
 }
 

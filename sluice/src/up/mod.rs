@@ -40,8 +40,8 @@ pub use state_dir::StateDirError;
 use tokio::task::JoinHandle;
 use view::View;
 
-use crate::screen::{self, Setup};
-use crate::view::Lines;
+use crate::screen::Setup;
+use crate::view::{Lines, has_colours};
 use crate::{apply, manifests};
 
 /// Concurrent reconciliations of a controller; they never wait for runs.
@@ -175,7 +175,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
         kubeconfig: kubeconfig.display().to_string(),
         log: log.map(|path| path.display().to_string()).unwrap_or_default(),
         in_memory: args.state.is_none(),
-        colours: screen::has_colours(),
+        colours: has_colours(),
     };
     let view = View::start(&args, &client, &lines, &signals, setup);
     let health_stop = Token::new();

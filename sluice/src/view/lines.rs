@@ -25,7 +25,7 @@ impl Lines {
         let live = io::stdout().is_terminal() && !is_dumb;
         Self {
             live,
-            colours: live && crate::screen::has_colours(),
+            colours: live && has_colours(),
             status: Mutex::default(),
             diverted: Mutex::default(),
         }
@@ -96,6 +96,11 @@ impl Default for Lines {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns whether colours are allowed (<https://no-color.org>).
+pub(crate) fn has_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Removes control characters: texts come from repositories and must not control the terminal.

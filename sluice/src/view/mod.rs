@@ -12,6 +12,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 pub use lines::Lines;
+pub(crate) use lines::has_colours;
 use progress::Line;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
