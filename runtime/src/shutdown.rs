@@ -29,7 +29,10 @@ impl Signals {
     /// Counts as a signal: the user asks the program to end in another way, such as a key on a terminal that sends no signals.
     pub fn interrupt(&self) {
         self.sender.send_modify(|count| *count += 1);
-        tracing::info!(count = *self.sender.borrow(), "stopping at the request of the user");
+        tracing::info!(
+            count = *self.sender.borrow(),
+            "stopping at the request of the user"
+        );
         self.stop.cancel();
     }
 
