@@ -115,6 +115,11 @@ impl World {
         serde_json::to_value(self.objects(&stack_kind()).get(name).await.unwrap()).unwrap()
     }
 
+    /// Returns the stacks of the namespace.
+    pub(crate) fn stacks(&self) -> Api<DynamicObject> {
+        self.objects(&stack_kind())
+    }
+
     /// Creates a stack with a status that the controller would write for it.
     pub(crate) async fn create_stack(&self, name: &str, spec: &Value, status: &Value) {
         let mut all = json!({"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "infra"}});

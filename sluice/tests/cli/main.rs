@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "this crate is tests")]
 
+mod act;
 mod decide;
 mod fixture;
 mod look;

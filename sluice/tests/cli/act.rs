@@ -1,0 +1,183 @@
+//! Commands that act: what they write, what they refuse, and the exit codes of waiting.
+
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+use sluice_api::annotation::REQUESTED_AT;
+
+use crate::fixture::{PLAN, TIMEOUT, World, ready};
+use crate::terminal;
+
+/// Returns the exit code and the standard error of a command.
+async fn run(world: &World, arguments: &[&str]) -> (i32, String) {
+    let output = world.sluice(arguments).await;
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.stdout, b"", "only data goes to standard output: {text}");
+    (output.status.code().unwrap(), text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stacks_and_sources_are_suspended_and_resumed() {
+    let world = World::with_stacks().await;
+    let suspended = run(&world, &["suspend", "app"]).await;
+    assert_eq!(suspended, (0, "terraform default/app is suspended.\n".to_owned()));
+    assert_eq!(world.stack("app").await["spec"]["suspend"], true);
+    let (code, text) = run(&world, &["suspend", "--all"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("default/app is suspended already.") && text.contains("default/net is suspended."),
+        "{text}"
+    );
+    let (code, text) = run(&world, &["suspend", "source", "git", "infra"]).await;
+    assert_eq!(
+        (code, text.as_str()),
+        (0, "gitrepository default/infra is suspended.\n")
+    );
+    let refused = run(&world, &["reconcile", "app"]).await;
+    assert!(
+        refused.0 == 1 && refused.1.contains("sluice resume app"),
+        "{refused:?}"
+    );
+    let resumed = run(&world, &["resume", "app"]).await;
+    assert_eq!(resumed, (0, "terraform default/app is resumed.\n".to_owned()));
+    assert_ne!(world.stack("app").await["spec"]["suspend"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_ends_with_the_result_of_the_request() {
+    let world = World::with_stacks().await;
+    // No controller answers.
+    let (code, text) = run(&world, &["reconcile", "net", "--wait", "--timeout", "1s"]).await;
+    assert_eq!(code, 4, "{text}");
+    assert!(
+        text.contains("the controller has not seen the request yet"),
+        "{text}"
+    );
+    for (status, expected) in [
+        (ready("True", "TerraformAppliedSucceed", "Applied"), 0),
+        (ready("False", "TFExecPlanFailed", "exit status 1"), 1),
+        (plan_waits(), 3),
+    ] {
+        let before = requested(&world).await;
+        let arguments = ["reconcile", "net", "--wait"];
+        let ((code, text), ()) = tokio::join!(run(&world, &arguments), answer(&world, &before, status));
+        assert_eq!(code, expected, "{text}");
+    }
+}
+
+/// Returns the last request of the stack `net`.
+async fn requested(world: &World) -> String {
+    let annotation = &world.stack("net").await["metadata"]["annotations"][REQUESTED_AT];
+    annotation.as_str().unwrap_or_default().to_owned()
+}
+
+/// Does what the controller does with the next request of the stack `net`.
+async fn answer(world: &World, before: &str, mut status: Value) {
+    let stacks = world.stacks();
+    let is_requested = |stack: Option<&DynamicObject>| {
+        let annotations = stack.and_then(|stack| stack.metadata.annotations.as_ref());
+        annotations
+            .and_then(|all| all.get(REQUESTED_AT))
+            .is_some_and(|now| now != before)
+    };
+    let waiting = await_condition(stacks.clone(), "net", is_requested);
+    tokio::time::timeout(TIMEOUT, waiting)
+        .await
+        .expect("a request")
+        .unwrap();
+    status["lastHandledReconcileAt"] = json!(requested(world).await);
+    status["plan"] = status.get("plan").cloned().unwrap_or(Value::Null);
+    let patch = Patch::Merge(json!({ "status": status }));
+    stacks
+        .patch_status("net", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+fn plan_waits() -> Value {
+    let mut status = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
+    status["plan"] = json!({ "pending": PLAN });
+    status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_says_what_it_destroys_and_asks() {
+    let world = World::with_stacks().await;
+    world
+        .create_stack(
+            "data",
+            &json!({ "destroyResourcesOnDeletion": true }),
+            &ready("True", "TerraformAppliedSucceed", "Applied"),
+        )
+        .await;
+    let refused = terminal::run(&world, 160, &["delete", "data"], "[y/N] ", "n\n");
+    assert_eq!(refused.code, 1, "{}", refused.text);
+    assert!(
+        refused.text.contains("DESTROYS") && refused.text.contains("Nothing was deleted."),
+        "{}",
+        refused.text
+    );
+    assert_eq!(
+        world.stack("data").await["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
+    let (code, text) = run(&world, &["delete", "data", "--yes", "--wait"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.ends_with("terraform default/data is deleted.\n"), "{text}");
+    let (code, text) = run(&world, &["delete", "source", "infra", "--yes", "--wait"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("app, db, net"),
+        "the stacks that use it are named: {text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exported_object_can_be_applied_again() {
+    let world = World::with_stacks().await;
+    let text = world.stdout(&["export", "terraforms", "--all"]).await;
+    assert_eq!(text.matches("---\n").count(), 3, "{text}");
+    let path = world.directory().join("export.yaml");
+    std::fs::write(&path, &text).unwrap();
+    assert!(
+        !text.contains("status:") && !text.contains("uid:") && text.contains("kind: Terraform"),
+        "{text}"
+    );
+    let loaded = sluice::manifests::load(&path).unwrap();
+    assert_eq!((loaded.manifests.len(), loaded.problems.len()), (3, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_shown_before_its_release() {
+    let world = World::with_stacks().await;
+    let (code, text) = run(&world, &["unlock", "net", "--yes"]).await;
+    assert!(
+        code == 1 && text.contains("no run has met a state lock"),
+        "{text}"
+    );
+    let mut status = ready("False", "TFExecPlanFailed", "Error acquiring the state lock");
+    status["lock"] = json!({ "pending": "6a1f0c0e" });
+    world.create_stack("held", &json!({}), &status).await;
+    let (code, text) = run(&world, &["unlock", "held", "--yes"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("6a1f0c0e") && text.contains("Make sure that nobody works on the state"),
+        "{text}"
+    );
+    let tfstate = &world.stack("held").await["spec"]["tfstate"];
+    assert_eq!(
+        (&tfstate["forceUnlock"], &tfstate["lockIdentifier"]),
+        (&json!("yes"), &json!("6a1f0c0e"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_failed_stacks_are_tried_again() {
+    let world = World::with_stacks().await;
+    let (code, text) = run(&world, &["retry", "net"]).await;
+    assert!(code == 1, "{text}");
+    let (code, text) = run(&world, &["retry", "--all"]).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(world.stack("db").await["metadata"]["annotations"][REQUESTED_AT].is_string());
+    assert_eq!(requested(&world).await, "", "a stack that is ready is left alone");
+}
