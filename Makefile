@@ -189,10 +189,13 @@ lint: ## Run Clippy, warnings denied
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: manifests
-manifests: ## Generate the definitions in config from the types, and copy those of config/crd into the chart
+manifests: ## Generate the definitions in config from the types, copy those of config/crd into the chart, and render the overlays for `sluice install`
 	$(CARGO) run --locked -q -p sluice-api --bin crdgen
 	cp config/crd/bases/infra.*.yaml charts/sluice/crds/
 	cp config/crd/bases/source.*.yaml charts/sluice/charts/gitrepositories/crds/
+	@for overlay in config/overlays/*/; do name=$$(basename $$overlay); \
+	  { echo "# Generated from config/overlays/$$name by make manifests; do not edit."; kubectl kustomize $$overlay; } > cli/manifests/$$name.yaml; \
+	done
 
 .PHONY: check-manifests
 check-manifests: build ## Fail if a definition in config differs from the types, or the chart from config/crd

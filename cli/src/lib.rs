@@ -15,5 +15,5 @@ pub mod stack;
 pub mod wait;
 
 pub use command::state::StateCommand;
-pub use command::{Command, execute, execute_state};
+pub use command::{BeginCommand, Command, begin, execute, execute_state};
 pub use error::{CliError, ExitStatus};

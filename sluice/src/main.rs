@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use sluice::record::{RecordArgs, record};
 use sluice::state::{DirectoryCommand, StateArgs, StateCommand, state};
 use sluice::up::{UpArgs, up};
@@ -32,6 +32,9 @@ enum Command {
     /// The commands that talk to an API.
     #[command(flatten)]
     Client(sluice_cli::Command),
+    /// The commands for the first minutes.
+    #[command(flatten)]
+    Begin(sluice_cli::BeginCommand),
     /// Write signed records of runs, and verify them without an API.
     Record(RecordArgs),
     /// Run the source controller on a cluster; its flags are those of Flux.
@@ -76,7 +79,8 @@ struct RunnerProgram {
     log_level: Option<Level>,
 }
 
-/// The subcommand for the name under which the program is called: images link the names of Flux, tofu-controller and Sluice to it.
+/// The subcommand for the name under which the program is called: images link the names of Flux, tofu-controller and Sluice to it. Any
+/// other name has all subcommands; `kubectl` finds `kubectl-sluice` on PATH and calls it for `kubectl sluice`.
 fn linked_command(program: &OsStr) -> Option<&'static str> {
     match Path::new(program).file_name()?.to_str()? {
         "source-controller" => Some("source-controller"),
@@ -100,6 +104,7 @@ async fn main() -> ExitCode {
             StateCommand::Stack(command) => sluice_cli::execute_state(command).await,
         },
         Command::Client(command) => sluice_cli::execute(command).await,
+        Command::Begin(command) => sluice_cli::begin(command, Cli::command).await,
         Command::Record(args) => write_or_verify_record(&args).await,
         Command::SourceController(flags) => {
             let options: sluice_source_controller::Options = flags.parse("source-controller");

@@ -73,3 +73,18 @@ fn another_name_keeps_the_subcommands() {
         assert!(help.contains(command), "{help}");
     }
 }
+
+/// kubectl calls a plugin by the name of its file.
+#[test]
+fn a_plugin_of_kubectl_has_all_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-sluice");
+    symlink(SLUICE, &plugin).unwrap();
+    let help = |program: &Path| String::from_utf8(output(program, &["--help"]).stdout).unwrap();
+    assert!(help(&plugin).contains("approve"), "{}", help(&plugin));
+    let renamed = help(&plugin).replace("kubectl-sluice", "sluice");
+    assert_eq!(renamed, help(Path::new(SLUICE)));
+    let version = output(&plugin, &["version", "--client", "-o", "json"]);
+    let version = String::from_utf8(version.stdout).unwrap();
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+}

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod approve;
+mod begin;
 mod cancel;
 mod debug;
 mod delete;
@@ -23,6 +24,7 @@ mod unlock;
 use std::process::ExitCode;
 
 pub use approve::{approve_plan, plan_to_approve};
+pub use begin::{BeginCommand, begin};
 pub use plan::{describe_plan, shown_run};
 
 use crate::cluster::{Cluster, ConnectionArgs};
@@ -195,6 +197,7 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Command::augment_subcommands(clap::Command::new("sluice")).debug_assert();
+        BeginCommand::augment_subcommands(clap::Command::new("sluice")).debug_assert();
         state::StateCommand::augment_subcommands(clap::Command::new("state")).debug_assert();
     }
 }

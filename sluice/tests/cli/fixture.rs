@@ -154,6 +154,16 @@ impl World {
         .await;
     }
 
+    /// Sets the phase of a run.
+    pub(crate) async fn set_phase(&self, run: &str, phase: &str) {
+        let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "TerraformRun");
+        let patch = Patch::Merge(json!({"status": {"phase": phase}}));
+        self.objects(&kind)
+            .patch_status(run, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
     async fn create(&self, kind: &GroupVersionKind, name: &str, spec: &Value, status: &Value) {
         let objects = self.objects(kind);
         self.write(&objects, kind, json!({"name": name}), spec, status)

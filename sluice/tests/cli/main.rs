@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "this crate is tests")]
 
 mod act;
+mod begin;
 mod decide;
 mod fixture;
 mod look;

@@ -12,6 +12,7 @@ mod combinations;
 mod installation;
 mod permissions;
 mod pods;
+mod rendered;
 
 use std::collections::BTreeSet;
 use std::fs;

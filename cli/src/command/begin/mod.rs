@@ -1,0 +1,99 @@
+//! Commands for the first minutes. Those that need an API connect on their own: the others work without a kubeconfig.
+
+mod adopt;
+mod check;
+mod completion;
+mod components;
+mod create;
+mod init;
+mod install;
+mod migrate;
+mod version;
+
+use std::process::ExitCode;
+
+use super::{Context, finish};
+use crate::cluster::{Cluster, ConnectionArgs};
+use crate::output::Console;
+use crate::{CliError, ExitStatus};
+
+/// The commands for the first minutes.
+#[derive(clap::Subcommand, Debug)]
+pub enum BeginCommand {
+    /// Write a starter repository: a small module, and the manifests that apply it.
+    Init(init::InitArgs),
+    /// Create a source or a stack, or print its manifest.
+    Create(create::CreateArgs),
+    /// Find the root modules of a repository, and print a manifest for each.
+    Adopt(adopt::AdoptArgs),
+    /// Say what will happen to each object of tofu-controller. Nothing is changed.
+    Migrate(migrate::MigrateArgs),
+    /// Check a cluster before the installation, or an installation.
+    Check(check::CheckArgs),
+    /// Install the controllers into a cluster.
+    Install(install::InstallArgs),
+    /// Delete the controllers from a cluster. Definitions, namespaces and objects stay.
+    Uninstall(install::UninstallArgs),
+    /// Print a script that completes commands and flags in a shell.
+    Completion(completion::CompletionArgs),
+    /// Print the versions of this program, of the API server and of the controllers.
+    Version(version::VersionArgs),
+}
+
+impl BeginCommand {
+    /// Returns whether the user forbids colours with a flag.
+    fn forbids_colours(&self) -> bool {
+        match self {
+            Self::Create(args) => args.connection().no_color,
+            Self::Migrate(args) => args.connection.no_color,
+            Self::Check(args) => args.connection.no_color,
+            Self::Install(args) => args.connection.no_color,
+            Self::Uninstall(args) => args.connection.no_color,
+            Self::Version(args) => args.connection.no_color,
+            Self::Init(_) | Self::Adopt(_) | Self::Completion(_) => false,
+        }
+    }
+}
+
+/// The formats of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum ReportFormat {
+    /// A table.
+    #[default]
+    Table,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Runs a command and reports its error: object, cause, and the next command to type. `tree` builds all commands of the program.
+pub async fn begin(command: BeginCommand, tree: fn() -> clap::Command) -> ExitCode {
+    let console = Console::new(command.forbids_colours());
+    finish(console, run(command, tree, console).await)
+}
+
+async fn run(
+    command: BeginCommand,
+    tree: fn() -> clap::Command,
+    console: Console,
+) -> Result<ExitStatus, CliError> {
+    // Boxed: their futures hold requests and lists.
+    match command {
+        BeginCommand::Init(args) => init::init(&args, console),
+        BeginCommand::Create(args) => Box::pin(create::create(&args, console)).await,
+        BeginCommand::Adopt(args) => adopt::adopt(&args, console),
+        BeginCommand::Migrate(args) => Box::pin(migrate::migrate(&args, console)).await,
+        BeginCommand::Check(args) => Box::pin(check::check(&args, console)).await,
+        BeginCommand::Install(args) => Box::pin(install::install(&args, console)).await,
+        BeginCommand::Uninstall(args) => Box::pin(install::uninstall(&args, console)).await,
+        BeginCommand::Completion(args) => completion::completion(&args, tree(), console),
+        BeginCommand::Version(args) => Box::pin(version::version(&args, console)).await,
+    }
+}
+
+/// Connects to the API of the flags; sends no request.
+async fn connect(connection: &ConnectionArgs, console: Console) -> Result<Context, CliError> {
+    let cluster = Cluster::connect(connection).await?;
+    Ok(Context { cluster, console })
+}

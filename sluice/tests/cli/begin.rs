@@ -1,0 +1,329 @@
+//! Commands for the first minutes.
+
+use serde_json::{Value, json};
+
+use crate::fixture::World;
+
+const URL: &str = "--url=https://git.example/infra.git";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_is_created_and_then_changed() {
+    let world = World::start().await;
+    let create = |branch: &'static str| ["create", "source", "git", "infra", URL, branch, "--wait=false"];
+    let created = world.sluice(&create("--branch=main")).await;
+    assert!(created.status.success(), "{created:?}");
+    assert_eq!(
+        String::from_utf8(created.stderr).unwrap(),
+        "gitrepository default/infra created\n"
+    );
+    let changed = world.sluice(&create("--branch=next")).await;
+    assert_eq!(
+        String::from_utf8(changed.stderr).unwrap(),
+        "gitrepository default/infra configured\n"
+    );
+    let text = world.stdout(&["get", "sources", "infra", "-o", "json"]).await;
+    let source: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(source["spec"]["ref"], json!({"branch": "next"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exported_manifest_is_what_would_be_created() {
+    let world = World::start().await;
+    let arguments = [
+        "create",
+        "terraform",
+        "app",
+        "--source=GitRepository/infra",
+        "--path=stacks/app",
+    ];
+    let exported = world
+        .stdout(&[arguments.as_slice(), &["--export"]].concat())
+        .await;
+    let manifest: Value = serde_yaml_ng::from_str(&exported).unwrap();
+    assert_eq!(
+        manifest["metadata"],
+        json!({"name": "app", "namespace": "default"})
+    );
+    let absent = world.sluice(&["get", "terraforms", "app"]).await;
+    assert_eq!(absent.status.code(), Some(1), "--export creates nothing");
+    let created = world
+        .sluice(&[arguments.as_slice(), &["--wait=false"]].concat())
+        .await;
+    assert!(created.status.success(), "{created:?}");
+    let stack = world.stack("app").await;
+    for (field, value) in manifest["spec"].as_object().unwrap() {
+        assert_eq!(&stack["spec"][field], value, "{field}");
+    }
+    let again = world
+        .sluice(&[arguments.as_slice(), &["--wait=false"]].concat())
+        .await;
+    assert_eq!(again.status.code(), Some(1), "a stack that exists is not changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_needs_no_cluster() {
+    let world = World::start().await;
+    let missing = format!("--kubeconfig={}", world.directory().join("missing").display());
+    let arguments = [
+        "create",
+        "source",
+        "git",
+        "infra",
+        URL,
+        "--branch=main",
+        "--export",
+        missing.as_str(),
+    ];
+    let manifest: Value = serde_yaml_ng::from_str(&world.stdout(&arguments).await).unwrap();
+    assert_eq!(manifest["metadata"], json!({"name": "infra"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_that_is_not_ready_in_time_is_named_with_its_state() {
+    let world = World::start().await;
+    let arguments = [
+        "create",
+        "terraform",
+        "app",
+        "--source=GitRepository/infra",
+        "--timeout=1s",
+    ];
+    let late = world.sluice(&arguments).await;
+    assert_eq!(late.status.code(), Some(4), "{late:?}");
+    let error = String::from_utf8(late.stderr).unwrap();
+    let expected = "terraform default/app was not ready after 1 s: no controller has reconciled it yet\n";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_flag_is_reported_before_any_request() {
+    let world = World::start().await;
+    let wrong = world
+        .sluice(&[
+            "create",
+            "source",
+            "git",
+            "infra",
+            "--url=git@git.example:infra.git",
+            "--branch=main",
+        ])
+        .await;
+    assert_eq!(wrong.status.code(), Some(2));
+    let error = String::from_utf8(wrong.stderr).unwrap();
+    assert!(error.contains("write ssh://git@git.example/infra.git"), "{error}");
+    let absent = world.sluice(&["get", "sources", "infra"]).await;
+    assert_eq!(absent.status.code(), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_starter_repository_is_written_once() {
+    let world = World::start().await;
+    let directory = world.directory().join("new");
+    let path = directory.display().to_string();
+    let written = world
+        .stdout(&["init", &path, "--url=https://git.example/a.git"])
+        .await;
+    for file in written.lines() {
+        assert!(std::fs::metadata(file).unwrap().len() > 0, "{file}");
+    }
+    assert_eq!(written.lines().count(), 5, "{written}");
+    let readme = directory.join("README.md");
+    std::fs::write(&readme, "mine").unwrap();
+    std::fs::remove_dir_all(directory.join("stacks")).unwrap();
+    let again = world.sluice(&["init", &path]).await;
+    assert_eq!(again.status.code(), Some(1));
+    let error = String::from_utf8(again.stderr).unwrap();
+    assert!(
+        error.contains("README.md") && error.contains("nothing is overwritten"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&readme).unwrap(), "mine");
+    assert!(
+        !directory.join("stacks").exists(),
+        "a refused command writes nothing"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_starter_manifests_are_accepted_by_the_api() {
+    let world = World::start().await;
+    let directory = world.directory().join("new");
+    world.stdout(&["init", &directory.display().to_string()]).await;
+    let text = std::fs::read_to_string(directory.join("sluice/hello.yaml")).unwrap();
+    let stack: Value = serde_yaml_ng::from_str(&text).unwrap();
+    world.create_stack("hello", &stack["spec"], &json!({})).await;
+    assert_eq!(world.stack("hello").await["spec"]["path"], "stacks/hello");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completion_knows_the_commands_of_the_whole_program() {
+    let world = World::start().await;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = world.stdout(&["completion", shell]).await;
+        for word in ["approve", "completion", "kubeconfig"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+    let other = world.sluice(&["completion", "powershell"]).await;
+    assert_eq!(other.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_without_deployments_has_a_version_and_no_controllers() {
+    let world = World::start().await;
+    let report: Value = serde_json::from_str(&world.stdout(&["version", "-o", "json"]).await).unwrap();
+    assert_eq!(report["client"], env!("CARGO_PKG_VERSION"));
+    assert!(report["server"].as_str().unwrap().starts_with("v1."), "{report}");
+    assert_eq!(report["components"], json!([]));
+    let alone = world.stdout(&["version", "--client"]).await;
+    assert!(!alone.contains("API server"), "{alone}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healthy_api_passes_all_checks() {
+    let world = World::with_stacks().await;
+    let text = world.stdout(&["check", "-o", "json"]).await;
+    let findings: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let result = |check: &str| {
+        let found = findings.iter().find(|finding| finding["check"] == check);
+        found.map_or("absent", |finding| finding["result"].as_str().unwrap())
+    };
+    for check in [
+        "Kubernetes",
+        "definition of Terraform",
+        "definition of TerraformRun",
+        "definition of GitRepository",
+    ] {
+        assert_eq!(result(check), "Passed", "{check}: {text}");
+    }
+    assert_eq!(
+        result("controllers"),
+        "Skipped",
+        "there are no Deployments: {text}"
+    );
+    let table = world.stdout(&["check", "--pre"]).await;
+    assert!(table.contains("may install into sluice-system"), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn root_modules_of_a_repository_become_manifests() {
+    let world = World::start().await;
+    let root = world.directory().join("repository");
+    for (name, text) in [
+        (
+            "live/app/main.tf",
+            "terraform {\n  backend \"s3\" {}\n}\nmodule \"net\" {\n  source = \"../../modules/net\"\n}\n",
+        ),
+        ("modules/net/main.tf", "provider \"aws\" {}\n"),
+    ] {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let path = root.display().to_string();
+    let output = world
+        .sluice(&["adopt", &path, "--source=GitRepository/infra", "-n", "default"])
+        .await;
+    assert!(output.status.success(), "{output:?}");
+    let stack: Value = serde_yaml_ng::from_slice(&output.stdout).unwrap();
+    world.create_stack("live-app", &stack["spec"], &json!({})).await;
+    assert_eq!(
+        world.stack("live-app").await["spec"]["backendConfig"],
+        json!({"disable": true})
+    );
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        notes.contains("./live/app calls it") && notes.contains("1 root modules"),
+        "{notes}"
+    );
+    let empty = world
+        .sluice(&["adopt", &root.join("modules").display().to_string()])
+        .await;
+    assert_eq!(
+        empty.status.code(),
+        Some(0),
+        "a module with a provider and no caller is a root: {empty:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_described_object_by_object() {
+    let world = World::with_stacks().await;
+    let text = world.stdout(&["migrate"]).await;
+    // The fixture has a run of `app`; the status of `net` and `db` has no revision.
+    for line in [
+        "default/app  has runs of Sluice already",
+        "default/db  is planned",
+        "default/net  is planned",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let list: Value =
+        serde_json::from_str(&world.stdout(&["migrate", "--dry-run", "-o", "json"]).await).unwrap();
+    let fates: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["fate"].clone())
+        .collect();
+    assert_eq!(fates, ["Planned", "Planned", "Migrated"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_is_printed_with_its_images() {
+    let world = World::start().await;
+    let missing = format!("--kubeconfig={}", world.directory().join("missing").display());
+    let arguments = [
+        "install",
+        "with-flux",
+        "--export",
+        "--registry=r.example/sluice",
+        missing.as_str(),
+    ];
+    let text = world.stdout(&arguments).await;
+    assert!(
+        text.contains("image: r.example/sluice/tf-controller:") && !text.contains(".invalid"),
+        "{text}"
+    );
+    assert!(
+        text.contains("kind: CustomResourceDefinition"),
+        "the setup comes first"
+    );
+    let removed = world.stdout(&["uninstall", "with-flux", "--export"]).await;
+    assert!(removed.contains("kind: Deployment"), "{removed}");
+    assert!(!removed.contains("kind: CustomResourceDefinition"), "{removed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_needs_images_and_the_namespace_of_its_overlay() {
+    let world = World::start().await;
+    for arguments in [
+        ["install"].as_slice(),
+        &["install", "--registry=r.example", "-n", "elsewhere"],
+        &["uninstall", "-n", "elsewhere", "--yes"],
+    ] {
+        let output = world.sluice(arguments).await;
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_uninstalled_while_a_run_is_active() {
+    let world = World::with_stacks().await;
+    let idle = world.sluice(&["uninstall"]).await;
+    let text = String::from_utf8(idle.stderr).unwrap();
+    assert!(
+        text.contains("Add --yes"),
+        "no run is active, so the user is asked: {text}"
+    );
+    let name = world.stdout(&["get", "runs", "-o", "name"]).await;
+    let name = name.trim().rsplit('/').next().unwrap().to_owned();
+    world.set_phase(&name, "Applying").await;
+    let refused = world.sluice(&["uninstall", "--yes"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        text.contains("1 runs") && text.contains("cannot write their state"),
+        "{text}"
+    );
+}
