@@ -1,4 +1,5 @@
-//! `sluice approve`: shows the plan, asks, and writes its id into `spec.approvePlan`.
+//! `sluice approve`: shows the plan, asks, and writes its id into `spec.approvePlan`, or creates a PlanApproval where the stack requires
+//! approvals of users.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +8,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sluice_api::terraform::Terraform;
 
-use super::Context;
 use super::history::runs_of;
 use super::plan::{describe_plan, shown_run};
+use super::{Context, plan_approval};
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
 use crate::manifest::{self, Identity};
 use crate::stack::{self, StackState};
@@ -36,6 +37,9 @@ pub struct ApproveArgs {
     /// Write the approval into this manifest of the stack, for GitOps. The API is not changed.
     #[arg(short = 'f', long, value_name = "MANIFEST", conflicts_with = "all")]
     pub file: Option<PathBuf>,
+    /// Why you approve; only for stacks with `spec.approval`.
+    #[arg(short = 'm', long, value_name = "TEXT", conflicts_with = "file")]
+    pub comment: Option<String>,
     /// Do not ask.
     #[arg(short = 'y', long)]
     pub yes: bool,
@@ -80,6 +84,7 @@ async fn approve_stack(
     stack: &Terraform,
 ) -> Result<ExitStatus, CliError> {
     let plan = plan_to_approve(stack, args.id.as_deref())?;
+    check_form(stack, args)?;
     if !args.yes {
         let runs = runs_of(&context.cluster, stack).await?;
         let run = shown_run(stack, &runs)?;
@@ -97,7 +102,13 @@ async fn approve_stack(
             .note(&format!("{} approves {plan}. Commit it.", path.display()));
         return Ok(ExitStatus::Success);
     }
-    write_approval(&context.cluster, stack, plan).await?;
+    write_approval(&context.cluster, stack, plan, args.comment.as_deref()).await?;
+    if stack.spec.approval.is_some() {
+        context.console.note(&format!(
+            "Approved {plan}. `sluice describe {name}` says which approvals are missing."
+        ));
+        return Ok(ExitStatus::Success);
+    }
     context.console.note(&format!(
         "Approved {plan}. `sluice logs {name} -f` follows the apply."
     ));
@@ -107,6 +118,24 @@ async fn approve_stack(
             .note("The plan was held. Set approvePlan back to \"auto\" after its apply.");
     }
     Ok(ExitStatus::Success)
+}
+
+/// Refuses flags that have no meaning for the approvals of this stack.
+fn check_form(stack: &Terraform, args: &ApproveArgs) -> Result<(), CliError> {
+    let cause = match (&stack.spec.approval, &args.file, &args.comment) {
+        (Some(_), Some(_), _) => {
+            "its spec.approval requires PlanApprovals of users: an id in a manifest approves nothing"
+        }
+        (None, _, Some(_)) => {
+            "an approval in spec.approvePlan has no comment: only stacks with spec.approval record one"
+        }
+        _ => return Ok(()),
+    };
+    Err(CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause: cause.to_owned(),
+        next_command: format!("sluice approve {}", stack.name_any()),
+    })
 }
 
 /// Writes the id into the manifest of the stack and leaves the rest of the file as it is.
@@ -137,7 +166,7 @@ fn write_manifest(context: &Context, stack: &Terraform, plan: &str, path: &Path)
 /// Another plan waits or none, the plans of the stack are never applied, or the API rejects the patch.
 pub async fn approve_plan(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
     let plan = plan_to_approve(stack, Some(plan))?;
-    write_approval(cluster, stack, plan).await
+    write_approval(cluster, stack, plan, None).await
 }
 
 /// Returns the id of the plan that waits; it must be `id`, if there is one.
@@ -165,8 +194,16 @@ pub fn plan_to_approve<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a
     }
 }
 
-/// Writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
-async fn write_approval(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
+/// Creates a PlanApproval, or writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
+async fn write_approval(
+    cluster: &Cluster,
+    stack: &Terraform,
+    plan: &str,
+    comment: Option<&str>,
+) -> Result<(), CliError> {
+    if let Some(required) = &stack.spec.approval {
+        return plan_approval::create(cluster, stack, required, plan, comment.unwrap_or_default()).await;
+    }
     let name = stack.name_any();
     let patch = json!([
         { "op": "test", "path": "/metadata/uid", "value": stack.uid() },

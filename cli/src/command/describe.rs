@@ -132,6 +132,9 @@ fn fields(stack: &Terraform, now: Timestamp) -> Vec<(&'static str, String)> {
 /// Describes who approves plans.
 fn approval_mode(stack: &Terraform) -> String {
     let spec = &stack.spec;
+    if let Some(required) = spec.approval.as_ref().filter(|_| spec.approve_plan != "disable") {
+        return format!("{} PlanApprovals", required.count.unwrap_or(1));
+    }
     let mode = match spec.approve_plan.as_str() {
         "auto" if spec.auto_apply.is_some() => "automatic, limited by autoApply",
         "auto" => "automatic",

@@ -59,6 +59,17 @@ pub(super) async fn runs_of(cluster: &Cluster, stack: &Terraform) -> Result<Vec<
     Ok(runs)
 }
 
+/// Returns who approved: the users of its PlanApprovals, or else what the run records of `spec.approvePlan`.
+fn approvers(run: &TerraformRun) -> String {
+    let approvals = run.status.iter().flat_map(|status| &status.approvals);
+    let users: Vec<_> = approvals.map(|approval| approval.approver.as_str()).collect();
+    if users.is_empty() {
+        run.spec.approved_by.clone()
+    } else {
+        users.join(", ")
+    }
+}
+
 /// Builds the table of runs, in their order.
 #[must_use]
 pub(super) fn table(runs: &[TerraformRun], now: Timestamp) -> Table {
@@ -90,7 +101,7 @@ pub(super) fn table(runs: &[TerraformRun], now: Timestamp) -> Table {
             Cell::new(phase.as_str(), run::tone(phase)),
             status.changes.as_str().into(),
             run::lasted(run, now).map(duration).unwrap_or_default().into(),
-            run.spec.approved_by.as_str().into(),
+            approvers(run).into(),
             status.message.as_str().into(),
         ]);
     }

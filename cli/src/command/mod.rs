@@ -14,6 +14,7 @@ mod history;
 mod logs;
 mod outputs;
 mod plan;
+mod plan_approval;
 mod reconcile;
 pub(crate) mod state;
 mod status;

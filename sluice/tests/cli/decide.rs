@@ -127,6 +127,46 @@ async fn a_plan_is_shown_as_text_and_as_a_page() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_that_requires_approvals_gets_one_of_the_user() {
+    let world = World::with_stacks().await;
+    let required = serde_json::json!({ "approval": { "count": 2 } });
+    world.create_stack("careful", &required, &waiting()).await;
+    let arguments = ["approve", "careful", "--yes", "--comment", "reviewed"];
+    let output = world.sluice(&arguments).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        world.stack("careful").await["spec"]["approvePlan"],
+        serde_json::Value::Null
+    );
+    let approvals: kube::Api<sluice_api::run::PlanApproval> =
+        kube::Api::namespaced(world.client(), "default");
+    let approvals = approvals
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap()
+        .items;
+    let [approval] = approvals.as_slice() else {
+        panic!("{approvals:?}");
+    };
+    assert_eq!(
+        (approval.spec.plan_id.as_str(), approval.spec.comment.as_str()),
+        (PLAN, "reviewed")
+    );
+    assert!(!approval.spec.approver.is_empty());
+    let twice = world.sluice(&arguments).await;
+    assert_eq!(twice.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&twice.stderr).contains("has approved"),
+        "{twice:?}"
+    );
+    let comment = world.sluice(&["approve", "app", "--yes", "--comment", "x"]).await;
+    assert!(
+        String::from_utf8_lossy(&comment.stderr).contains("only stacks with spec.approval"),
+        "{comment:?}"
+    );
+}
+
 fn waiting() -> serde_json::Value {
     let mut status = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
     status["plan"] = serde_json::json!({"pending": PLAN});
