@@ -1,9 +1,13 @@
 //! `sluice get`: sources, stacks and runs as tables or as objects.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
+use std::pin::pin;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::core::NamespaceResourceScope;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,10 +16,11 @@ use sluice_api::run::TerraformRun;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
+use sluice_runtime::failure::chain;
 
 use super::Context;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
-use crate::output::{Cell, OutputFormat, Table, Tone, age, duration, to_json, to_yaml};
+use crate::output::{Cell, OutputFormat, Table, Tone, age, duration, lines, printable, to_json, to_yaml};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice get`.
@@ -30,6 +35,9 @@ pub struct GetArgs {
     /// The format.
     #[arg(short = 'o', long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: OutputFormat,
+    /// Print each object again when it changes, until Ctrl-C.
+    #[arg(short = 'w', long, requires = "kind")]
+    pub watch: bool,
     /// The objects.
     #[command(flatten)]
     pub selection: SelectionArgs,
@@ -73,7 +81,13 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Result<ExitStatus,
 
 /// A kind that has a table.
 trait Listed:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + 'static
 {
     /// The columns after namespace and name; those of the second list only with `-o wide`.
     const COLUMNS: (&'static [&'static str], &'static [&'static str]);
@@ -91,18 +105,19 @@ async fn print<K: Listed>(context: &Context, args: &GetArgs) -> Result<(), CliEr
         None => context.cluster.list(&args.selection).await?,
     };
     K::sort(&mut objects);
+    print_list(context, args, &objects)?;
+    if args.watch {
+        follow(context, args, &objects).await?;
+    }
+    Ok(())
+}
+
+fn print_list<K: Listed>(context: &Context, args: &GetArgs, objects: &[K]) -> Result<(), CliError> {
     let console = context.console;
     match args.output {
-        OutputFormat::Json => console.data(&to_json(&objects)?),
-        OutputFormat::Yaml => console.data(&to_yaml(&objects)?),
-        OutputFormat::Name => {
-            let kind = K::kind(&()).to_lowercase();
-            let group = K::group(&());
-            let names = objects
-                .iter()
-                .map(|object| format!("{kind}.{group}/{}\n", object.name_any()));
-            console.data(&names.collect::<String>())
-        }
+        OutputFormat::Json => console.data(&to_json(objects)?),
+        OutputFormat::Yaml => console.data(&to_yaml(objects)?),
+        OutputFormat::Name => console.data(&lines(objects.iter().map(resource_name))),
         OutputFormat::Table | OutputFormat::Wide if objects.is_empty() => {
             let place = if args.selection.all_namespaces {
                 "in any namespace".to_owned()
@@ -112,7 +127,58 @@ async fn print<K: Listed>(context: &Context, args: &GetArgs) -> Result<(), CliEr
             console.note(&format!("There is no {} {place}.", K::kind(&())));
             Ok(())
         }
-        OutputFormat::Table | OutputFormat::Wide => console.table(&table(&objects, args, SystemClock.now())),
+        OutputFormat::Table | OutputFormat::Wide => console.table(&table(objects, args, SystemClock.now())),
+    }
+}
+
+/// Returns kind, group and name, as `kubectl get -o name` prints them.
+fn resource_name<K: Listed>(object: &K) -> String {
+    format!(
+        "{}.{}/{}",
+        K::kind(&()).to_lowercase(),
+        K::group(&()),
+        object.name_any()
+    )
+}
+
+/// Prints each object again when it changes, until Ctrl-C. A connection that drops is opened again.
+async fn follow<K: Listed>(context: &Context, args: &GetArgs, listed: &[K]) -> Result<(), CliError> {
+    let version = |object: &K| (object.uid(), object.resource_version());
+    let mut printed: HashMap<_, _> = listed.iter().map(version).collect();
+    let mut config = watcher::Config::default();
+    config.label_selector.clone_from(&args.selection.selector);
+    config.field_selector = args.name.as_ref().map(|name| format!("metadata.name={name}"));
+    let api = context.cluster.selected::<K>(&args.selection);
+    let mut changes = pin!(watcher(api, config).default_backoff().applied_objects());
+    loop {
+        let change = tokio::select! {
+            change = changes.next() => change,
+            _ = tokio::signal::ctrl_c() => None,
+        };
+        match change {
+            None => return Ok(()),
+            Some(Ok(object)) => {
+                let (uid, version) = version(&object);
+                if printed.insert(uid, version.clone()) != Some(version) {
+                    print_change(context, args, &object)?;
+                }
+            }
+            Some(Err(error)) => {
+                let text = format!("The watch was interrupted and is tried again: {}", chain(&error));
+                context.console.note(&printable(&text));
+            }
+        }
+    }
+}
+
+fn print_change<K: Listed>(context: &Context, args: &GetArgs, object: &K) -> Result<(), CliError> {
+    let console = context.console;
+    let object = std::slice::from_ref(object);
+    match args.output {
+        OutputFormat::Table | OutputFormat::Wide => {
+            console.data(&table(object, args, SystemClock.now()).render_rows(&console))
+        }
+        OutputFormat::Json | OutputFormat::Yaml | OutputFormat::Name => print_list(context, args, object),
     }
 }
 

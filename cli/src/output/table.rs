@@ -70,13 +70,21 @@ impl Table {
     /// Formats the table. On a terminal, wide columns are cut until a row fits.
     #[must_use]
     pub(crate) fn render(&self, console: &Console) -> String {
-        let widths = self.widths(console.width());
         let mut text = String::new();
         let headings = self
             .headings
             .iter()
             .map(|heading| Cell::new(heading, Tone::Plain));
+        let widths = self.widths(console.width());
         push_row(&mut text, &headings.collect::<Vec<_>>(), &widths, console);
+        text + &self.render_rows(console)
+    }
+
+    /// Formats the rows without the headings.
+    #[must_use]
+    pub(crate) fn render_rows(&self, console: &Console) -> String {
+        let widths = self.widths(console.width());
+        let mut text = String::new();
         for row in &self.rows {
             push_row(&mut text, row, &widths, console);
         }
