@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_embedded::{ApiServer, Store, TlsServer};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 /// Timeout of one command.
@@ -87,8 +87,8 @@ impl World {
         self.directory.path()
     }
 
-    /// Runs the program with its output in pipes and without a terminal.
-    pub(crate) async fn sluice(&self, arguments: &[&str]) -> Output {
+    /// Returns the command of the program, without a terminal.
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(SLUICE);
         command
             .args(arguments)
@@ -96,6 +96,17 @@ impl World {
             .env_remove("NO_COLOR")
             .stdin(Stdio::null())
             .kill_on_drop(true);
+        command
+    }
+
+    /// Starts the program with its standard output in a pipe. It ends when the child is dropped.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Runs the program with its output in pipes and without a terminal.
+    pub(crate) async fn sluice(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
         tokio::time::timeout(TIMEOUT, command.output())
             .await
             .expect("the command ends")

@@ -1,8 +1,10 @@
 //! Commands that look: what a person sees in a terminal, and what a script gets.
 
-use serde_json::Value;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::fixture::{World, without_ages};
+use crate::fixture::{TIMEOUT, World, ready, without_ages};
 use crate::terminal;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,6 +21,34 @@ async fn stacks_have_a_state_in_one_word() {
     assert!(
         sources.contains("main@sha1:b8e362c206 ") && sources.contains("https://git.example/infra.git"),
         "{sources}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_prints_what_changes() {
+    let world = World::with_stacks().await;
+    let mut watch = world.spawn(&["get", "terraforms", "-w"]);
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut line_of_net = async || loop {
+        let line = tokio::time::timeout(TIMEOUT, lines.next_line())
+            .await
+            .expect("a line");
+        let line = line.unwrap().expect("the watch goes on");
+        if line.starts_with("net ") {
+            return line;
+        }
+    };
+    assert!(line_of_net().await.contains("Ready"));
+    let failed = json!({ "status": ready("False", "TFExecPlanFailed", "exit status 1") });
+    let stacks = world.stacks();
+    stacks
+        .patch_status("net", &PatchParams::default(), &Patch::Merge(failed))
+        .await
+        .unwrap();
+    let changed = line_of_net().await;
+    assert!(
+        changed.contains("Failed") && changed.contains("exit status 1"),
+        "{changed}"
     );
 }
 
