@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluice_harness::cli;
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
+use sluice_tests::binary;
 use tokio::process::Command;
 
 use crate::images;
@@ -139,9 +140,43 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
         "3m",
     ];
     run(&helm, folder, &uninstall).await;
-    let kinds = "deployments,services,serviceaccounts,roles,networkpolicies,persistentvolumeclaims";
-    let left = run(&kubectl, folder, &["-n", NAMESPACE, "get", kinds, "-o", "name"]).await;
-    assert_eq!(left.trim(), "serviceaccount/default");
+    assert_eq!(remaining(folder).await, "serviceaccount/default");
     let definitions = run(&kubectl, folder, &["get", "crd", "-o", "name"]).await;
-    assert_eq!(definitions.lines().count(), 3, "{definitions}");
+    assert_eq!(definitions.lines().count(), 4, "{definitions}");
+    check_own_installation(folder).await;
+}
+
+/// Returns the objects of the installation that are there.
+async fn remaining(folder: &Path) -> String {
+    let kinds = "deployments,services,serviceaccounts,roles,networkpolicies,persistentvolumeclaims";
+    let names = ["-n", NAMESPACE, "get", kinds, "-o", "name"];
+    let names = run(&cli::kubectl().unwrap(), folder, &names).await;
+    names.trim().to_owned()
+}
+
+/// `sluice install` installs the overlay without kustomize, and `sluice uninstall` removes what it has written.
+async fn check_own_installation(folder: &Path) {
+    let sluice = binary("sluice").unwrap();
+    let install = [
+        "install",
+        "standalone",
+        "--registry",
+        "sluice.invalid",
+        "--timeout",
+        "3m",
+    ];
+    run(&sluice, folder, &install).await;
+    assert_eq!(
+        fields(folder, "deployments", "{.items[*].status.readyReplicas}").await,
+        "1 1"
+    );
+    let version = run(&sluice, folder, &["version"]).await;
+    assert!(
+        version.contains("tf-controller") && version.contains("source-controller"),
+        "{version}"
+    );
+    run(&sluice, folder, &["check"]).await;
+    run(&sluice, folder, &["uninstall", "--yes"]).await;
+    let left = remaining(folder).await;
+    assert!(!left.contains("deployment") && !left.contains("role"), "{left}");
 }
