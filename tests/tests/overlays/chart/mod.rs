@@ -200,6 +200,9 @@ fn old_clusters_are_refused() {
     let tenants = ["--set", "multiTenant=true", "--kube-version"];
     let text = refusal(&[&tenants[..], &["1.29.14"]].concat());
     assert!(text.contains("needs Kubernetes 1.30"), "{text}");
+    let approvals = ["--set", "approvalAdmission=true", "--kube-version", "1.29.14"];
+    let text = refusal(&approvals);
+    assert!(text.contains("approvalAdmission: needs Kubernetes 1.30"), "{text}");
     assert!(!render("sluice-system", &[&tenants[..], &["1.30.0"]].concat()).is_empty());
     assert!(!render("sluice-system", &["--kube-version", "1.29.0"]).is_empty());
 }
@@ -215,7 +218,7 @@ fn the_definitions_of_the_chart_are_those_of_config() {
             .collect()
     };
     let generated = files(config().join("crd/bases"));
-    assert_eq!(generated.len(), 3);
+    assert_eq!(generated.len(), 4);
     let own = files(chart().join("crds"));
     let of_sources = files(chart().join("charts/gitrepositories/crds"));
     assert_eq!(of_sources.len(), 1);
