@@ -106,7 +106,7 @@ fn lines(model: &mut Model, columns: u16, rows: u16) -> Vec<String> {
     cells
         .chunks(usize::from(columns))
         .map(|row| {
-            let line: String = row.iter().map(|cell| cell.symbol()).collect();
+            let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
             line.trim_end().to_owned()
         })
         .collect()
@@ -288,7 +288,8 @@ fn a_log_has_the_phases_and_follows_the_end() {
     line_with(&shown, &["Planning", "30s"]);
     line_with(&shown, &["All of it is in /state/runs/logs"]);
     line_with(&shown, &["Succeeded after 42s"]);
-    let long: String = (0..100).map(|index| format!("line {index}\n")).collect();
+    let long: Vec<_> = (0..100).map(|index| format!("line {index}")).collect();
+    let long = long.join("\n");
     let status = json!({"phase": "Planning", "logTail": long, "startedAt": "2026-01-01T00:01:00Z"});
     let next = object(run("app", 4, &status));
     model.apply(Event::Runs(Change::One(Box::new(next))));

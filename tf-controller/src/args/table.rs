@@ -270,7 +270,7 @@ fn the_flags_of_the_overlays_are_taken() {
         .filter(|flag| *flag != "watch-all-namespaces")
         .map(|flag| format!("--{flag}").into())
         .collect();
-    assert_eq!(flags.len(), 5, "{flags:?}");
+    assert_eq!(flags.len(), 6, "{flags:?}");
     for flag in flags {
         args::parse::<Args>([OsString::from("tf-controller"), flag], |_| None).unwrap();
     }

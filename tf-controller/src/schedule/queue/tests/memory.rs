@@ -116,13 +116,13 @@ fn a_forged_estimate_keeps_at_most_half_of_the_memory_free() {
     );
     assert!(ask(&mut queue, "team/a", 30, later) && ask(&mut queue, "team/b", 20, later));
     assert!(
-        !ask(&mut queue, "team/c", 1, later),
+        !ask(&mut queue, "ops/c", 1, later),
         "half is kept free for the large one"
     );
     // It starts beside the other namespace as the only run of its own.
     assert_eq!(queue.release(&key("forger/small"), later), [key("forger/large")]);
     assert!(ask(&mut queue, "forger/large", u64::MAX, later));
-    assert_eq!(queue.release(&key("team/a"), later), [key("team/c")]);
+    assert_eq!(queue.release(&key("team/a"), later), [key("ops/c")]);
 }
 
 #[test]
