@@ -227,7 +227,10 @@ fn the_first_applied_stack_of_the_readme() {
         scenario.wait_for_plan(None).await.unwrap();
         let output = docs_shell.run(second).await;
         assert!(output.contains("hello_world"), "the plan: {output}");
-        assert!(output.trim_end().ends_with("Hello, Sluice and friends!"), "{output}");
+        assert!(
+            output.trim_end().ends_with("Hello, Sluice and friends!"),
+            "{output}"
+        );
         stop(&docs_shell, program).await;
     });
 }

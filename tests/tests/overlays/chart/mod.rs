@@ -202,7 +202,10 @@ fn old_clusters_are_refused() {
     assert!(text.contains("needs Kubernetes 1.30"), "{text}");
     let approvals = ["--set", "approvalAdmission=true", "--kube-version", "1.29.14"];
     let text = refusal(&approvals);
-    assert!(text.contains("approvalAdmission: needs Kubernetes 1.30"), "{text}");
+    assert!(
+        text.contains("approvalAdmission: needs Kubernetes 1.30"),
+        "{text}"
+    );
     assert!(!render("sluice-system", &[&tenants[..], &["1.30.0"]].concat()).is_empty());
     assert!(!render("sluice-system", &["--kube-version", "1.29.0"]).is_empty());
 }
