@@ -322,16 +322,19 @@ impl<'n> Replicas<'n> {
         let [one, other] = replicas.as_slice() else {
             panic!("not two replicas: {replicas:?}");
         };
-        let params = EvictParams::default();
-        self.controllers.evict(one, &params).await.unwrap();
-        let second = self.controllers.evict(other, &params).await;
-        let state = ["get", "pods,poddisruptionbudgets", "-owide"];
-        let state = kubectl(self.installation, NAMESPACE, &state).await;
-        let refused = format!("{:?}", second.expect_err(&state));
-        assert!(
-            refused.contains("429") && refused.contains("disruption budget"),
-            "{refused}"
-        );
+        self.controllers
+            .evict(one, &EvictParams::default())
+            .await
+            .unwrap();
+        // Our client repeats a request that is refused with 429, until another replica is ready.
+        let folder = tempfile::tempdir().unwrap();
+        let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": other, "namespace": NAMESPACE } });
+        let file = folder.path().join("eviction.json").display().to_string();
+        std::fs::write(&file, eviction.to_string()).unwrap();
+        let address = format!("/api/v1/namespaces/{NAMESPACE}/pods/{other}/eviction");
+        let evict = ["create", "--raw", &address, "-f", &file];
+        let refused = self.installation.try_kubectl(&evict).await.unwrap_err();
+        assert!(refused.contains("disruption budget"), "{refused}");
     }
 
     /// Source, Secret and account of the stack are gone: a Job under the other account destroys from the last applied record.
