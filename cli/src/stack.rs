@@ -14,7 +14,7 @@ pub enum StackState {
     AwaitsApproval,
     /// The last run failed, or only a change of the spec helps.
     Failed,
-    /// The resources differ from the configuration, and nobody is asked to approve.
+    /// The resources differ from the configuration, and no plan waits for an approval.
     Drifted,
     /// The object is being deleted.
     Deleting,

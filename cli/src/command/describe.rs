@@ -33,10 +33,8 @@ pub struct DescribeArgs {
 /// Prints a stack.
 pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<ExitStatus, CliError> {
     let stack: Terraform = context.cluster.get(&args.name).await?;
-    let (runs, events) = tokio::try_join!(
-        runs_of(&context.cluster, &stack),
-        events_of(&context.cluster, &stack)
-    )?;
+    let runs = runs_of(&context.cluster, &stack).await?;
+    let events = events_of(&context.cluster, &stack, &runs).await?;
     let now = SystemClock.now();
     context
         .console

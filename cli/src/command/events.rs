@@ -11,6 +11,7 @@ use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
+use super::history::runs_of;
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
 use crate::output::{Cell, OutputFormat, Table, Tone, age, lines, to_json, to_yaml};
 use crate::{CliError, ExitStatus};
@@ -40,7 +41,8 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Result<ExitS
     let events = match &args.name {
         Some(name) => {
             let stack: Terraform = context.cluster.get(name).await?;
-            events_of(&context.cluster, &stack).await?
+            let runs = runs_of(&context.cluster, &stack).await?;
+            events_of(&context.cluster, &stack, &runs).await?
         }
         None => all_events(&context.cluster, args.all_namespaces).await?,
     };
@@ -60,11 +62,15 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Result<ExitS
     Ok(ExitStatus::Success)
 }
 
-/// Reads the events of a stack, of its runs and of a source in its namespace; the newest last.
+/// Reads the events of a stack, of these runs of it, and of a source in its namespace; the newest last.
 ///
 /// # Errors
 /// The API rejects the request.
-pub(super) async fn events_of(cluster: &Cluster, stack: &Terraform) -> Result<Vec<Event>, CliError> {
+pub(super) async fn events_of(
+    cluster: &Cluster,
+    stack: &Terraform,
+    runs: &[TerraformRun],
+) -> Result<Vec<Event>, CliError> {
     let (stack_name, source) = (stack.name_any(), &stack.spec.source_ref);
     let of = |kind: &str, name: &str| {
         ListParams::default().fields(&format!("involvedObject.kind={kind},involvedObject.name={name}"))
@@ -77,12 +83,9 @@ pub(super) async fn events_of(cluster: &Cluster, stack: &Terraform) -> Result<Ve
         cluster.list_with(&api, of_runs),
     )?;
     events.extend(of_source);
-    let uid = stack.uid().unwrap_or_default();
-    let runs: Vec<TerraformRun> = super::history::runs_of(cluster, stack).await?;
     let is_own = |event: &Event| {
         let run = event.involved_object.name.as_deref();
-        runs.iter()
-            .any(|own| own.metadata.name.as_deref() == run && own.spec.terraform.uid == uid)
+        runs.iter().any(|own| own.metadata.name.as_deref() == run)
     };
     events.extend(of_runs.into_iter().filter(is_own));
     events.sort_by_key(last_time);

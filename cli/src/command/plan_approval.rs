@@ -62,7 +62,7 @@ async fn who_am_i(client: Client) -> Result<UserInfo, CliError> {
 }
 
 /// Builds the approval. It names only those groups of the user that the stack asks for. Its name is that of stack, plan and user, so that
-/// nobody approves twice by accident. Pure.
+/// a user has one approval of a plan. Pure.
 fn approval_of(
     stack: &Terraform,
     required: &RequiredApprovals,

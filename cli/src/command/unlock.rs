@@ -175,7 +175,8 @@ fn describe_lock(
             format!("run {run} has ended ({phase}); nothing proves that its processes have")
         }
         Holder::Unknown => {
-            "none: no run of this stack has this holder. Make sure that nobody works on the state".to_owned()
+            "none: no run of this stack has this holder. Make sure that no user or program works on the state"
+                .to_owned()
         }
     };
     for (label, value) in [

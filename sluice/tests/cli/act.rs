@@ -161,7 +161,7 @@ async fn a_lock_is_shown_before_its_release() {
     let (code, text) = run(&world, &["unlock", "held", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(
-        text.contains("6a1f0c0e") && text.contains("Make sure that nobody works on the state"),
+        text.contains("6a1f0c0e") && text.contains("Make sure that no user or program works on the state"),
         "{text}"
     );
     let tfstate = &world.stack("held").await["spec"]["tfstate"];

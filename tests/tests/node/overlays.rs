@@ -92,7 +92,11 @@ async fn delete(installation: &Installation<'_>, overlay: &str) {
     let roles = cluster_wide_roles(installation).await;
     assert!(roles.is_empty(), "{roles:?}");
     let definitions = installation.kubectl(&["get", "crd", "-oname"]).await;
-    assert_eq!(definitions.lines().count(), 4, "{definitions}");
+    assert_eq!(
+        definitions.lines().count(),
+        sluice_api::crds().len(),
+        "{definitions}"
+    );
     // `kubectl get` fails for one that is absent.
     let kept = [
         "get",

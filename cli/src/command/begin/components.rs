@@ -56,7 +56,7 @@ pub(super) async fn read(cluster: &Cluster) -> Result<Vec<Component>, CliError> 
     Ok(of_deployments(&deployments))
 }
 
-/// Reads the controllers as [`read`]; a user who may not list them is told so, and sees none.
+/// Reads the controllers as [`read`]; without the right to list them it says so and returns none.
 ///
 /// # Errors
 /// The API rejects the request for another reason.

@@ -87,7 +87,7 @@ pub(super) async fn apply(context: &Context, object: &Value, force: bool) -> Res
     Ok(())
 }
 
-/// Deletes an object, if this program has applied it and nobody else has.
+/// Deletes an object, if the field manager of this program is its only one.
 ///
 /// # Errors
 /// The API rejects a request.

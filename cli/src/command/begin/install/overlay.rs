@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::CliError;
 
-/// The registry in the manifests, which nobody serves (RFC 6761).
+/// The registry in the manifests, whose name never resolves (RFC 6761).
 const REGISTRY: &str = "sluice.invalid/";
 /// The namespace of the overlays without Flux.
 const NAMESPACE: &str = include_str!("../../../../../config/namespace/namespace.yaml");
