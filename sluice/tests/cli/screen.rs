@@ -177,6 +177,8 @@ fn approve_by_keys(folder: &Path) {
     session.wait_for(&["Run 2: Apply"]);
     session.wait_for(&["Succeeded after"]);
     session.back();
+    // A terminal sends Alt+q as escape and q, one after the other.
+    session.wait_for(&["> default/net"]);
     session.press("q");
     session.wait_for(&["End sluice up?", "[y/N]"]);
     session.press("y");
