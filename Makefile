@@ -59,16 +59,16 @@ test: fmt typos build check-manifests tools lint lint-fuzz doc audit vectors ## 
 	@$(if $(SLUICE_CLI),echo "== No tests with another CLI: SLUICE_CLI is set",$(MAKE) --no-print-directory test-terraform)
 	$(print-skipped)
 
-# A round runs to its end, so that its log has every failure.
+# Cargo runs each test program by the script, in the folder and with the variables that the program expects.
 .PHONY: test-busy
-test-busy: build tools ## Run all tests with OpenTofu several times in a row beside two busy loops, up to the first round with a failure (ROUNDS=3)
+test-busy: build tools ## Run each test program with OpenTofu several times in a row beside two busy loops, up to its first failure (ROUNDS=3)
 	@loops=(); trap 'kill "$${loops[@]}"' EXIT; for loop in 1 2; do (while :; do :; done) & loops+=($$!); done; \
-	for round in $$(seq $(or $(ROUNDS),3)); do \
-	  echo "== Round $$round beside two busy loops, $$(date +%T)"; \
-	  CI=true SLUICE_CLI=tofu SLUICE_CLUSTER=1 $(CARGO) test --locked --workspace --no-fail-fast > $(TARGET)/test-busy-$$round.log 2>&1 \
-	    || { grep -E '^(failures:|    [a-z_]+::|test .* FAILED)' $(TARGET)/test-busy-$$round.log; exit 1; }; \
-	  grep -E '^test result' $(TARGET)/test-busy-$$round.log | awk '{ ok += $$4; failed += $$6; ignored += $$8 } END { print ok " passed, " failed " failed, " ignored " skipped" }'; \
-	done; echo "== The last round ended at $$(date +%T)"
+	echo "== All tests beside two busy loops, $$(date +%T)"; \
+	CI=true SLUICE_CLI=tofu SLUICE_CLUSTER=1 ROUNDS=$(or $(ROUNDS),3) $(CARGO) test --locked --workspace --no-fail-fast \
+	  --config 'target."cfg(all())".runner = ["sh", "$(CURDIR)/tests/rounds.sh"]' > $(TARGET)/test-busy.log 2>&1 \
+	  || { grep -E '^(== Round|failures:|    [a-z_]+::|test .* FAILED)' $(TARGET)/test-busy.log; exit 1; }; \
+	grep -E '^test result' $(TARGET)/test-busy.log | awk '{ ok += $$4; failed += $$6; ignored += $$8 } END { print ok " passed, " failed " failed, " ignored " skipped" }'; \
+	echo "== The last round ended at $$(date +%T)"
 
 .PHONY: test-fast
 test-fast: fmt build check-manifests lint ## As test, with one CLI (SLUICE_CLI, or the first on PATH) and without the tests that need the built kube-apiserver
