@@ -204,8 +204,8 @@ check-manifests: build ## Fail if a definition in config differs from the types,
 	diff -r -x 'infra.*' config/crd/bases charts/sluice/charts/gitrepositories/crds
 
 .PHONY: tools
-tools: build ## Build OpenTofu, the trial provider, Helm, promtool, Flux's source-controller and the programs of a Kubernetes node from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool dashboard-check artifact-consumer attack pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns flux-source-controller
+tools: build ## Build OpenTofu, the trial provider, Helm, promtool, Flux's source-controller and command-line client, and the programs of a Kubernetes node from pinned Go modules (cached under target/)
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool dashboard-check artifact-consumer attack pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns flux-source-controller flux
 
 # The program is built with flags of its own, in a directory of its own. CLI is a path; TOOLS has the form of --tools-dir.
 IMAGES := $(abspath $(TARGET))/images

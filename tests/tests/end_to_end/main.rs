@@ -16,6 +16,7 @@ mod crash;
 mod docs;
 mod environment;
 mod features;
+mod flux_cli;
 mod installation;
 mod load;
 mod migration;

@@ -139,15 +139,75 @@ pub fn build(tool: Tool, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Buil
         return Ok(binary);
     }
     let unfinished = binary.with_extension("unfinished");
-    compile(tool, &unfinished, progress)?;
+    if tool.source().missing_file.is_empty() {
+        compile(tool, &module(tool), &unfinished, progress)?;
+    } else {
+        let copy = complete_module(tool, home)?;
+        compile(tool, &copy, &unfinished, progress)?;
+        fs::remove_dir_all(&copy).map_err(at(&copy))?;
+    }
     fs::rename(&unfinished, &binary).map_err(at(&binary))?;
     Ok(binary)
 }
 
-fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), BuildError> {
+/// Copies the module of the program's package to `home`, and adds the file that the published module lacks: its authors generate it for
+/// their releases. Go builds the copy with the versions and hashes of the module's own go.mod and go.sum, which the pinned hash covers.
+fn complete_module(tool: Tool, home: &Path) -> Result<PathBuf, BuildError> {
+    let package = tool.source().package;
+    let path = package.split_once("/cmd/").map_or(package, |(path, _)| path);
+    let mut download = Command::new("go");
+    download
+        .args(["mod", "download", "-json", path])
+        .current_dir(module(tool))
+        .env("GOFLAGS", FLAGS)
+        .env_remove("GOWORK")
+        .stdin(Stdio::null());
+    let output = download.output().map_err(|source| no_go(tool, source))?;
+    let failed = |reason: &[u8]| BuildError::Failed {
+        name: tool.name(),
+        output: String::from_utf8_lossy(reason).into_owned(),
+    };
+    let described: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|_| failed(&output.stderr))?;
+    let folder = described["Dir"].as_str().ok_or_else(|| failed(&output.stdout))?;
+    let copy = home.join("module");
+    let at = |source| BuildError::Cache {
+        path: copy.clone(),
+        source,
+    };
+    if copy.exists() {
+        fs::remove_dir_all(&copy).map_err(at)?;
+    }
+    copy_folder(Path::new(folder), &copy).map_err(at)?;
+    let missing = copy.join(tool.source().missing_file);
+    fs::create_dir_all(missing.parent().unwrap_or(&copy)).map_err(at)?;
+    fs::write(missing, "# Only releases have manifests here.\n").map_err(at)?;
+    Ok(copy)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&path, &target)?;
+        } else {
+            fs::copy(&path, &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn compile(
+    tool: Tool,
+    folder: &Path,
+    output: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), BuildError> {
     let (name, started) = (tool.name(), Instant::now());
     progress(&format!("{name}: building from its Go module (once)"));
-    let mut child = go(tool, output)?;
+    let mut child = go(tool, folder, output)?;
     let mut packages = 0_u32;
     let (mut last_progress, mut last_lines) = (started, Vec::new());
     for line in child
@@ -185,7 +245,7 @@ fn compile(tool: Tool, output: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     Ok(())
 }
 
-fn go(tool: Tool, output: &Path) -> Result<Child, BuildError> {
+fn go(tool: Tool, folder: &Path, output: &Path) -> Result<Child, BuildError> {
     let mut command = Command::new("go");
     command
         .args(["build", "-v", "-tags", tool.source().tags])
@@ -193,7 +253,7 @@ fn go(tool: Tool, output: &Path) -> Result<Child, BuildError> {
         .arg(output)
         .arg(tool.source().package);
     command
-        .current_dir(module(tool))
+        .current_dir(folder)
         .env("CGO_ENABLED", "0")
         .env("GOFLAGS", FLAGS)
         .env_remove("GOWORK");

@@ -35,13 +35,15 @@ pub enum Tool {
     Tofu,
     /// Flux's source-controller.
     FluxSourceController,
+    /// Flux's command-line client.
+    Flux,
     /// The provider of the suites; its source is in this repository.
     TrialProvider,
 }
 
 impl Tool {
     /// Every program, ordered by build time.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Pause,
         Self::Attack,
         Self::ArtifactConsumer,
@@ -59,6 +61,7 @@ impl Tool {
         Self::Helm,
         Self::Tofu,
         Self::FluxSourceController,
+        Self::Flux,
     ];
 
     /// Returns the program's name.
@@ -118,6 +121,11 @@ impl Tool {
                 "flux",
                 "github.com/fluxcd/source-controller",
             ),
+            Self::Flux => Source {
+                linker_flags: "-s -w -X main.VERSION=2.9.4",
+                missing_file: "cmd/flux/manifests/none.yaml",
+                ..Source::of("flux", "flux-cli", "github.com/fluxcd/flux2/v2/cmd/flux")
+            },
             Self::TrialProvider => Source::of("terraform-provider-trial", "trial", "sluice.dev/assets/trial"),
         }
     }
@@ -132,6 +140,8 @@ pub(super) struct Source {
     pub(super) linker_flags: &'static str,
     /// Build tags.
     pub(super) tags: &'static str,
+    /// A file without which Go does not build the published module; empty if there is none.
+    pub(super) missing_file: &'static str,
 }
 
 /// Without these flags, `helm template` renders for Kubernetes 1.20.
@@ -154,6 +164,7 @@ impl Source {
             package,
             linker_flags: "-s -w",
             tags: "",
+            missing_file: "",
         }
     }
 
