@@ -103,7 +103,8 @@ pub fn source() -> Result<Value, ObjectError> {
 /// When the file is not YAML.
 pub fn stacks(commit: &str) -> Result<Vec<Value>, ObjectError> {
     let current = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let recorded = at_commit(STACKS_YAML, commit);
+    // A check is due at a random offset in the interval, which no test may reach.
+    let recorded = at_commit(STACKS_YAML, commit).replace("interval: 60m", "interval: 240h");
     let lines = recorded.split('\n').map(|line| match line.find(DAY) {
         Some(at) => line.replacen(&line[at..at + current.len()], &current, 1),
         None => line.to_owned(),
