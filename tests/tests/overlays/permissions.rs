@@ -115,6 +115,10 @@ const APPROVE: [Rule; 3] = [
     ("infra.sluice.dev/terraformruns", READ),
     ("infra.contrib.fluxcd.io/terraforms", READ),
 ];
+const CANCEL: [Rule; 2] = [
+    ("infra.sluice.dev/terraformruns", "get list watch patch"),
+    ("infra.contrib.fluxcd.io/terraforms", READ),
+];
 
 /// Returns the rules of a role as in the tables.
 fn rules(role: &Value) -> Vec<(String, String)> {
@@ -159,6 +163,7 @@ fn table(role: &str) -> &'static [Rule] {
         "sluice-view" => &VIEW,
         "sluice-edit" => &EDIT,
         "sluice-approve" => &APPROVE,
+        "sluice-cancel" => &CANCEL,
         other => panic!("the role {other} is in no table"),
     }
 }
@@ -183,7 +188,7 @@ fn each_role_permits_exactly_what_its_table_lists() {
         let roles: Vec<&Value> = objects.iter().filter(|object| is_role(object)).collect();
         assert_eq!(
             roles.len(),
-            if overlay.has_sources { 9 } else { 7 },
+            if overlay.has_sources { 10 } else { 8 },
             "{}",
             overlay.name
         );
