@@ -29,11 +29,14 @@ where
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let objects = cluster.objects_in::<K>(namespace);
-    let changed = objects.patch(name, &params, &Patch::Merge(patch)).await;
+    let (objects, object) = (cluster.objects_in::<K>(namespace), describe::<K>(namespace, name));
+    let patch = Patch::Merge(patch);
+    let changed = cluster
+        .answer(&object, objects.patch(name, &params, &patch))
+        .await;
     changed.map_err(|source| CliError::Api {
         action: "patch",
-        object: describe::<K>(namespace, name),
+        object,
         source: Box::new(source),
     })
 }

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use sluice_runtime::client::{self, RetryPolicy, Settings};
 
-use crate::CliError;
+use crate::{CliError, wait};
 
 /// Objects per page of a list, as in `kubectl`.
 const PAGE: u32 = 500;
@@ -51,6 +51,8 @@ pub struct SelectionArgs {
 pub struct Cluster {
     client: Client,
     namespace: String,
+    /// Whether standard error is this command's, for what it waits for.
+    shows_waiting: bool,
 }
 
 impl Cluster {
@@ -72,14 +74,21 @@ impl Cluster {
         let client = client::build(&settings).await?;
         let namespace = args.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-        Ok(Self { client, namespace })
+        Ok(Self {
+            client,
+            namespace,
+            shows_waiting: true,
+        })
     }
 
-    /// Creates it from a client, for programs that have one.
+    /// Creates it from a client, for programs that have one, and a screen of their own.
     #[must_use]
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
-        let namespace = namespace.into();
-        Self { client, namespace }
+        Self {
+            client,
+            namespace: namespace.into(),
+            shows_waiting: false,
+        }
     }
 
     /// Returns the client.
@@ -128,6 +137,17 @@ impl Cluster {
         }
     }
 
+    /// Waits for the answer to a request about an object. After a second, a terminal shows which object it is.
+    pub(crate) async fn answer<T>(&self, object: &str, request: impl Future<Output = T>) -> T {
+        // On the heap: a command has several requests at once.
+        let request = Box::pin(request);
+        if self.shows_waiting {
+            wait::request(object, request).await
+        } else {
+            request.await
+        }
+    }
+
     /// Reads one object.
     ///
     /// # Errors
@@ -138,7 +158,8 @@ impl Cluster {
         K::DynamicType: Default,
     {
         let object = describe::<K>(&self.namespace, name);
-        let found = self.objects::<K>().get_opt(name).await;
+        let objects = self.objects::<K>();
+        let found = self.answer(&object, objects.get_opt(name)).await;
         let found = found.map_err(|source| CliError::Api {
             action: "get",
             object: object.clone(),
@@ -175,10 +196,12 @@ impl Cluster {
     {
         let mut params = params.limit(PAGE);
         let mut objects = Vec::new();
+        let name = list_name::<K>();
         loop {
-            let page = api.list(&params).await.map_err(|source| CliError::Api {
+            let page = self.answer(&name, api.list(&params)).await;
+            let page = page.map_err(|source| CliError::Api {
                 action: "list",
-                object: list_name::<K>(),
+                object: name.clone(),
                 source: Box::new(source),
             })?;
             objects.extend(page.items);
@@ -202,7 +225,7 @@ where
 }
 
 /// Returns the resource of a kind for messages: `terraforms`.
-fn list_name<K>() -> String
+pub(crate) fn list_name<K>() -> String
 where
     K: Resource,
     K::DynamicType: Default,

@@ -1,10 +1,14 @@
 //! Why a command ends without success, the exit code of it, and the next command to type.
 
+use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use kube::config::KubeconfigError;
 use sluice_runtime::client::ClientError;
 use sluice_runtime::failure::chain;
+
+use crate::permission;
 
 /// The exit codes of the command line. They are part of its interface; see docs/reference/cli.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,13 +144,34 @@ impl CliError {
         }
     }
 
+    /// Returns whether the API is away or overloaded, so that a later attempt may have another result.
+    #[must_use]
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => is_failure_of_server(status.code),
+                _ => true,
+            },
+            _ => false,
+        }
+    }
+
+    /// Returns whether the user lacks a permission.
+    #[must_use]
+    pub(crate) fn is_forbidden(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => {
+                matches!(source.as_ref(), kube::Error::Api(status) if status.code == 403)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns what the user can do next, as a sentence or a command; empty: nothing is known.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
-            Self::Connection(_) => {
-                "set KUBECONFIG or --kubeconfig; `sluice up` prints the path of its own".to_owned()
-            }
+            Self::Connection(error) => connection_advice(error).to_owned(),
             Self::Api {
                 action,
                 object,
@@ -162,30 +187,70 @@ impl CliError {
     }
 }
 
-/// Returns the message of a rejection without the wrapping of the client, or the error with its causes.
+/// Returns the message of a rejection without the wrapping of the client, or why there is no answer.
 fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Service(_) | kube::Error::HyperError(_) => root_cause(error),
         other => chain(other),
     }
 }
 
+/// Returns the innermost cause: what the layers of the client say around it does not help a user.
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+fn connection_advice(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::Kubeconfig { source, .. }
+            if matches!(
+                **source,
+                KubeconfigError::LoadContext(_) | KubeconfigError::CurrentContextNotSet
+            ) =>
+        {
+            "`kubectl config get-contexts` lists the contexts: name one of them with --context"
+        }
+        ClientError::Login { .. } => {
+            "install that program, or choose other credentials with --kubeconfig or --context"
+        }
+        _ => "set KUBECONFIG or --kubeconfig; `sluice up` prints the path of its own",
+    }
+}
+
 fn api_advice(action: &str, object: &str, error: &kube::Error) -> String {
-    let kubectl_verb = if action == "patch" { "update" } else { action };
     match error {
         kube::Error::Api(status) if status.code == 403 => {
             let resource = object.split(' ').next().unwrap_or(object);
-            format!("kubectl auth can-i {kubectl_verb} {resource}")
+            permission::advice(&status.message)
+                .unwrap_or_else(|| format!("kubectl auth can-i {action} {resource}"))
         }
         kube::Error::Api(status) if status.code == 401 => {
-            "the credentials of the kubeconfig are not valid any more".to_owned()
+            "the credentials of the kubeconfig are wrong or have expired: log in again, or choose others with --kubeconfig or --context"
+                .to_owned()
         }
         kube::Error::Api(status) if status.code == 404 => {
             "the definitions of Sluice may not be installed: sluice check".to_owned()
         }
+        kube::Error::Api(status) if is_failure_of_server(status.code) => {
+            "the API server is overloaded or fails: type the command again in a while".to_owned()
+        }
         kube::Error::Api(_) => String::new(),
+        other if root_cause(other).contains("peer certificate") => {
+            "the kubeconfig does not trust the certificate of the API: check server and certificate-authority-data in it"
+                .to_owned()
+        }
         _ => "the API does not answer: check the server of the kubeconfig, and a proxy".to_owned(),
     }
+}
+
+/// Returns whether a later attempt may have another result.
+const fn is_failure_of_server(code: u16) -> bool {
+    code == 429 || code >= 500
 }
 
 #[cfg(test)]
@@ -214,9 +279,34 @@ mod tests {
             forbidden.to_string(),
             "cannot patch terraform default/app: terraforms is forbidden"
         );
-        assert_eq!(forbidden.advice(), "kubectl auth can-i update terraform");
+        assert_eq!(forbidden.advice(), "kubectl auth can-i patch terraform");
         assert_eq!(forbidden.exit_status(), ExitStatus::Failed);
+        assert!(forbidden.is_forbidden() && !forbidden.is_temporary());
         assert_eq!(rejection(409, "conflict").advice(), "");
+    }
+
+    #[test]
+    fn only_an_api_that_is_away_or_overloaded_is_asked_again() {
+        for (code, is_temporary) in [
+            (401, false),
+            (403, false),
+            (404, false),
+            (409, false),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            assert_eq!(rejection(code, "no").is_temporary(), is_temporary, "{code}");
+        }
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let away = CliError::Api {
+            action: "list",
+            object: "terraforms".to_owned(),
+            source: Box::new(kube::Error::Service(Box::new(refused))),
+        };
+        assert!(away.is_temporary() && !away.is_forbidden());
+        assert_eq!(away.to_string(), "cannot list terraforms: connection refused");
+        assert!(!CliError::Usage(String::new()).is_temporary());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod error;
 pub mod manifest;
 pub mod object;
 pub mod output;
+mod permission;
 pub mod run;
 pub mod stack;
 pub mod wait;

@@ -215,13 +215,17 @@ async fn write_approval(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let stacks = cluster.objects::<Terraform>();
-    let written = stacks
-        .patch(&name, &params, &Patch::<Terraform>::Json(operations))
+    let (stacks, object) = (
+        cluster.objects::<Terraform>(),
+        describe::<Terraform>(cluster.namespace(), &name),
+    );
+    let patch = Patch::<Terraform>::Json(operations);
+    let written = cluster
+        .answer(&object, stacks.patch(&name, &params, &patch))
         .await;
     written.map(drop).map_err(|source| CliError::Api {
         action: "patch",
-        object: describe::<Terraform>(cluster.namespace(), &name),
+        object,
         source: Box::new(source),
     })
 }

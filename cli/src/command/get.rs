@@ -16,12 +16,11 @@ use sluice_api::run::TerraformRun;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
-use sluice_runtime::failure::chain;
 
 use super::Context;
-use crate::cluster::{ConnectionArgs, SelectionArgs};
+use crate::cluster::{ConnectionArgs, SelectionArgs, list_name};
 use crate::output::{Cell, OutputFormat, Table, Tone, age, duration, lines, printable, to_json, to_yaml};
-use crate::{CliError, ExitStatus, run, stack};
+use crate::{CliError, ExitStatus, run, stack, wait};
 
 /// Arguments of `sluice get`.
 #[derive(clap::Args, Debug)]
@@ -141,7 +140,7 @@ fn resource_name<K: Listed>(object: &K) -> String {
     )
 }
 
-/// Prints each object again when it changes, until Ctrl-C. A connection that drops is opened again.
+/// Prints each object again when it changes, until Ctrl-C. A connection that drops is opened again; a refusal ends the watch.
 async fn follow<K: Listed>(context: &Context, args: &GetArgs, listed: &[K]) -> Result<(), CliError> {
     let version = |object: &K| (object.uid(), object.resource_version());
     let mut printed: HashMap<_, _> = listed.iter().map(version).collect();
@@ -150,6 +149,7 @@ async fn follow<K: Listed>(context: &Context, args: &GetArgs, listed: &[K]) -> R
     config.field_selector = args.name.as_ref().map(|name| format!("metadata.name={name}"));
     let api = context.cluster.selected::<K>(&args.selection);
     let mut changes = pin!(watcher(api, config).default_backoff().applied_objects());
+    let mut reported = String::new();
     loop {
         let change = tokio::select! {
             change = changes.next() => change,
@@ -158,14 +158,20 @@ async fn follow<K: Listed>(context: &Context, args: &GetArgs, listed: &[K]) -> R
         match change {
             None => return Ok(()),
             Some(Ok(object)) => {
+                reported.clear();
                 let (uid, version) = version(&object);
                 if printed.insert(uid, version.clone()) != Some(version) {
                     print_change(context, args, &object)?;
                 }
             }
             Some(Err(error)) => {
-                let text = format!("The watch was interrupted and is tried again: {}", chain(&error));
-                context.console.note(&printable(&text));
+                let text = wait::away(&error, &list_name::<K>())?;
+                if text != reported {
+                    context
+                        .console
+                        .note(&printable(&format!("The watch is interrupted: {text}")));
+                    reported = text;
+                }
             }
         }
     }

@@ -38,6 +38,14 @@ impl ProgressLine {
         }
     }
 
+    /// Shows that a request waits for its answer since this time.
+    pub(super) fn of_request(object: &str, since: Instant) -> Self {
+        let mut line = Self::new(object);
+        line.since = since;
+        "waiting for the API".clone_into(&mut line.text);
+        line
+    }
+
     /// Returns what was shown last.
     pub(super) fn text(&self) -> &str {
         &self.text

@@ -1,6 +1,7 @@
 //! Waits until one object has a state: by a watch, with a deadline. Ctrl-C ends the waiting and nothing else.
 
 mod line;
+mod request;
 mod result;
 
 use std::fmt::Debug;
@@ -13,12 +14,13 @@ use kube::core::{NamespaceResourceScope, Status};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
 use line::ProgressLine;
+pub(crate) use request::request;
 pub use result::{run_result, source_result, stack_result};
 use serde::de::DeserializeOwned;
-use sluice_runtime::failure::chain;
 
 use crate::CliError;
 use crate::cluster::{Cluster, describe};
+use crate::error::root_cause;
 
 /// How long a command waits, for commands that wait only if they are asked to.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -111,30 +113,38 @@ async fn interrupted() {
 ///
 /// # Errors
 /// Another attempt has the same result: the user may not watch the object, or there is no such kind.
-fn away(error: &watcher::Error, object: &str) -> Result<String, CliError> {
-    match rejection(error) {
-        Some(status) => Err(CliError::Api {
+pub(crate) fn away(error: &watcher::Error, object: &str) -> Result<String, CliError> {
+    match answer(error) {
+        Some(status) if is_final(status) => Err(CliError::Api {
             action: "watch",
             object: object.to_owned(),
-            source: Box::new(kube::Error::Api(Box::new(status))),
+            source: Box::new(kube::Error::Api(Box::new(status.clone()))),
         }),
+        Some(status) => Ok(format!(
+            "the API answers {}, trying again ({})",
+            status.code, status.message
+        )),
         None => Ok(format!(
             "the API does not answer, trying again ({})",
-            chain(error)
+            root_cause(error)
         )),
     }
 }
 
-/// Returns the answer of the API, if it is the same for another attempt.
-fn rejection(error: &watcher::Error) -> Option<Status> {
-    let status: &Status = match error {
+/// Returns the answer of the API, if there is one.
+fn answer(error: &watcher::Error) -> Option<&Status> {
+    match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status,
-        _ => return None,
-    };
-    matches!(status.code, 400 | 401 | 403 | 404).then(|| status.clone())
+        | watcher::Error::WatchError(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// Returns whether an answer is the same for another attempt.
+const fn is_final(status: &Status) -> bool {
+    matches!(status.code, 400 | 401 | 403 | 404)
 }
 
 #[cfg(test)]
@@ -142,7 +152,7 @@ mod tests {
     use super::*;
     use crate::ExitStatus;
 
-    fn answer(code: u16) -> watcher::Error {
+    fn answered(code: u16) -> watcher::Error {
         let status = Status {
             code,
             message: "no".to_owned(),
@@ -161,9 +171,11 @@ mod tests {
             (429, false),
             (503, false),
         ] {
-            let result = away(&answer(code), "terraform default/app");
+            let result = away(&answered(code), "terraform default/app");
             assert_eq!(result.is_err(), is_final, "{code}");
         }
+        let busy = away(&answered(503), "terraform default/app").unwrap();
+        assert_eq!(busy, "the API answers 503, trying again (no)");
         let lost = away(&watcher::Error::NoResourceVersion, "terraform default/app").unwrap();
         assert!(
             lost.starts_with("the API does not answer, trying again ("),

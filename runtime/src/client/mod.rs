@@ -4,17 +4,20 @@
 
 mod calls;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use calls::{RequestTimedOut, RetryPolicy, RetryService, TimeoutBody};
 use http::{HeaderValue, Request};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 
 use crate::metrics::Metrics;
+
+/// The longest kubeconfig that is read, in bytes: a hundred times one of a thousand clusters with their certificates.
+const KUBECONFIG_LIMIT: u64 = 64 << 20;
 
 /// The header that names the user of a request in place of its sender.
 const IMPERSONATE_USER: &str = "impersonate-user";
@@ -64,6 +67,23 @@ pub enum ClientError {
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
+    /// The kubeconfig is longer than any that a person or program writes.
+    #[error("cannot use kubeconfig {path}: it has {bytes} bytes, more than {KUBECONFIG_LIMIT}")]
+    TooLarge {
+        /// Its path.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The program that the kubeconfig names for the credentials does not start, or fails.
+    #[error("cannot run {command}, which the kubeconfig names for the credentials")]
+    Login {
+        /// The program.
+        command: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// There is neither a kubeconfig nor a service account.
     #[error("no cluster configuration found")]
     NotConfigured(#[source] Box<kube::config::InferConfigError>),
@@ -91,7 +111,18 @@ pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
     }
     let host = config.cluster_url.authority().map(ToString::to_string);
     let count = settings.metrics.requests_to(&host.unwrap_or_default());
-    let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Invalid(Box::new(error)))?;
+    let login = config
+        .auth_info
+        .exec
+        .as_ref()
+        .and_then(|exec| exec.command.clone());
+    let builder = ClientBuilder::try_from(config).map_err(|error| match (login, error) {
+        (Some(command), error @ kube::Error::Auth(_)) => ClientError::Login {
+            command,
+            source: Box::new(error),
+        },
+        (_, error) => ClientError::Invalid(Box::new(error)),
+    })?;
     Ok(builder
         .with_layer(&count)
         .with_layer(&BufferLayer::new(1024))
@@ -151,26 +182,76 @@ fn is_loopback(url: &http::Uri) -> bool {
 }
 
 async fn load(settings: &Settings) -> Result<Config, ClientError> {
-    let path = settings.kubeconfig.clone().unwrap_or_default();
-    let failed = |source| ClientError::Kubeconfig {
-        path: path.clone(),
-        source: Box::new(source),
-    };
-    let file = match (&settings.kubeconfig_text, &settings.kubeconfig) {
-        (Some(text), _) => Kubeconfig::from_yaml(text).map_err(failed)?,
-        (None, Some(path)) => Kubeconfig::read_from(path).map_err(failed)?,
-        (None, None) => {
-            let found = Config::infer().await;
-            return found.map_err(|error| ClientError::NotConfigured(Box::new(error)));
-        }
-    };
     let options = KubeConfigOptions {
         context: settings.context.clone(),
         ..KubeConfigOptions::default()
     };
+    let path = settings.kubeconfig.clone().unwrap_or_default();
+    let failed = |source| unusable(&path, source);
+    let file = match (&settings.kubeconfig_text, &settings.kubeconfig) {
+        (Some(text), _) => Kubeconfig::from_yaml(text).map_err(failed)?,
+        (None, Some(path)) => {
+            check_length(path)?;
+            Kubeconfig::read_from(path).map_err(failed)?
+        }
+        (None, None) => return load_default(&options).await,
+    };
     Config::from_custom_kubeconfig(file, &options)
         .await
         .map_err(failed)
+}
+
+/// Loads the kubeconfig that `kubectl` uses, or the configuration of the pod. Only a kubeconfig has contexts.
+async fn load_default(options: &KubeConfigOptions) -> Result<Config, ClientError> {
+    let Some(path) = default_kubeconfig() else {
+        if let Some(context) = &options.context {
+            let absent = KubeconfigError::LoadContext(context.clone());
+            return Err(unusable(Path::new("~/.kube/config"), absent));
+        }
+        let found = Config::infer().await;
+        return found.map_err(|error| ClientError::NotConfigured(Box::new(error)));
+    };
+    for file in std::env::split_paths(&path) {
+        check_length(&file)?;
+    }
+    let error = match Config::from_kubeconfig(options).await {
+        Ok(config) => return Ok(config),
+        Err(error) => error,
+    };
+    // In a pod, the variable may name a file that is not there.
+    let of_pod = options.context.is_none().then(Config::incluster);
+    match of_pod {
+        Some(Ok(config)) => Ok(config),
+        _ => Err(unusable(&path, error)),
+    }
+}
+
+/// Returns the kubeconfig of `kubectl`, if there is one: the files in `KUBECONFIG`, or `~/.kube/config`.
+fn default_kubeconfig() -> Option<PathBuf> {
+    if let Some(files) = std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+        return Some(files.into());
+    }
+    let path = std::env::home_dir()?.join(".kube/config");
+    path.exists().then_some(path)
+}
+
+fn unusable(path: &Path, source: KubeconfigError) -> ClientError {
+    ClientError::Kubeconfig {
+        path: path.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// Refuses a file that would fill the memory. One that cannot be read is reported when it is read.
+fn check_length(path: &Path) -> Result<(), ClientError> {
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    if bytes <= KUBECONFIG_LIMIT {
+        return Ok(());
+    }
+    Err(ClientError::TooLarge {
+        path: path.to_owned(),
+        bytes,
+    })
 }
 
 #[cfg(test)]
@@ -282,5 +363,36 @@ mod tests {
         };
         let error = build(&settings).await.map(drop).unwrap_err();
         assert_eq!(error.to_string(), "cannot use kubeconfig /nowhere/config");
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_would_fill_the_memory_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let file = std::fs::File::create(&path).unwrap();
+        // A sparse file: it takes no disk.
+        file.set_len(KUBECONFIG_LIMIT + 1).unwrap();
+        let settings = Settings {
+            kubeconfig: Some(path),
+            ..Settings::default()
+        };
+        let error = build(&settings).await.map(drop).unwrap_err();
+        assert!(matches!(error, ClientError::TooLarge { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_login_program_that_is_missing_is_named() {
+        let content = "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], \
+             clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {exec: \
+             {apiVersion: client.authentication.k8s.io/v1, command: no-such-login, interactiveMode: Never}}}]}";
+        let settings = Settings {
+            kubeconfig_text: Some(content.to_owned()),
+            ..Settings::default()
+        };
+        let error = build(&settings).await.map(drop).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot run no-such-login, which the kubeconfig names for the credentials"
+        );
     }
 }

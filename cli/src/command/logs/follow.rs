@@ -58,6 +58,8 @@ struct Follower<'a> {
     phase: Option<Phase>,
     /// The end of the log that was printed last, where there is no pod.
     tail: String,
+    /// Whether the user knows that the API is away.
+    is_away: bool,
 }
 
 impl<'a> Follower<'a> {
@@ -68,6 +70,7 @@ impl<'a> Follower<'a> {
             last: None,
             phase: None,
             tail: String::new(),
+            is_away: false,
         }
     }
 
@@ -75,16 +78,35 @@ impl<'a> Follower<'a> {
     async fn follow(&mut self, mut run: TerraformRun) -> Result<TerraformRun, CliError> {
         loop {
             self.print_phase(&run);
-            let pod = claimed_pod(&run);
-            match pod {
-                Some((namespace, pod)) => self.print_pod_log(&namespace, &pod).await?,
-                None => self.print_tail(&run)?,
-            }
+            let printed = match claimed_pod(&run) {
+                Some((namespace, pod)) => self.print_pod_log(&namespace, &pod).await,
+                None => self.print_tail(&run),
+            };
+            let is_printed = self.unless_away(printed)?.is_some();
             if run::phase(&run).is_final() {
                 return Ok(run);
             }
             tokio::time::sleep(PAUSE).await;
-            run = self.context.cluster.get(self.name).await?;
+            let found = self.context.cluster.get(self.name).await;
+            if let Some(found) = self.unless_away(found)? {
+                self.is_away &= !is_printed;
+                run = found;
+            }
+        }
+    }
+
+    /// Returns `None` if the API is away or overloaded, and says so once: the run goes on, and is read again later.
+    fn unless_away<T>(&mut self, result: Result<T, CliError>) -> Result<Option<T>, CliError> {
+        match result {
+            Err(error) if error.is_temporary() => {
+                if !self.is_away {
+                    self.is_away = true;
+                    let text = format!("The log is interrupted, trying again: {error}");
+                    self.context.console.note(&printable(&text));
+                }
+                Ok(None)
+            }
+            result => result.map(Some),
         }
     }
 
