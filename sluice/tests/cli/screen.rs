@@ -1,69 +1,40 @@
 //! `sluice up` on a terminal: the screen, its keys, and the terminal that the user gets back.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::process::Command;
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use sluice_harness::cli::search_path;
 use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::{GitServer, Repository};
+use sluice_harness::terminal::Terminal;
 
 use crate::fixture::TIMEOUT;
 use crate::picture::Picture;
-use crate::terminal;
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
 /// `sluice up` in a pseudo-terminal.
 struct Session {
-    terminal: File,
-    child: Child,
-    chunks: Receiver<Vec<u8>>,
+    terminal: Terminal,
     picture: Picture,
-    /// All that the program wrote.
-    text: String,
 }
 
 impl Session {
     fn start(folder: &Path, arguments: &[&str], term: &str) -> Self {
-        let (terminal, program_side) = terminal::open(100);
-        let streams = || Stdio::from(program_side.try_clone().unwrap());
-        let child = Command::new(SLUICE)
+        let mut command = Command::new(SLUICE);
+        command
             .args(["up", "--state"])
             .arg(folder.join("state"))
             .args(arguments)
             .env("PATH", search_path().unwrap())
             .env("TERM", term)
-            .env_remove("NO_COLOR")
-            .stdin(streams())
-            .stdout(streams())
-            .stderr(streams())
-            .spawn()
-            .unwrap();
-        drop(program_side);
-        let (send, chunks) = mpsc::channel();
-        let mut reader = terminal.try_clone().unwrap();
-        // The read fails with EIO when the program has closed its side.
-        thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = reader.read(&mut buffer) {
-                if send.send(buffer[..count].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
+            .env_remove("NO_COLOR");
         Self {
-            terminal,
-            child,
-            chunks,
+            terminal: Terminal::start(command, 100).unwrap(),
             picture: Picture::default(),
-            text: String::new(),
         }
     }
 
@@ -87,17 +58,15 @@ impl Session {
 
     /// Reads a chunk; returns false if there is none until the deadline, or none any more.
     fn read(&mut self, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok(chunk) = self.chunks.recv_timeout(left) else {
+        let Some(chunk) = self.terminal.read(deadline) else {
             return false;
         };
-        self.text.push_str(&String::from_utf8_lossy(&chunk));
         self.picture.write(&chunk);
         true
     }
 
     fn press(&mut self, keys: &str) {
-        self.terminal.write_all(keys.as_bytes()).unwrap();
+        self.terminal.press(keys).unwrap();
     }
 
     /// Presses Escape and waits for the overview: a key that follows at once would be read as Alt and that key.
@@ -108,24 +77,22 @@ impl Session {
 
     /// Whether lines are edited and echoed, as a shell has it.
     fn is_given_back(&self) -> bool {
-        let modes = tcgetattr(&self.terminal).unwrap().local_modes;
+        let modes = tcgetattr(self.terminal.side()).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    /// All that the program wrote.
+    fn text(&self) -> String {
+        self.terminal.text()
     }
 
     /// Waits for the end and returns the exit code.
     fn end(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + TIMEOUT;
-        while self.read(deadline) {}
-        assert!(Instant::now() < deadline, "sluice does not end:\n{}", self.text);
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // After a failure only: a process that has ended was waited for.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        let ended = self.terminal.end(Instant::now() + TIMEOUT).unwrap();
+        let Some(status) = ended else {
+            panic!("sluice does not end:\n{}", self.text());
+        };
+        status.code()
     }
 }
 
@@ -182,9 +149,12 @@ fn approve_by_keys(folder: &Path) {
     session.press("q");
     session.wait_for(&["End sluice up?", "[y/N]"]);
     session.press("y");
-    assert_eq!(session.end(), Some(0), "{}", session.text);
+    assert_eq!(session.end(), Some(0), "{}", session.text());
     assert!(session.is_given_back());
-    assert!(session.text.contains("\x1b[?1049l"), "the alternate screen ends");
+    assert!(
+        session.text().contains("\x1b[?1049l"),
+        "the alternate screen ends"
+    );
     let log = std::fs::read_to_string(folder.join("state/sluice.log")).unwrap();
     assert!(
         log.lines()
@@ -206,16 +176,15 @@ fn a_signal_gives_the_terminal_back_and_a_new_size_is_used() {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    tcsetwinsize(&session.terminal, size).unwrap();
+    tcsetwinsize(session.terminal.side(), size).unwrap();
     let deadline = Instant::now() + TIMEOUT;
     while !session.picture.lines()[19].ends_with("q quit") {
         assert!(session.read(deadline), "{}", session.picture.lines().join("\n"));
     }
-    let id = Pid::from_raw(session.child.id().cast_signed()).unwrap();
-    kill_process(id, Signal::TERM).unwrap();
-    assert_eq!(session.end(), Some(0), "{}", session.text);
+    session.terminal.signal(Signal::TERM).unwrap();
+    assert_eq!(session.end(), Some(0), "{}", session.text());
     assert!(session.is_given_back());
-    assert!(session.text.contains("\x1b[?1049l"), "{}", session.text);
+    assert!(session.text().contains("\x1b[?1049l"), "{}", session.text());
 }
 
 #[test]
@@ -227,10 +196,13 @@ fn lines_are_printed_with_a_flag_and_on_a_simple_terminal() {
         let folder = TestDirectory::create().unwrap();
         let mut session = Session::start(folder.path(), arguments, term);
         session.wait_for(&["The API serves on 127.0.0.1:"]);
-        let id = Pid::from_raw(session.child.id().cast_signed()).unwrap();
-        kill_process(id, Signal::INT).unwrap();
-        assert_eq!(session.end(), Some(0), "{}", session.text);
-        assert!(!session.text.contains("\x1b[?1049h"), "{term}: {}", session.text);
+        session.terminal.signal(Signal::INT).unwrap();
+        assert_eq!(session.end(), Some(0), "{}", session.text());
+        assert!(
+            !session.text().contains("\x1b[?1049h"),
+            "{term}: {}",
+            session.text()
+        );
     }
 }
 
@@ -239,8 +211,9 @@ fn an_error_of_a_controller_is_printed_on_the_terminal_of_the_user() {
     let folder = TestDirectory::create().unwrap();
     let arguments = ["--otlp-endpoint", "ftp://127.0.0.1"];
     let mut session = Session::start(folder.path(), &arguments, "xterm-256color");
-    assert_eq!(session.end(), Some(1), "{}", session.text);
-    let (screen, after) = session.text.split_once("\x1b[?1049l").unwrap();
+    assert_eq!(session.end(), Some(1), "{}", session.text());
+    let text = session.text();
+    let (screen, after) = text.split_once("\x1b[?1049l").unwrap();
     assert!(screen.contains("\x1b[?1049h"), "{screen}");
     assert!(after.contains("sluice up: "), "{after}");
     assert!(session.is_given_back());

@@ -22,6 +22,7 @@ pub mod sample;
 pub mod skip;
 pub mod ssh;
 pub mod ssh_key;
+pub mod terminal;
 pub mod tls;
 pub mod tofu_controller;
 pub mod trial;
