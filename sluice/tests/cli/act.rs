@@ -5,15 +5,12 @@ use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use sluice_api::annotation::REQUESTED_AT;
 
-use crate::fixture::{PLAN, TIMEOUT, World, ready};
+use crate::fixture::{PLAN, TIMEOUT, World, ready, stderr_of};
 use crate::terminal;
 
 /// Returns the exit code and the standard error of a command.
 async fn run(world: &World, arguments: &[&str]) -> (i32, String) {
-    let output = world.sluice(arguments).await;
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.stdout, b"", "only data goes to standard output: {text}");
-    (output.status.code().unwrap(), text)
+    stderr_of(&world.kubeconfig(), arguments).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,13 +63,13 @@ async fn waiting_ends_with_the_result_of_the_request() {
 }
 
 /// Returns the last request of the stack `net`.
-async fn requested(world: &World) -> String {
+pub(crate) async fn requested(world: &World) -> String {
     let annotation = &world.stack("net").await["metadata"]["annotations"][REQUESTED_AT];
     annotation.as_str().unwrap_or_default().to_owned()
 }
 
 /// Does what the controller does with the next request of the stack `net`.
-async fn answer(world: &World, before: &str, mut status: Value) {
+pub(crate) async fn answer(world: &World, before: &str, mut status: Value) {
     let stacks = world.stacks();
     let is_requested = |stack: Option<&DynamicObject>| {
         let annotations = stack.and_then(|stack| stack.metadata.annotations.as_ref());

@@ -1,6 +1,6 @@
 //! An API with objects, served as `sluice up` serves it, and the program that talks to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -87,26 +87,15 @@ impl World {
         self.directory.path()
     }
 
-    /// Returns the command of the program, without a terminal.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(SLUICE);
-        command
-            .args(arguments)
-            .env("KUBECONFIG", self.kubeconfig())
-            .env_remove("NO_COLOR")
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        command
-    }
-
     /// Starts the program with its standard output in a pipe. It ends when the child is dropped.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::piped()).spawn().unwrap()
+        let mut command = command(&self.kubeconfig(), arguments);
+        command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
     /// Runs the program with its output in pipes and without a terminal.
     pub(crate) async fn sluice(&self, arguments: &[&str]) -> Output {
-        let mut command = self.command(arguments);
+        let mut command = command(&self.kubeconfig(), arguments);
         tokio::time::timeout(TIMEOUT, command.output())
             .await
             .expect("the command ends")
@@ -140,8 +129,8 @@ impl World {
         self.create(&stack_kind(), name, &all, status).await;
     }
 
-    /// Creates the run of a stack that made [`PLAN`].
-    pub(crate) async fn create_run(&self, stack: &str, number: u64) {
+    /// Creates the run of a stack that made [`PLAN`]. Returns its name.
+    pub(crate) async fn create_run(&self, stack: &str, number: u64) -> String {
         let owner = self.stack(stack).await;
         let uid = owner["metadata"]["uid"].as_str().unwrap();
         let name = sluice_api::terraform::run_name(stack, uid, number);
@@ -163,16 +152,30 @@ impl World {
             &status,
         )
         .await;
+        name
     }
 
     /// Sets the phase of a run.
     pub(crate) async fn set_phase(&self, run: &str, phase: &str) {
-        let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "TerraformRun");
-        let patch = Patch::Merge(json!({"status": {"phase": phase}}));
-        self.objects(&kind)
+        self.report(run, &json!({"phase": phase})).await;
+    }
+
+    /// Changes the status of a run as its runner does.
+    pub(crate) async fn report(&self, run: &str, status: &Value) {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.runs()
             .patch_status(run, &PatchParams::default(), &patch)
             .await
             .unwrap();
+    }
+
+    /// Returns the runs of the namespace.
+    pub(crate) fn runs(&self) -> Api<DynamicObject> {
+        self.objects(&GroupVersionKind::gvk(
+            "infra.sluice.dev",
+            "v1alpha1",
+            "TerraformRun",
+        ))
     }
 
     async fn create(&self, kind: &GroupVersionKind, name: &str, spec: &Value, status: &Value) {
@@ -205,6 +208,38 @@ impl World {
     fn objects(&self, kind: &GroupVersionKind) -> Api<DynamicObject> {
         Api::namespaced_with(self.client(), "default", &resource(kind))
     }
+}
+
+/// Returns the command of the program, without a terminal.
+pub(crate) fn command(kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(SLUICE);
+    command
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig)
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// Starts the program with both outputs in pipes.
+pub(crate) fn start(kubeconfig: &Path, arguments: &[&str]) -> Child {
+    let mut command = command(kubeconfig, arguments);
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the exit code and the standard error of a command that has no data.
+pub(crate) async fn stderr_of(kubeconfig: &Path, arguments: &[&str]) -> (i32, String) {
+    let mut command = command(kubeconfig, arguments);
+    let output = tokio::time::timeout(TIMEOUT, command.output()).await;
+    let output = output.expect("the command ends").unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.stdout, b"", "only data goes to standard output: {text}");
+    (output.status.code().unwrap(), text)
 }
 
 /// The plural of a `GitRepository` is not the default one.

@@ -3,10 +3,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "this crate is tests")]
 
 mod act;
+mod away;
 mod begin;
 mod decide;
+mod errors;
 mod fixture;
 mod look;
 mod picture;
+mod proxy;
 mod screen;
 mod terminal;

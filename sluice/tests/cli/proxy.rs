@@ -1,0 +1,178 @@
+//! A proxy of the API on loopback that holds answers, gives others, or loses connections. Its kubeconfig has plain HTTP and a token that
+//! nobody checks.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::fixture::{TIMEOUT, World};
+
+type Failed = std::io::Error;
+type Answer = Response<UnsyncBoxBody<Bytes, Failed>>;
+
+/// What the proxy does with requests and new connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Fault {
+    /// Forwards them.
+    #[default]
+    None,
+    /// Gives this answer, a code and the message of a `Status`, so many times; then it forwards again.
+    Answer(u16, &'static str, usize),
+    /// Never answers.
+    Hold,
+    /// Closes new connections.
+    Close,
+}
+
+/// The proxy; it ends with the runtime of the test.
+#[derive(Clone)]
+pub(crate) struct Proxy {
+    client: Client,
+    kubeconfig: PathBuf,
+    fault: Arc<Mutex<Fault>>,
+    /// How often a fault met a request or a connection.
+    met: watch::Sender<usize>,
+    /// A change closes all connections.
+    cut: watch::Sender<()>,
+}
+
+impl Proxy {
+    /// Opens a proxy of the API.
+    pub(crate) async fn open(world: &World) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let proxy = Self {
+            client: world.client(),
+            kubeconfig: write_kubeconfig(world.directory(), "proxy", &server),
+            fault: Arc::default(),
+            met: watch::Sender::default(),
+            cut: watch::Sender::default(),
+        };
+        tokio::spawn(proxy.clone().accept(listener));
+        proxy
+    }
+
+    /// Returns the path of its kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Returns how often a fault met a request or a connection.
+    pub(crate) fn met(&self) -> usize {
+        *self.met.borrow()
+    }
+
+    /// Sets the fault of later requests and connections.
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.fault.lock().unwrap() = fault;
+    }
+
+    /// Closes all connections. There must be one.
+    pub(crate) fn cut(&self) {
+        assert!(self.cut.receiver_count() > 0, "a connection is open");
+        self.cut.send_modify(|()| ());
+    }
+
+    /// Closes all connections, and new ones until a client has tried one.
+    pub(crate) async fn lose_connections(&self) {
+        let before = self.met();
+        self.set(Fault::Close);
+        self.cut();
+        let mut met = self.met.subscribe();
+        let waiting = met.wait_for(|met| *met > before);
+        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
+        drop(waited.expect("a client tries again").unwrap());
+        self.set(Fault::None);
+    }
+
+    async fn accept(self, listener: TcpListener) {
+        while let Ok((stream, _)) = listener.accept().await {
+            if matches!(*self.fault.lock().unwrap(), Fault::Close) {
+                self.met.send_modify(|met| *met += 1);
+                continue;
+            }
+            let (proxy, mut cut) = (self.clone(), self.cut.subscribe());
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let proxy = proxy.clone();
+                    async move { proxy.answer(request).await }
+                });
+                let serving = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::select! {
+                    // Commands connect and disconnect.
+                    served = serving => drop(served),
+                    changed = cut.changed() => drop(changed),
+                }
+            });
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Failed> {
+        let fault = self.take_fault();
+        if !matches!(fault, Fault::None) {
+            self.met.send_modify(|met| *met += 1);
+        }
+        match fault {
+            Fault::None => self.forward(request).await,
+            Fault::Answer(code, message, _) => Ok(status(code, message)),
+            Fault::Hold | Fault::Close => std::future::pending().await,
+        }
+    }
+
+    /// Returns the fault of one request.
+    fn take_fault(&self) -> Fault {
+        let mut fault = self.fault.lock().unwrap();
+        let taken = fault.clone();
+        if let Fault::Answer(_, _, left) = &mut *fault {
+            *left -= 1;
+            if *left == 0 {
+                *fault = Fault::None;
+            }
+        }
+        taken
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Result<Answer, Failed> {
+        let (head, body) = request.into_parts();
+        let bytes = body.collect().await.map_err(Failed::other)?.to_bytes();
+        let answer = self
+            .client
+            .send(Request::from_parts(head, Body::from(bytes)))
+            .await;
+        let answer = answer.map_err(Failed::other)?;
+        Ok(answer.map(|body| body.map_err(Failed::other).boxed_unsync()))
+    }
+}
+
+fn status(code: u16, message: &str) -> Answer {
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": "Test", "code": code });
+    let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+    answer
+}
+
+/// Writes a kubeconfig for this server.
+pub(crate) fn write_kubeconfig(directory: &Path, name: &str, server: &str) -> PathBuf {
+    let config = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
+        "clusters": [{ "name": "k", "cluster": { "server": server } }],
+        "users": [{ "name": "u", "user": { "token": "t" } }] });
+    let path = directory.join(name);
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
