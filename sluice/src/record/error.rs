@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sluice_runtime::client::ClientError;
+use sluice_cli::CliError;
 use sluice_runtime::failure::chain;
 use sluice_tf_core::record::{KeyError, NotEnded, RecordError, SignError};
 
@@ -10,8 +10,8 @@ use sluice_tf_core::record::{KeyError, NotEnded, RecordError, SignError};
 #[derive(Debug, thiserror::Error)]
 pub enum RecordCommandError {
     /// There is no client.
-    #[error("{}", chain(.0))]
-    Client(#[from] ClientError),
+    #[error(transparent)]
+    Client(#[from] CliError),
     /// The API rejects a request or does not answer.
     #[error("cannot {action} {object}: {}", api_message(.source))]
     Api {

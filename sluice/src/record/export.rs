@@ -12,7 +12,7 @@ use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{RunSource, TerraformRun};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::{Terraform, label_value, run_sequence};
-use sluice_runtime::client::{self, Settings};
+use sluice_cli::cluster::{Cluster, ConnectionArgs};
 use sluice_tf_core::record::{RecordedObjects, SigningKey, record_of, sign};
 
 use super::{RecordCommandError, read};
@@ -35,15 +35,8 @@ pub(super) struct ExportArgs {
     run: Option<u64>,
     #[command(flatten)]
     key: KeyArgs,
-    /// Kubeconfig of the API. Default: KUBECONFIG, ~/.kube/config, or the ServiceAccount of the pod.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig. Default: the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace of the stack. Default: that of the context.
-    #[arg(short = 'n', long, value_name = "NAME")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Where the signing key is.
@@ -66,15 +59,11 @@ struct Reader {
 
 /// Returns the signed record.
 pub(super) async fn export(args: &ExportArgs) -> Result<Vec<u8>, RecordCommandError> {
-    let settings = Settings {
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        ..Settings::default()
+    let cluster = Cluster::connect(&args.connection).await?;
+    let reader = Reader {
+        client: cluster.client(),
+        namespace: cluster.namespace().to_owned(),
     };
-    let client = client::build(&settings).await?;
-    let namespace = args.namespace.clone();
-    let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-    let reader = Reader { client, namespace };
     let key = reader.signing_key(&args.key).await?;
     let runs = reader.runs(&args.name).await?;
     let run = select(&runs, args.run).ok_or_else(|| RecordCommandError::NoRun {
