@@ -7,6 +7,7 @@ pub mod change;
 pub mod cluster;
 pub mod command;
 mod error;
+mod file;
 pub mod manifest;
 pub mod object;
 pub mod output;

@@ -14,7 +14,7 @@ use super::{Context, plan_approval};
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
 use crate::manifest::{self, Identity};
 use crate::stack::{self, StackState};
-use crate::{CliError, ExitStatus};
+use crate::{CliError, ExitStatus, file};
 
 /// The field manager of the command line. The run records it as the approver.
 const FIELD_MANAGER: &str = "sluice-approve";
@@ -157,7 +157,7 @@ fn write_manifest(context: &Context, stack: &Terraform, plan: &str, path: &Path)
             cause: error.to_string(),
             next_command: String::new(),
         })?;
-    std::fs::write(path, edited).map_err(|source| failed("write", source))
+    file::replace(path, &edited).map_err(|source| failed("write", source))
 }
 
 /// Approves the plan with this id without a question. `cluster` has the namespace of the stack.

@@ -77,14 +77,19 @@ async fn another_plan_or_none_is_not_approved() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_in_a_manifest_keeps_the_rest_of_the_file() {
     let world = World::with_stacks().await;
-    let path = world.directory().join("app.yaml");
+    let (path, link) = (
+        world.directory().join("app.yaml"),
+        world.directory().join("link.yaml"),
+    );
+    std::os::unix::fs::symlink(&path, &link).unwrap();
     let text = "# the app\nkind: Terraform\nmetadata: {name: app}\nspec:\n  interval: 1m # often\n";
     std::fs::write(&path, text).unwrap();
-    let file = format!("--file={}", path.display());
+    let file = format!("--file={}", link.display());
     let output = world.sluice(&["approve", "app", "--yes", &file]).await;
     assert!(output.status.success(), "{output:?}");
     let expected = text.replace("spec:\n", &format!("spec:\n  approvePlan: \"{PLAN}\"\n"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(
         world.stack("app").await["spec"]["approvePlan"],
         serde_json::Value::Null
