@@ -1,7 +1,8 @@
-//! The policies that bind the status of a run to its pod, and an approval to its user, installed with the overlay `multi-tenant` on a
-//! real API server.
+//! The policies that bind the status of a run to its pod, and an approval to its user, and the commands of the program under the roles of
+//! users, installed with the overlay `multi-tenant` on a real API server.
 
 mod approvals;
+mod commands;
 
 use std::time::Duration;
 
@@ -184,7 +185,8 @@ fn only_the_pod_that_claimed_a_run_writes_its_status_and_users_approve_only_for_
         let controller = tenant.writer("sluice-system", "tf-controller", &[]).await;
         assert_eq!(controller.write(&json!({ "phase": "Lost" }), &params).await, "");
 
-        // On the same control plane, because its start takes longer than either test.
+        // On the same control plane, because its start takes longer than each of these tests.
         approvals::check(&tenant).await;
+        commands::check(&tenant).await;
     });
 }

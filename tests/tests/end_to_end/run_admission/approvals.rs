@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::{TENANT, Tenant, Writer};
 
 /// The id of a plan: no stack needs it here.
-const PLAN: &str = "plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567";
+pub(super) const PLAN: &str = "plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567";
 
 impl Tenant {
     /// Returns a client that acts as this user of this group.
-    async fn user(&self, name: &str, group: &str) -> Writer {
+    pub(super) async fn user(&self, name: &str, group: &str) -> Writer {
         let mut config = self.plane.admin().config().await.unwrap();
         config.auth_info.impersonate = Some(name.to_owned());
         config.auth_info.impersonate_groups = Some(vec![group.to_owned()]);
@@ -25,7 +25,7 @@ impl Tenant {
     }
 
     /// Binds a role in the namespace to a user.
-    async fn bind(&self, role: &str, user: &str) {
+    pub(super) async fn bind(&self, role: &str, user: &str) {
         let (binding, role, user) = (
             format!("{role}-{user}"),
             format!("--clusterrole={role}"),
