@@ -47,7 +47,8 @@ pub(crate) async fn lock_state(env: &TestEnvironment, name: &str) {
     }
 }
 
-async fn holder(env: &TestEnvironment, name: &str) -> Option<String> {
+/// Returns who holds the lock of a stack's state.
+pub(crate) async fn holder(env: &TestEnvironment, name: &str) -> Option<String> {
     let api: Api<Lease> = env.api();
     let lease = api.get(&format!("lock-tfstate-default-{name}")).await.unwrap();
     lease

@@ -12,6 +12,7 @@ mod artifacts;
 mod blocked_deletions;
 mod break_glass;
 mod cloud;
+mod commands;
 mod deletion;
 mod dependencies;
 mod environment;
