@@ -8,6 +8,8 @@ pub mod cluster;
 pub mod command;
 mod error;
 mod file;
+#[cfg(test)]
+mod fixture;
 pub mod manifest;
 pub mod object;
 pub mod output;

@@ -119,18 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn run(number: u64, status: &serde_json::Value) -> TerraformRun {
-        serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": format!("app-0123456789-{number}"), "namespace": "default"},
-            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "default"},
-                "terraform": {"generation": 1, "name": "app", "uid": "0123456789"}},
-            "status": status,
-        }))
-        .unwrap()
-    }
+    use crate::fixture::run;
 
     #[test]
     fn runs_are_sorted_by_their_number() {

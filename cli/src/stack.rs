@@ -167,28 +167,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixture::{self, condition, ready};
 
     fn stack(spec: &Value, status: &Value) -> Terraform {
-        let mut object = json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "default", "generation": 2},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-            "status": {"observedGeneration": 2},
-        });
-        for (part, changes) in [("spec", spec), ("status", status)] {
-            for (key, value) in changes.as_object().unwrap() {
-                object[part][key] = value.clone();
-            }
-        }
-        serde_json::from_value(object).unwrap()
-    }
-
-    fn condition(kind: &str, status: &str, reason: &str) -> Value {
-        json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    }
-
-    fn ready(status: &str, reason: &str) -> Value {
-        json!({"conditions": [condition("Ready", status, reason)]})
+        fixture::stack(&json!({ "spec": spec, "status": status }))
     }
 
     #[test]

@@ -147,17 +147,10 @@ fn end_of(found: Option<&TerraformRun>) -> Progress<Phase> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
 
     fn run(phase: &str) -> TerraformRun {
-        serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": "app-0123456789-4", "namespace": "team"},
-            "spec": {"action": "PlanAndApply", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "team"},
-                "terraform": {"generation": 1, "name": "app", "uid": "u"}},
-            "status": {"phase": phase},
-        }))
-        .unwrap()
+        fixture::run(4, &json!({ "phase": phase }))
     }
 
     #[test]

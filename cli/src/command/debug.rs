@@ -270,6 +270,7 @@ async fn start(command: &[String]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
 
     const MESSAGE: &str = "Breaking the glass ... In a shell on the runner's machine: . /data/work/.team_app.break-glass (sets the \
         environment of the run and changes to /data/work/team_app). rm /data/work/.team_app.break-glass ends the session";
@@ -292,15 +293,11 @@ mod tests {
 
     #[test]
     fn a_controller_without_sessions_ends_the_waiting() {
-        let stack = |message: &str| -> Terraform {
-            serde_json::from_value(json!({
-                "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-                "metadata": {"name": "app", "namespace": "team"},
-                "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-                "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Progressing", "message": message,
-                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
-            }))
-            .unwrap()
+        let stack = |message: &str| {
+            fixture::stack(
+                &json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Progressing",
+                "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+            )
         };
         assert_eq!(
             session_progress(Some(&stack(MESSAGE))).unwrap(),

@@ -228,36 +228,13 @@ fn deletion_progress(found: Option<&Terraform>, uid: Option<&str>) -> Result<Pro
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+    use crate::fixture::{run, stack};
 
-    fn stack(changes: &Value) -> Terraform {
-        let mut object = json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "team", "uid": "u"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-            "status": {},
-        });
-        for (part, fields) in changes.as_object().unwrap() {
-            for (key, value) in fields.as_object().unwrap() {
-                object[part][key] = value.clone();
-            }
-        }
-        serde_json::from_value(object).unwrap()
-    }
-
-    fn run(number: u64, status: &Value) -> TerraformRun {
-        serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": format!("app-0123456789-{number}"), "namespace": "team"},
-            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "team"},
-                "terraform": {"generation": 1, "name": "app", "uid": "u"}},
-            "status": status,
-        }))
-        .unwrap()
-    }
+    /// The uid of the stack.
+    const UID: &str = "0123456789";
 
     #[test]
     fn the_policy_decides_what_a_deletion_does() {
@@ -319,17 +296,17 @@ mod tests {
         let ready = |reason: &str, message: &str| json!([{"type": "Ready", "status": "Unknown", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let object = stack(&json!({"status": {"conditions": ready("Progressing", "Deletion in progress")}}));
         let progress = |found: Option<&Terraform>, uid| deletion_progress(found, Some(uid)).unwrap();
-        assert_eq!(progress(None, "u"), Progress::Done(()));
+        assert_eq!(progress(None, UID), Progress::Done(()));
         assert_eq!(progress(Some(&object), "another"), Progress::Done(()));
         assert_eq!(
-            progress(Some(&object), "u"),
+            progress(Some(&object), UID),
             Progress::Waiting("Deletion in progress".to_owned())
         );
         let message = "Plan generated, and not applied: held: the CLI finds another state";
         let held = stack(&json!({"status": {
             "conditions": ready("TerraformPlannedWithChanges", message), "plan": {"pending": "plan-x"},
         }}));
-        let error = deletion_progress(Some(&held), Some("u")).unwrap_err();
+        let error = deletion_progress(Some(&held), Some(UID)).unwrap_err();
         assert_eq!(error.exit_status(), ExitStatus::AwaitsApproval);
     }
 

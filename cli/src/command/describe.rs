@@ -187,22 +187,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture::stack;
 
     #[test]
     fn a_stack_is_one_screen() {
-        let stack = serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "default", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"interval": "1m", "approvePlan": "auto", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-            "status": {"observedGeneration": 1, "lastAppliedRevision": "main@sha1:b8e3", "conditions": [
+        let stack = stack(&json!({
+            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"approvePlan": "auto"},
+            "status": {"lastAppliedRevision": "main@sha1:b8e3", "conditions": [
                 {"type": "Ready", "status": "True", "reason": "TerraformAppliedSucceed", "message": "Applied",
                  "lastTransitionTime": "2026-01-01T00:00:30Z"}]},
-        }))
-        .unwrap();
+        }));
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
         assert_eq!(
             text(&stack, &[], &[], Console::plain(), now),
-            "terraform default/app  Ready\n  source         GitRepository repo\n  path           .\n  workspace      default\n  \
+            "terraform team/app  Ready\n  source         GitRepository repo\n  path           .\n  workspace      default\n  \
              approval       automatic\n  applied        main@sha1:b8e3\n  age            60s\n\nConditions\n  \
              Ready        True    TerraformAppliedSucceed (30s): Applied\n"
         );

@@ -92,27 +92,15 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixture::{changed_run, stack};
 
     fn run(number: u64, status: &Value) -> TerraformRun {
-        serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": format!("app-0-{number}"), "namespace": "default"},
-            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "default", "revision": format!("main@sha1:{number}")},
-                "terraform": {"generation": 1, "name": "app", "uid": "0"}},
-            "status": status,
-        }))
-        .unwrap()
+        let source = json!({ "revision": format!("main@sha1:{number}") });
+        changed_run(number, &json!({ "spec": { "source": source }, "status": status }))
     }
 
     #[test]
     fn the_plan_is_compared_with_the_last_apply() {
-        let stack = serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "default"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-        }))
-        .unwrap();
         let change = |action: &str, address: &str| json!({"action": action, "address": address});
         let applied = run(
             1,
@@ -123,8 +111,8 @@ mod tests {
             &json!({"changes": "+0 ~1 -1", "changeEntries": [change("update", "a.x"), change("delete", "a.y")]}),
         );
         assert_eq!(
-            text(&stack, &planned, Some(&applied), Console::plain()),
-            "default/app\n  applied  run 1  main@sha1:1  +1 ~0 -0\n  planned  run 2  main@sha1:2  +0 ~1 -1\n  \
+            text(&stack(&json!({})), &planned, Some(&applied), Console::plain()),
+            "team/app\n  applied  run 1  main@sha1:1  +1 ~0 -0\n  planned  run 2  main@sha1:2  +0 ~1 -1\n  \
              - a.y (delete)\n  ~ a.x (update)  (changed by the last apply too)\n"
         );
     }

@@ -93,16 +93,12 @@ fn approval_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
 
     #[test]
     fn an_approval_names_the_user_and_only_the_groups_that_count() {
-        let stack: Terraform = serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": { "name": "app", "namespace": "team" },
-            "spec": { "interval": "1m", "sourceRef": { "kind": "GitRepository", "name": "repo" },
-                "approval": { "count": 2, "groups": ["sre", "owners"] } },
-        }))
-        .unwrap();
+        let stack =
+            fixture::stack(&json!({ "spec": { "approval": { "count": 2, "groups": ["sre", "owners"] } } }));
         let required = stack.spec.approval.clone().unwrap();
         let user = |name: &str| UserInfo {
             username: Some(name.to_owned()),

@@ -262,14 +262,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture;
 
     fn stack(source: &serde_json::Value) -> Terraform {
-        serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "team", "generation": 1},
-            "spec": {"interval": "1m", "sourceRef": source},
-        }))
-        .unwrap()
+        fixture::stack(&json!({ "spec": { "sourceRef": source } }))
     }
 
     #[test]

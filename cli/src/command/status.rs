@@ -167,20 +167,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixture;
 
     fn stack(name: &str, ready: [&str; 3], more: &Value) -> Terraform {
-        let mut status = json!({"observedGeneration": 1, "conditions": [{"type": "Ready", "status": ready[0], "reason": ready[1],
-            "message": ready[2], "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-        for (key, value) in more.as_object().unwrap() {
-            status[key] = value.clone();
-        }
-        serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": name, "namespace": "default", "generation": 1},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-            "status": status,
-        }))
-        .unwrap()
+        let mut status = json!({"conditions": [{"type": "Ready", "status": ready[0], "reason": ready[1], "message": ready[2],
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        fixture::merge(&mut status, more);
+        fixture::stack(&json!({ "metadata": { "name": name, "namespace": "default" }, "status": status }))
     }
 
     #[test]

@@ -230,15 +230,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture;
 
     fn stack(name: &str, depends_on: &[&str]) -> Terraform {
         let depends_on: Vec<_> = depends_on.iter().map(|name| json!({"name": name})).collect();
-        serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+        fixture::stack(&json!({
             "metadata": {"name": name, "namespace": "default", "uid": name},
-            "spec": {"interval": "1m", "dependsOn": depends_on, "sourceRef": {"kind": "GitRepository", "name": "repo"}},
+            "spec": {"dependsOn": depends_on},
         }))
-        .unwrap()
     }
 
     fn names(stacks: &[Terraform]) -> Vec<String> {
@@ -265,15 +264,12 @@ mod tests {
     fn a_tree_shows_the_last_run_of_each_stack() {
         let stacks = [stack("app", &["vpc"]), stack("vpc", &[])];
         let run = |number: u64| {
-            serde_json::from_value(json!({
-                "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-                "metadata": {"name": format!("vpc-{number}"), "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
-                "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                    "source": {"kind": "GitRepository", "name": "repo", "namespace": "default"},
-                    "terraform": {"generation": 1, "name": "vpc", "uid": "vpc"}},
+            let changes = json!({
+                "metadata": {"namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"terraform": {"name": "vpc", "uid": "vpc"}},
                 "status": {"phase": "Succeeded", "changes": "+1 ~0 -0"},
-            }))
-            .unwrap()
+            });
+            fixture::changed_run(number, &changes)
         };
         let runs = [run(9), run(10)];
         let now = "2026-01-01T00:05:00Z".parse().unwrap();

@@ -215,30 +215,10 @@ fn release_progress(found: Option<&Terraform>, id: &str) -> Progress<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{self, run};
 
     fn stack(spec: &Value, pending: &str) -> Terraform {
-        let mut object = json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "team"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-            "status": {"lock": {"pending": pending}},
-        });
-        for (key, value) in spec.as_object().unwrap() {
-            object["spec"][key] = value.clone();
-        }
-        serde_json::from_value(object).unwrap()
-    }
-
-    fn run(number: u64, status: &Value) -> TerraformRun {
-        serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": format!("app-0123456789-{number}"), "namespace": "team"},
-            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "team"},
-                "terraform": {"generation": 1, "name": "app", "uid": "u"}},
-            "status": status,
-        }))
-        .unwrap()
+        fixture::stack(&json!({ "spec": spec, "status": { "lock": { "pending": pending } } }))
     }
 
     fn lock() -> LockInfo {

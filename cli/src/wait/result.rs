@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::ExitStatus;
+    use crate::fixture::{self, condition, merge, ready};
 
     /// The word for a result: `done`, `waiting`, or the exit code of the error.
     fn word<T>(result: &Result<Progress<T>, CliError>) -> String {
@@ -165,27 +166,10 @@ mod tests {
         }
     }
 
-    fn condition(kind: &str, status: &str, reason: &str) -> Value {
-        json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    }
-
     fn stack(spec: &Value, status: &Value) -> Terraform {
-        let mut object = json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "default", "generation": 1},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-            "status": {"observedGeneration": 1, "lastHandledReconcileAt": "now"},
-        });
-        for (part, changes) in [("spec", spec), ("status", status)] {
-            for (key, value) in changes.as_object().unwrap() {
-                object[part][key] = value.clone();
-            }
-        }
-        serde_json::from_value(object).unwrap()
-    }
-
-    fn ready(status: &str, reason: &str) -> Value {
-        json!({"conditions": [condition("Ready", status, reason)]})
+        let mut changes = json!({ "spec": spec, "status": { "lastHandledReconcileAt": "now" } });
+        merge(&mut changes["status"], status);
+        fixture::stack(&changes)
     }
 
     #[test]
@@ -287,15 +271,7 @@ mod tests {
             ("Failed", "Failed"),
             ("Lost", "Failed"),
         ] {
-            let run = serde_json::from_value(json!({
-                "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-                "metadata": {"name": "app-0123456789-4", "namespace": "default"},
-                "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                    "source": {"kind": "GitRepository", "name": "repo", "namespace": "default"},
-                    "terraform": {"generation": 1, "name": "app", "uid": "0123456789"}},
-                "status": {"phase": phase, "reason": "R", "message": "m"},
-            }))
-            .unwrap();
+            let run = fixture::run(4, &json!({"phase": phase, "reason": "R", "message": "m"}));
             assert_eq!(word(&run_result(Some(&run))), expected, "{phase}");
         }
         let exit = run_result(None).unwrap_err().exit_status();

@@ -167,28 +167,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture::{changed_run, stack};
 
     #[test]
     fn a_plan_shows_what_it_destroys_first() {
-        let stack = serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "default"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-        }))
-        .unwrap();
-        let run = serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": "app-0123456789-4", "namespace": "default"},
-            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "default", "revision": "main@sha1:b8e3"},
-                "terraform": {"generation": 1, "name": "app", "uid": "0123456789"}},
+        let planned = json!({
+            "spec": {"source": {"revision": "main@sha1:b8e3"}},
             "status": {"planId": "plan-main-b8e3-x", "changes": "+1 ~0 -1", "autoApplyHold": "1 delete (autoApply.hold)",
                 "changeEntries": [{"action": "create", "address": "a.new"}, {"action": "delete", "address": "a.old"}]},
-        }))
-        .unwrap();
+        });
         assert_eq!(
-            describe_plan(&stack, &run, Console::plain()),
-            "Plan of default/app\n  id        plan-main-b8e3-x\n  revision  main@sha1:b8e3\n  changes   +1 ~0 -1\n  \
+            describe_plan(&stack(&json!({})), &changed_run(4, &planned), Console::plain()),
+            "Plan of team/app\n  id        plan-main-b8e3-x\n  revision  main@sha1:b8e3\n  changes   +1 ~0 -1\n  \
              held      1 delete (autoApply.hold)\n\n  - a.old (delete)\n  + a.new (create)\n"
         );
     }

@@ -81,26 +81,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture::{run, stack};
 
     #[test]
     fn texts_of_the_module_are_no_markup() {
-        let stack = serde_json::from_value(json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "default"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-        }))
-        .unwrap();
-        let run = serde_json::from_value(json!({
-            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-            "metadata": {"name": "app-0-1", "namespace": "default"},
-            "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "default"},
-                "terraform": {"generation": 1, "name": "app", "uid": "0"}},
-            "status": {"humanPlan": "</pre><script>alert(1)</script>", "changeEntries": [
-                {"action": "x\" onmouseover=\"y", "address": "a[\"<b>\"]"}]},
-        }))
-        .unwrap();
-        let page = page(&stack, &run);
+        let status = json!({"humanPlan": "</pre><script>alert(1)</script>", "changeEntries": [
+            {"action": "x\" onmouseover=\"y", "address": "a[\"<b>\"]"}]});
+        let page = page(&stack(&json!({})), &run(1, &status));
         assert!(
             !page.contains("<script") && !page.contains("\" onmouseover=\"y\"") && !page.contains("<b>"),
             "{page}"

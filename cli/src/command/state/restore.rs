@@ -246,17 +246,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixture;
 
     fn stack(spec: &Value) -> Terraform {
-        let mut object = json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "team"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-        });
-        for (key, value) in spec.as_object().unwrap() {
-            object["spec"][key] = value.clone();
-        }
-        serde_json::from_value(object).unwrap()
+        fixture::stack(&json!({ "spec": spec }))
     }
 
     fn state(lineage: &str, serial: u64) -> StoredState {
@@ -266,17 +259,7 @@ mod tests {
 
     #[test]
     fn only_an_idle_stack_gets_another_state() {
-        let run = |phase: &str| -> TerraformRun {
-            serde_json::from_value(json!({
-                "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
-                "metadata": {"name": "app-u-4", "namespace": "team"},
-                "spec": {"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-                    "source": {"kind": "GitRepository", "name": "repo", "namespace": "team"},
-                    "terraform": {"generation": 1, "name": "app", "uid": "u"}},
-                "status": {"phase": phase},
-            }))
-            .unwrap()
-        };
+        let run = |phase: &str| fixture::run(4, &json!({ "phase": phase }));
         let suspended = stack(&json!({"suspend": true}));
         assert!(check_idle(&suspended, &[run("Failed")]).is_ok());
         assert!(check_idle(&suspended, &[run("Applying")]).is_err());

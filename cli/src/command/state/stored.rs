@@ -207,17 +207,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture;
 
     fn stack(spec: &Value) -> Terraform {
-        let mut object = json!({
-            "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
-            "metadata": {"name": "app", "namespace": "team"},
-            "spec": {"interval": "1m", "sourceRef": {"kind": "GitRepository", "name": "repo"}},
-        });
-        for (key, value) in spec.as_object().unwrap() {
-            object["spec"][key] = value.clone();
-        }
-        serde_json::from_value(object).unwrap()
+        fixture::stack(&json!({ "spec": spec }))
     }
 
     fn secret(data: &[u8]) -> Secret {
