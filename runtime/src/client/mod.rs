@@ -3,21 +3,18 @@
 //! kube's defaults, which wait forever for a silent server and retry up to 15 times, are disabled.
 
 mod calls;
+mod kubeconfig;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use calls::{RequestTimedOut, RetryPolicy, RetryService, TimeoutBody};
 use http::{HeaderValue, Request};
-use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
+use kube::Client;
+use kube::client::{AuthError, Body, ClientBuilder};
 use tower::buffer::BufferLayer;
 
 use crate::metrics::Metrics;
-
-/// The longest kubeconfig that is read, in bytes: a hundred times one of a thousand clusters with their certificates.
-const KUBECONFIG_LIMIT: u64 = 64 << 20;
 
 /// The header that names the user of a request in place of its sender.
 const IMPERSONATE_USER: &str = "impersonate-user";
@@ -68,7 +65,10 @@ pub enum ClientError {
         source: Box<kube::config::KubeconfigError>,
     },
     /// The kubeconfig is longer than any that a person or program writes.
-    #[error("cannot use kubeconfig {path}: it has {bytes} bytes, more than {KUBECONFIG_LIMIT}")]
+    #[error(
+        "cannot use kubeconfig {path}: it has {bytes} bytes, more than {}",
+        kubeconfig::LIMIT
+    )]
     TooLarge {
         /// Its path.
         path: PathBuf,
@@ -76,13 +76,12 @@ pub enum ClientError {
         bytes: u64,
     },
     /// The program that the kubeconfig names for the credentials does not start, or fails.
-    #[error("cannot run {command}, which the kubeconfig names for the credentials")]
+    #[error("cannot run {command}, which the kubeconfig names for the credentials: {cause}")]
     Login {
         /// The program.
         command: String,
-        /// The cause.
-        #[source]
-        source: Box<kube::Error>,
+        /// Why, without its output, which may contain credentials.
+        cause: String,
     },
     /// There is neither a kubeconfig nor a service account.
     #[error("no cluster configuration found")]
@@ -98,7 +97,7 @@ pub enum ClientError {
 /// The configuration is missing or invalid.
 pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
     crate::http::install_crypto();
-    let mut config = load(settings).await?;
+    let mut config = kubeconfig::load(settings).await?;
     config.connect_timeout = Some(settings.connect_timeout);
     config.read_timeout = Some(settings.read_timeout);
     config.write_timeout = Some(settings.read_timeout);
@@ -116,18 +115,25 @@ pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
         .exec
         .as_ref()
         .and_then(|exec| exec.command.clone());
-    let builder = ClientBuilder::try_from(config).map_err(|error| match (login, error) {
-        (Some(command), error @ kube::Error::Auth(_)) => ClientError::Login {
-            command,
-            source: Box::new(error),
-        },
-        (_, error) => ClientError::Invalid(Box::new(error)),
-    })?;
+    let builder = ClientBuilder::try_from(config).map_err(|error| not_built(login, error))?;
     Ok(builder
         .with_layer(&count)
         .with_layer(&BufferLayer::new(1024))
         .with_layer(&settings.policy)
         .build())
+}
+
+/// Returns why there is no client. `login` is the program that the kubeconfig names for the credentials.
+fn not_built(login: Option<String>, error: kube::Error) -> ClientError {
+    let cause = match &error {
+        kube::Error::Auth(AuthError::AuthExecStart(source)) => source.to_string(),
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => out.status.to_string(),
+        _ => return ClientError::Invalid(Box::new(error)),
+    };
+    ClientError::Login {
+        command: login.unwrap_or_default(),
+        cause,
+    }
 }
 
 /// Not a name that a ServiceAccount can have.
@@ -179,79 +185,6 @@ fn is_loopback(url: &http::Uri) -> bool {
         || host
             .parse::<std::net::IpAddr>()
             .is_ok_and(|address| address.is_loopback())
-}
-
-async fn load(settings: &Settings) -> Result<Config, ClientError> {
-    let options = KubeConfigOptions {
-        context: settings.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    let path = settings.kubeconfig.clone().unwrap_or_default();
-    let failed = |source| unusable(&path, source);
-    let file = match (&settings.kubeconfig_text, &settings.kubeconfig) {
-        (Some(text), _) => Kubeconfig::from_yaml(text).map_err(failed)?,
-        (None, Some(path)) => {
-            check_length(path)?;
-            Kubeconfig::read_from(path).map_err(failed)?
-        }
-        (None, None) => return load_default(&options).await,
-    };
-    Config::from_custom_kubeconfig(file, &options)
-        .await
-        .map_err(failed)
-}
-
-/// Loads the kubeconfig that `kubectl` uses, or the configuration of the pod. Only a kubeconfig has contexts.
-async fn load_default(options: &KubeConfigOptions) -> Result<Config, ClientError> {
-    let Some(path) = default_kubeconfig() else {
-        if let Some(context) = &options.context {
-            let absent = KubeconfigError::LoadContext(context.clone());
-            return Err(unusable(Path::new("~/.kube/config"), absent));
-        }
-        let found = Config::infer().await;
-        return found.map_err(|error| ClientError::NotConfigured(Box::new(error)));
-    };
-    for file in std::env::split_paths(&path) {
-        check_length(&file)?;
-    }
-    let error = match Config::from_kubeconfig(options).await {
-        Ok(config) => return Ok(config),
-        Err(error) => error,
-    };
-    // In a pod, the variable may name a file that is not there.
-    let of_pod = options.context.is_none().then(Config::incluster);
-    match of_pod {
-        Some(Ok(config)) => Ok(config),
-        _ => Err(unusable(&path, error)),
-    }
-}
-
-/// Returns the kubeconfig of `kubectl`, if there is one: the files in `KUBECONFIG`, or `~/.kube/config`.
-fn default_kubeconfig() -> Option<PathBuf> {
-    if let Some(files) = std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
-        return Some(files.into());
-    }
-    let path = std::env::home_dir()?.join(".kube/config");
-    path.exists().then_some(path)
-}
-
-fn unusable(path: &Path, source: KubeconfigError) -> ClientError {
-    ClientError::Kubeconfig {
-        path: path.to_owned(),
-        source: Box::new(source),
-    }
-}
-
-/// Refuses a file that would fill the memory. One that cannot be read is reported when it is read.
-fn check_length(path: &Path) -> Result<(), ClientError> {
-    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
-    if bytes <= KUBECONFIG_LIMIT {
-        return Ok(());
-    }
-    Err(ClientError::TooLarge {
-        path: path.to_owned(),
-        bytes,
-    })
 }
 
 #[cfg(test)]
@@ -371,7 +304,7 @@ mod tests {
         let path = dir.path().join("kubeconfig");
         let file = std::fs::File::create(&path).unwrap();
         // A sparse file: it takes no disk.
-        file.set_len(KUBECONFIG_LIMIT + 1).unwrap();
+        file.set_len(kubeconfig::LIMIT + 1).unwrap();
         let settings = Settings {
             kubeconfig: Some(path),
             ..Settings::default()
@@ -392,7 +325,7 @@ mod tests {
         let error = build(&settings).await.map(drop).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot run no-such-login, which the kubeconfig names for the credentials"
+            "cannot run no-such-login, which the kubeconfig names for the credentials: No such file or directory (os error 2)"
         );
     }
 }

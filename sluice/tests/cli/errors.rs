@@ -139,7 +139,7 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     sluice: cannot use kubeconfig FILE: failed to load current context: prod
       next: `kubectl config get-contexts` lists the contexts: name one of them with --context
     $ sluice get terraforms
-    sluice: cannot run no-such-login, which the kubeconfig names for the credentials: auth error: unable to run auth exec: No such file or directory (os error 2)
+    sluice: cannot run no-such-login, which the kubeconfig names for the credentials: No such file or directory (os error 2)
       next: install that program, or choose other credentials with --kubeconfig or --context
     $ sluice get terraforms
     sluice: cannot use kubeconfig FILE: it has 67108865 bytes, more than 67108864
