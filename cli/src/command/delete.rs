@@ -52,11 +52,12 @@ async fn delete_stack(context: &Context, args: &DeleteArgs, name: &str) -> Resul
             console.note("Nothing was deleted.");
             return Ok(ExitStatus::Failed);
         }
-        let api = context.cluster.objects::<Terraform>();
-        let deleted = api.delete(name, &only(stack.uid())).await;
+        let object = describe::<Terraform>(context.cluster.namespace(), name);
+        let (api, only) = (context.cluster.objects::<Terraform>(), only(stack.uid()));
+        let deleted = context.cluster.answer(&object, api.delete(name, &only)).await;
         deleted.map(drop).map_err(|source| CliError::Api {
             action: "delete",
-            object: describe::<Terraform>(context.cluster.namespace(), name),
+            object,
             source: Box::new(source),
         })?;
     }
@@ -89,8 +90,8 @@ async fn delete_source(context: &Context, args: &DeleteArgs, name: &str) -> Resu
         console.note("Nothing was deleted.");
         return Ok(ExitStatus::Failed);
     }
-    let api = context.cluster.objects::<GitRepository>();
-    let deleted = api.delete(name, &only(source.uid())).await;
+    let (api, only) = (context.cluster.objects::<GitRepository>(), only(source.uid()));
+    let deleted = context.cluster.answer(&object, api.delete(name, &only)).await;
     deleted.map(drop).map_err(|error| CliError::Api {
         action: "delete",
         object: object.clone(),

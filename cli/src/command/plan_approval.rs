@@ -30,8 +30,12 @@ pub(super) async fn create(
     let user = who_am_i(cluster.client()).await?;
     let approval = approval_of(stack, required, plan, comment, &user)?;
     let name = approval.name_any();
-    let approvals = cluster.objects::<PlanApproval>();
-    match approvals.create(&PostParams::default(), &approval).await {
+    let object = describe::<PlanApproval>(cluster.namespace(), &name);
+    let (approvals, params) = (cluster.objects::<PlanApproval>(), PostParams::default());
+    let created = cluster
+        .answer(&object, approvals.create(&params, &approval))
+        .await;
+    match created {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Err(CliError::Refused {
             object: format!("terraform {}", stack::full_name(stack)),
@@ -40,7 +44,7 @@ pub(super) async fn create(
         }),
         Err(source) => Err(CliError::Api {
             action: "create",
-            object: describe::<PlanApproval>(cluster.namespace(), &name),
+            object,
             source: Box::new(source),
         }),
     }
