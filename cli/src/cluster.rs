@@ -142,7 +142,7 @@ impl Cluster {
         // On the heap: a command has several requests at once.
         let request = Box::pin(request);
         if self.shows_waiting {
-            wait::request(object, request).await
+            Box::pin(wait::request(object, request)).await
         } else {
             request.await
         }
