@@ -82,6 +82,18 @@ impl World {
         self.serving.kubeconfig_path.clone()
     }
 
+    /// Adds a context with the same server and user to the kubeconfig.
+    pub(crate) fn add_context(&self, name: &str, namespace: &str) {
+        let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
+        let mut config: Value = serde_yaml_ng::from_str(&text).unwrap();
+        let mut context = config["contexts"][0].clone();
+        context["name"] = json!(name);
+        context["context"]["namespace"] = json!(namespace);
+        config["contexts"].as_array_mut().unwrap().push(context);
+        // JSON is YAML.
+        std::fs::write(self.kubeconfig(), config.to_string()).unwrap();
+    }
+
     /// Returns a directory for the files of a test.
     pub(crate) fn directory(&self) -> &std::path::Path {
         self.directory.path()

@@ -149,3 +149,17 @@ async fn an_object_that_does_not_exist_is_named_with_the_next_command() {
     let usage = world.sluice(&["get", "stacks", "--bogus"]).await;
     assert_eq!(usage.status.code(), Some(2));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_context_of_a_flag_counts_without_the_flag_of_a_kubeconfig() {
+    let world = World::with_stacks().await;
+    world.add_context("team", "team");
+    let other = world.sluice(&["get", "terraforms", "--context", "team"]).await;
+    assert!(other.status.success(), "{other:?}");
+    let note = String::from_utf8(other.stderr).unwrap();
+    assert_eq!(note, "There is no Terraform in the namespace team.\n");
+    let absent = world.sluice(&["get", "terraforms", "--context", "absent"]).await;
+    assert_eq!(absent.status.code(), Some(1));
+    let error = String::from_utf8(absent.stderr).unwrap();
+    assert!(error.contains("context: absent"), "{error}");
+}
