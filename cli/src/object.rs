@@ -14,7 +14,7 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// Parses a word of the command line; the words of `sluice get`, `kubectl` and `flux`.
-    fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         match word {
             "terraform" | "terraforms" | "tf" | "stack" | "stacks" => Some(Self::Stack),
             "source" | "sources" | "gitrepository" | "gitrepositories" | "gitrepo" => Some(Self::Source),

@@ -34,8 +34,11 @@ pub enum BeginCommand {
     Install(install::InstallArgs),
     /// Delete the controllers from a cluster. Definitions, namespaces and objects stay.
     Uninstall(install::UninstallArgs),
-    /// Print a script that completes commands and flags in a shell.
+    /// Print a script that completes commands, flags and names in a shell.
     Completion(completion::CompletionArgs),
+    /// Print what the last word can be; scripts of shells and kubectl call it.
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Complete(completion::CompleteArgs),
     /// Print the versions of this program, of the API server and of the controllers.
     Version(version::VersionArgs),
 }
@@ -50,7 +53,7 @@ impl BeginCommand {
             Self::Install(args) => args.connection.no_color,
             Self::Uninstall(args) => args.connection.no_color,
             Self::Version(args) => args.connection.no_color,
-            Self::Init(_) | Self::Adopt(_) | Self::Completion(_) => false,
+            Self::Init(_) | Self::Adopt(_) | Self::Completion(_) | Self::Complete(_) => false,
         }
     }
 }
@@ -87,7 +90,8 @@ async fn run(
         BeginCommand::Check(args) => Box::pin(check::check(&args, console)).await,
         BeginCommand::Install(args) => Box::pin(install::install(&args, console)).await,
         BeginCommand::Uninstall(args) => Box::pin(install::uninstall(&args, console)).await,
-        BeginCommand::Completion(args) => completion::completion(&args, tree(), console),
+        BeginCommand::Completion(args) => completion::completion(&args, console),
+        BeginCommand::Complete(args) => Box::pin(completion::complete(&args, tree(), console)).await,
         BeginCommand::Version(args) => Box::pin(version::version(&args, console)).await,
     }
 }
