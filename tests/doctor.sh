@@ -47,6 +47,8 @@ need kill "processes of the suites" "procps"
 need kubectl "commands of users (built under CI)" "kubectl, or Go" optional
 need terraform "tests of the CLI with Terraform" "https://developer.hashicorp.com/terraform/install" optional
 need tofu "make demo without Go" "https://opentofu.org/docs/intro/install/" optional
+need zsh "completion in zsh" "zsh; otherwise the first test downloads it with apt-get and dpkg" optional
+need fish "completion in fish" "fish; otherwise the first test downloads it with apt-get and dpkg" optional
 
 if sshd=$(command -v sshd) || { [ -x /usr/sbin/sshd ] && sshd=/usr/sbin/sshd; }; then
   report found sshd "Git over SSH" "$sshd"

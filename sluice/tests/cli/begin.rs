@@ -156,19 +156,6 @@ async fn the_starter_manifests_are_accepted_by_the_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completion_knows_the_commands_of_the_whole_program() {
-    let world = World::start().await;
-    for shell in ["bash", "zsh", "fish"] {
-        let script = world.stdout(&["completion", shell]).await;
-        for word in ["approve", "completion", "kubeconfig"] {
-            assert!(script.contains(word), "{shell}: no {word}");
-        }
-    }
-    let other = world.sluice(&["completion", "powershell"]).await;
-    assert_eq!(other.status.code(), Some(2));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_api_without_deployments_has_a_version_and_no_controllers() {
     let world = World::start().await;
     let report: Value = serde_json::from_str(&world.stdout(&["version", "-o", "json"]).await).unwrap();

@@ -82,16 +82,23 @@ impl World {
         self.serving.kubeconfig_path.clone()
     }
 
-    /// Adds a context with the same server and user to the kubeconfig.
-    pub(crate) fn add_context(&self, name: &str, namespace: &str) {
+    /// Changes the kubeconfig.
+    pub(crate) fn change_kubeconfig(&self, change: impl FnOnce(&mut Value)) {
         let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
         let mut config: Value = serde_yaml_ng::from_str(&text).unwrap();
-        let mut context = config["contexts"][0].clone();
-        context["name"] = json!(name);
-        context["context"]["namespace"] = json!(namespace);
-        config["contexts"].as_array_mut().unwrap().push(context);
+        change(&mut config);
         // JSON is YAML.
         std::fs::write(self.kubeconfig(), config.to_string()).unwrap();
+    }
+
+    /// Adds a context with the same server and user to the kubeconfig.
+    pub(crate) fn add_context(&self, name: &str, namespace: &str) {
+        self.change_kubeconfig(|config| {
+            let mut context = config["contexts"][0].clone();
+            context["name"] = json!(name);
+            context["context"]["namespace"] = json!(namespace);
+            config["contexts"].as_array_mut().unwrap().push(context);
+        });
     }
 
     /// Returns a directory for the files of a test.

@@ -5,6 +5,7 @@
 mod act;
 mod away;
 mod begin;
+mod complete;
 mod decide;
 mod errors;
 mod fixture;
@@ -12,4 +13,5 @@ mod look;
 mod picture;
 mod proxy;
 mod screen;
+mod shells;
 mod terminal;

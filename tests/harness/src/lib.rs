@@ -19,6 +19,7 @@ mod packages;
 mod process;
 pub mod proxy;
 pub mod sample;
+pub mod shell;
 pub mod skip;
 pub mod ssh;
 pub mod ssh_key;

@@ -1,0 +1,130 @@
+//! What `sluice __complete` answers: to shells, and to kubectl for its plugin.
+
+use std::fs::{self, OpenOptions};
+use std::net::TcpListener;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use serde_json::json;
+use sluice_harness::{cli, skip};
+use tokio::process::Command;
+
+use crate::fixture::{PLAN, TIMEOUT, World, ready};
+
+const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+/// The script in docs/reference/cli.md that kubectl calls.
+const SCRIPT_FOR_KUBECTL: &str = "#!/bin/sh\nexec sluice __complete -- \"$@\"\n";
+/// The names of the stacks: plans of two wait.
+const STACKS: &str = "app\twaits for approval\nzone\twaits for approval\ndb\nnet\n:36\n";
+
+/// The API of [`World::with_stacks`] with one more plan that waits, and a context in the namespace `team`, whose name has letters at
+/// which readline splits words.
+pub(crate) async fn world() -> World {
+    let world = World::with_stacks().await;
+    let mut waits = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
+    waits["plan"] = json!({"pending": PLAN});
+    world.create_stack("zone", &json!({}), &waits).await;
+    world.add_context("ci:team@x", "team");
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_commands_flags_and_names() {
+    let world = world().await;
+    for (line, expected) in [
+        ("hist", "history\tList the runs of a stack\n:36\n"),
+        ("approve ", STACKS),
+        ("approve z", "zone\twaits for approval\n:36\n"),
+        ("describe ", "app\ndb\nnet\nzone\n:36\n"),
+        ("get sources ", "infra\n:36\n"),
+        ("suspend source ", "infra\ngit\n:36\n"),
+        ("logs app --run ", "3\n:36\n"),
+        ("logs db --run ", ":36\n"),
+        ("logs app -n other --run ", ":36\n"),
+        ("get tf --namespace=kube", "kube-system\n:36\n"),
+        ("status --context=ci:", "ci:team@x\n:36\n"),
+        ("describe --context ci:team@x ", ":36\n"),
+        ("record export ", "app\ndb\nnet\nzone\n:36\n"),
+        ("approve --kubeconfig=absent ", ":36\n"),
+        ("approve --file ", ":0\n"),
+        ("nonsense ", ":36\n"),
+        ("completion ", "bash\nzsh\nfish\n:36\n"),
+    ] {
+        let words: Vec<_> = ["__complete", "--"].into_iter().chain(line.split(' ')).collect();
+        assert_eq!(world.stdout(&words).await, expected, "{line}");
+    }
+    let other = world.sluice(&["completion", "powershell"]).await;
+    assert_eq!(other.status.code(), Some(2));
+}
+
+/// Asks for names; there are none, and nothing is printed for the user.
+async fn no_names(world: &World) {
+    let output = world.sluice(&["__complete", "--", "approve", ""]).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr),
+        (b":36\n".as_slice(), Vec::new())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_that_does_not_answer_is_not_waited_for() {
+    let world = world().await;
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("https://{}", silent.local_addr().unwrap());
+    world.change_kubeconfig(|config| config["clusters"][0]["cluster"]["server"] = json!(server));
+    no_names(&world).await;
+    silent.set_nonblocking(true).unwrap();
+    assert!(silent.accept().is_ok(), "the program has connected");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_plugin_that_does_not_end_is_not_waited_for() {
+    let world = world().await;
+    let pipe = world.directory().join("pipe");
+    mknodat(CWD, pipe.as_path(), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let plugin = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "cat",
+        "args": [pipe.display().to_string()], "interactiveMode": "Never"});
+    world.change_kubeconfig(|config| config["users"][0]["user"] = json!({"exec": plugin}));
+    no_names(&world).await;
+    // The plugin goes on reading. Without a reader, a pipe cannot be opened for writing in this mode.
+    let mode = OFlags::NONBLOCK.bits().cast_signed();
+    let deadline = Instant::now() + TIMEOUT;
+    while let Err(error) = OpenOptions::new().write(true).custom_flags(mode).open(&pipe) {
+        assert!(Instant::now() < deadline, "the plugin has not started: {error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_completes_its_plugin() {
+    if cli::on_path("kubectl").is_none() && !skip::is_ci() {
+        skip::skip("no kubectl is on PATH").unwrap();
+        return;
+    }
+    let page = include_str!("../../../docs/reference/cli.md");
+    assert!(page.contains(SCRIPT_FOR_KUBECTL), "the page has the script");
+    let world = world().await;
+    let plugins = world.directory().join("plugins");
+    fs::create_dir(&plugins).unwrap();
+    let script = plugins.join("kubectl_complete-sluice");
+    fs::write(&script, SCRIPT_FOR_KUBECTL).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["sluice", "kubectl-sluice"] {
+        symlink(SLUICE, plugins.join(name)).unwrap();
+    }
+    let path = format!("{}:{}", plugins.display(), std::env::var("PATH").unwrap());
+    let mut kubectl = Command::new(cli::kubectl().unwrap());
+    kubectl
+        .args(["__complete", "sluice", "approve", ""])
+        .env("PATH", path)
+        .env("HOME", world.directory())
+        .env("KUBECONFIG", world.kubeconfig())
+        .kill_on_drop(true);
+    let answer = tokio::time::timeout(TIMEOUT, kubectl.output())
+        .await
+        .expect("kubectl ends")
+        .unwrap();
+    assert_eq!(String::from_utf8(answer.stdout).unwrap(), STACKS);
+}
