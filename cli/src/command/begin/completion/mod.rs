@@ -1,7 +1,7 @@
 //! `sluice completion`: the script of a shell; and `sluice __complete`, which the script asks what a word can be.
 //!
 //! The scripts know no commands and no flags. They send the words, and the program answers in the form of Cobra's `__complete`, which
-//! `kubectl` expects of a plugin too. clap_complete would do less: its scripts know no names of objects, and its completers, an unstable
+//! `kubectl` expects of a plugin too. `clap_complete` would do less: its scripts know no names of objects, and its completers, an unstable
 //! feature, see one word alone, without the namespace and the stack that stand before it.
 
 mod expected;
