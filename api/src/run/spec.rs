@@ -45,6 +45,18 @@ use crate::serialization::{api_enum, is_false, is_zero};
         type_ = "string",
         priority = 1,
         json_path = ".spec.approvedBy"
+    ),
+    printcolumn(
+        name = "Started",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.startedAt"
+    ),
+    printcolumn(
+        name = "Finished",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.finishedAt"
     )
 )]
 #[serde(rename_all = "camelCase")]
