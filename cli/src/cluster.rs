@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use sluice_runtime::client::{self, RetryPolicy, Settings};
@@ -171,7 +171,7 @@ impl Cluster {
         })
     }
 
-    /// Reads the selected objects, page by page.
+    /// Reads the selected objects as they are now.
     ///
     /// # Errors
     /// The API rejects the request.
@@ -180,12 +180,47 @@ impl Cluster {
         K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
         K::DynamicType: Default,
     {
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default();
         params.label_selector.clone_from(&selection.selector);
         self.list_with(&self.selected(selection), params).await
     }
 
-    /// Reads all pages of a list.
+    /// Reads the selected objects to show them, with one request. A kube-apiserver answers it from its cache, so that the answer may
+    /// be a moment old: a command that changes something uses [`Self::list`].
+    ///
+    /// # Errors
+    /// The API rejects the request.
+    pub async fn view<K>(&self, selection: &SelectionArgs) -> Result<Vec<K>, CliError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let params = params_of_view(selection);
+        let api = self.selected::<K>(selection);
+        let listed = self.answer(&list_name::<K>(), api.list(&params)).await;
+        Ok(listed.map_err(list_error::<K>)?.items)
+    }
+
+    /// Reads the metadata of the selected objects to show it, as [`Self::view`] reads the objects.
+    ///
+    /// # Errors
+    /// The API rejects the request.
+    pub async fn view_metadata<K>(
+        &self,
+        selection: &SelectionArgs,
+    ) -> Result<Vec<PartialObjectMeta<K>>, CliError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let params = params_of_view(selection);
+        let api = self.selected::<K>(selection);
+        let listed = self.answer(&list_name::<K>(), api.list_metadata(&params)).await;
+        Ok(listed.map_err(list_error::<K>)?.items)
+    }
+
+    /// Reads a list: page by page, or with one request if it has a selector. With a limit, a kube-apiserver before 1.34 reads all objects
+    /// of the kind from etcd and then selects; without one it selects in its cache, and waits until that is current.
     ///
     /// # Errors
     /// The API rejects the request.
@@ -194,16 +229,12 @@ impl Cluster {
         K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
         K::DynamicType: Default,
     {
-        let mut params = params.limit(PAGE);
+        let is_selected = params.label_selector.is_some() || params.field_selector.is_some();
+        let mut params = if is_selected { params } else { params.limit(PAGE) };
         let mut objects = Vec::new();
         let name = list_name::<K>();
         loop {
-            let page = self.answer(&name, api.list(&params)).await;
-            let page = page.map_err(|source| CliError::Api {
-                action: "list",
-                object: name.clone(),
-                source: Box::new(source),
-            })?;
+            let page = self.answer(&name, api.list(&params)).await.map_err(list_error::<K>)?;
             objects.extend(page.items);
             let Some(next) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(objects);
@@ -222,6 +253,26 @@ where
 {
     let kind = K::kind(&K::DynamicType::default()).to_lowercase();
     format!("{kind} {namespace}/{name}")
+}
+
+/// Returns the parameters of a list that a kube-apiserver may answer from its cache.
+pub(crate) fn params_of_view(selection: &SelectionArgs) -> ListParams {
+    let mut params = ListParams::default().match_any();
+    params.label_selector.clone_from(&selection.selector);
+    params
+}
+
+/// Returns the error of a list that the API rejects.
+pub(crate) fn list_error<K>(source: kube::Error) -> CliError
+where
+    K: Resource,
+    K::DynamicType: Default,
+{
+    CliError::Api {
+        action: "list",
+        object: list_name::<K>(),
+        source: Box::new(source),
+    }
 }
 
 /// Returns the resource of a kind for messages: `terraforms`.

@@ -3,6 +3,7 @@
 //! A command reads objects ([`cluster`]), builds a view of them without effects ([`stack`], [`run`]), and prints it ([`output`]).
 //! Standard output has data only; questions, progress and errors go to standard error. The exit code is an [`ExitStatus`].
 
+mod api_table;
 pub mod change;
 pub mod cluster;
 pub mod command;
@@ -15,6 +16,7 @@ pub mod object;
 pub mod output;
 mod permission;
 pub mod run;
+pub mod run_row;
 pub mod stack;
 pub mod wait;
 

@@ -8,11 +8,11 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sluice_api::terraform::Terraform;
 
-use super::history::runs_of;
-use super::plan::{describe_plan, shown_run};
+use super::plan::{describe_plan, read_shown_run};
 use super::{Context, plan_approval};
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
 use crate::manifest::{self, Identity};
+use crate::run_row::rows_of;
 use crate::stack::{self, StackState};
 use crate::{CliError, ExitStatus, file};
 
@@ -86,9 +86,9 @@ async fn approve_stack(
     let plan = plan_to_approve(stack, args.id.as_deref())?;
     check_form(stack, args)?;
     if !args.yes {
-        let runs = runs_of(&context.cluster, stack).await?;
-        let run = shown_run(stack, &runs)?;
-        context.console.note(&describe_plan(stack, run, context.console));
+        let rows = rows_of(&context.cluster, stack).await?;
+        let run = read_shown_run(&context.cluster, stack, &rows).await?;
+        context.console.note(&describe_plan(stack, &run, context.console));
         if !context.console.confirm(&format!("Approve {plan}?"), "--yes")? {
             context.console.note("Nothing was approved.");
             return Ok(ExitStatus::Failed);

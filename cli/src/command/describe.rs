@@ -10,11 +10,12 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
 use super::events::{events_of, newest, table as events_table};
-use super::history::{runs_of, table as runs_table};
+use super::history::table as runs_table;
 use super::plan::describe_plan;
-use crate::cluster::ConnectionArgs;
+use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Console, Tone, age};
-use crate::{CliError, ExitStatus, run, stack};
+use crate::run_row::{self, RunRow, stack_with_rows};
+use crate::{CliError, ExitStatus, stack};
 
 /// Runs and events that are shown.
 const SHOWN: usize = 5;
@@ -32,9 +33,12 @@ pub struct DescribeArgs {
 
 /// Prints a stack.
 pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
-    let events = match events_of(&context.cluster, &stack, &runs).await {
+    let (stack, runs) = stack_with_rows(&context.cluster, &args.name).await?;
+    let (planned, events) = tokio::join!(
+        pending_run(&context.cluster, &stack, &runs),
+        events_of(&context.cluster, &stack, &runs),
+    );
+    let events = match events {
         // The role sluice-view does not contain events; the rest is of use without them.
         Err(error) if error.is_forbidden() => {
             context.report(&error);
@@ -42,20 +46,48 @@ pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<E
         }
         found => found?,
     };
-    let now = SystemClock.now();
+    let known = Known {
+        stack,
+        planned: planned?,
+        runs,
+        events,
+    };
     context
         .console
-        .data(&text(&stack, &runs, &events, context.console, now))?;
+        .data(&text(&known, context.console, SystemClock.now()))?;
     Ok(ExitStatus::Success)
 }
 
-fn text(
+/// What the API knows of a stack.
+struct Known {
+    stack: Terraform,
+    /// The run of the plan that waits.
+    planned: Option<TerraformRun>,
+    /// Its runs, newest first.
+    runs: Vec<RunRow>,
+    events: Vec<Event>,
+}
+
+/// Reads the run of the plan that waits; of no other run the plan is shown.
+async fn pending_run(
+    cluster: &Cluster,
     stack: &Terraform,
-    runs: &[TerraformRun],
-    events: &[Event],
-    console: Console,
-    now: Timestamp,
-) -> String {
+    runs: &[RunRow],
+) -> Result<Option<TerraformRun>, CliError> {
+    let pending = stack::pending_plan(stack).and_then(|plan| run_row::of_plan(runs, plan));
+    match pending {
+        Some(row) => cluster.get(&row.name).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+fn text(known: &Known, console: Console, now: Timestamp) -> String {
+    let Known {
+        stack,
+        planned,
+        runs,
+        events,
+    } = known;
     let mut text = String::new();
     let state = stack::state(stack);
     let title = format!("terraform {}", stack::full_name(stack));
@@ -71,7 +103,7 @@ fn text(
         }
     }
     push_conditions(&mut text, stack, console, now);
-    if let Some(run) = stack::pending_plan(stack).and_then(|plan| run::of_plan(runs, plan)) {
+    if let Some(run) = planned {
         let _ = write!(text, "\n{}", describe_plan(stack, run, console));
     }
     if !runs.is_empty() {
@@ -199,8 +231,14 @@ mod tests {
                  "lastTransitionTime": "2026-01-01T00:00:30Z"}]},
         }));
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        let known = Known {
+            stack,
+            planned: None,
+            runs: Vec::new(),
+            events: Vec::new(),
+        };
         assert_eq!(
-            text(&stack, &[], &[], Console::plain(), now),
+            text(&known, Console::plain(), now),
             "terraform team/app  Ready\n  source         GitRepository repo\n  path           .\n  workspace      default\n  \
              approval       automatic\n  applied        main@sha1:b8e3\n  age            60s\n\nConditions\n  \
              Ready        True    TerraformAppliedSucceed (30s): Applied\n"

@@ -7,7 +7,7 @@ use sluice_api::run::{Change, TerraformRun};
 use sluice_api::terraform::Terraform;
 
 use super::Context;
-use super::history::runs_of;
+use super::history::stack_with_runs;
 use super::plan::shown_run;
 use crate::cluster::ConnectionArgs;
 use crate::output::{Console, Tone};
@@ -26,8 +26,7 @@ pub struct DiffArgs {
 
 /// Prints the difference. Exit code 0 whether there is one or not.
 pub(super) async fn diff(context: &Context, args: &DiffArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
+    let (stack, runs) = stack_with_runs(&context.cluster, &args.name).await?;
     let planned = shown_run(&stack, &runs)?;
     let applied = runs
         .iter()

@@ -2,18 +2,18 @@
 
 use std::cmp::Reverse;
 
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
-use super::history::runs_of;
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
 use crate::output::{Cell, OutputFormat, Table, Tone, age, lines, to_json, to_yaml};
+use crate::run_row::{RunRow, stack_with_rows};
 use crate::{CliError, ExitStatus};
 
 /// The kinds whose events are shown.
@@ -40,8 +40,7 @@ pub struct EventsArgs {
 pub(super) async fn events(context: &Context, args: &EventsArgs) -> Result<ExitStatus, CliError> {
     let events = match &args.name {
         Some(name) => {
-            let stack: Terraform = context.cluster.get(name).await?;
-            let runs = runs_of(&context.cluster, &stack).await?;
+            let (stack, runs) = stack_with_rows(&context.cluster, name).await?;
             events_of(&context.cluster, &stack, &runs).await?
         }
         None => all_events(&context.cluster, args.all_namespaces).await?,
@@ -69,7 +68,7 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Result<ExitS
 pub(super) async fn events_of(
     cluster: &Cluster,
     stack: &Terraform,
-    runs: &[TerraformRun],
+    runs: &[RunRow],
 ) -> Result<Vec<Event>, CliError> {
     let (stack_name, source) = (stack.name_any(), &stack.spec.source_ref);
     let of = |kind: &str, name: &str| {
@@ -85,7 +84,7 @@ pub(super) async fn events_of(
     events.extend(of_source);
     let is_own = |event: &Event| {
         let run = event.involved_object.name.as_deref();
-        runs.iter().any(|own| own.metadata.name.as_deref() == run)
+        runs.iter().any(|own| Some(own.name.as_str()) == run)
     };
     events.extend(of_runs.into_iter().filter(is_own));
     events.sort_by_key(last_time);
@@ -98,11 +97,9 @@ async fn all_events(cluster: &Cluster, all_namespaces: bool) -> Result<Vec<Event
         selector: None,
     };
     let api = cluster.selected::<Event>(&selection);
-    let mut events = Vec::new();
-    for kind in KINDS {
-        let params = ListParams::default().fields(&format!("involvedObject.kind={kind}"));
-        events.extend(cluster.list_with(&api, params).await?);
-    }
+    let of = |kind: &str| ListParams::default().fields(&format!("involvedObject.kind={kind}"));
+    let lists = KINDS.map(|kind| cluster.list_with(&api, of(kind)));
+    let mut events: Vec<Event> = try_join_all(lists).await?.into_iter().flatten().collect();
     events.sort_by_key(last_time);
     Ok(events)
 }

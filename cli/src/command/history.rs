@@ -1,16 +1,15 @@
 //! `sluice history`: the runs of one stack.
 
 use jiff::Timestamp;
-use kube::ResourceExt;
-use kube::api::ListParams;
-use sluice_api::annotation::TERRAFORM_LABEL;
+use kube::ResourceExt as _;
 use sluice_api::run::TerraformRun;
-use sluice_api::terraform::{Terraform, label_value};
+use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
 use crate::cluster::{Cluster, ConnectionArgs};
-use crate::output::{Cell, OutputFormat, Table, age, duration, lines, to_json, to_yaml};
+use crate::output::{Cell, OutputFormat, Table, duration, lines, to_json, to_yaml};
+use crate::run_row::{RunRow, params_of_stack, stack_with_rows};
 use crate::{CliError, ExitStatus, run};
 
 /// Arguments of `sluice history`.
@@ -27,52 +26,63 @@ pub struct HistoryArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Prints the runs of a stack, newest first.
+/// Prints the runs of a stack, newest first. A table needs only rows of them.
 pub(super) async fn history(context: &Context, args: &HistoryArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
-    let console = context.console;
+    let (cluster, console) = (&context.cluster, context.console);
     match args.output {
-        OutputFormat::Json => console.data(&to_json(&runs)?)?,
-        OutputFormat::Yaml => console.data(&to_yaml(&runs)?)?,
+        OutputFormat::Json => console.data(&to_json(&stack_with_runs(cluster, &args.name).await?.1)?)?,
+        OutputFormat::Yaml => console.data(&to_yaml(&stack_with_runs(cluster, &args.name).await?.1)?)?,
         OutputFormat::Name => {
-            console.data(&lines(runs.iter().map(ResourceExt::name_any)))?;
+            let (_, rows) = stack_with_rows(cluster, &args.name).await?;
+            console.data(&lines(rows.iter().map(|row| &row.name)))?;
         }
-        OutputFormat::Table | OutputFormat::Wide => console.table(&table(&runs, SystemClock.now()))?,
+        OutputFormat::Table | OutputFormat::Wide => {
+            let (_, rows) = stack_with_rows(cluster, &args.name).await?;
+            console.table(&table(&rows, SystemClock.now()))?;
+        }
     }
     Ok(ExitStatus::Success)
 }
 
-/// Reads the runs of a stack, newest first. The API selects them by their label; a namesake of another uid is left out.
+/// Reads the runs of a stack as a whole, newest first. The API selects them by their label; a namesake of another uid is left out.
 ///
 /// # Errors
 /// The API rejects the request.
 pub(super) async fn runs_of(cluster: &Cluster, stack: &Terraform) -> Result<Vec<TerraformRun>, CliError> {
-    let label = format!("{TERRAFORM_LABEL}={}", label_value(&stack.name_any()));
-    let params = ListParams::default().labels(&label);
-    let mut runs = cluster
-        .list_with(&cluster.objects::<TerraformRun>(), params)
-        .await?;
+    let runs = labelled(cluster, &stack.name_any()).await?;
+    Ok(of_stack(runs, stack))
+}
+
+/// Reads a stack and, at the same time, its runs, as [`runs_of`] returns them: their label has the name of the stack.
+///
+/// # Errors
+/// The stack does not exist, or the API rejects a request.
+pub(super) async fn stack_with_runs(
+    cluster: &Cluster,
+    name: &str,
+) -> Result<(Terraform, Vec<TerraformRun>), CliError> {
+    let (stack, runs) = tokio::join!(cluster.get::<Terraform>(name), labelled(cluster, name));
+    // A stack that does not exist is the first thing to know.
+    let stack = stack?;
+    let runs = of_stack(runs?, &stack);
+    Ok((stack, runs))
+}
+
+async fn labelled(cluster: &Cluster, name: &str) -> Result<Vec<TerraformRun>, CliError> {
+    let api = cluster.objects::<TerraformRun>();
+    cluster.list_with(&api, params_of_stack(name)).await
+}
+
+fn of_stack(mut runs: Vec<TerraformRun>, stack: &Terraform) -> Vec<TerraformRun> {
     let uid = stack.uid().unwrap_or_default();
     runs.retain(|run| run.spec.terraform.uid == uid);
     run::sort_newest_first(&mut runs);
-    Ok(runs)
-}
-
-/// Returns who approved: the users of its PlanApprovals, or else what the run records of `spec.approvePlan`.
-fn approvers(run: &TerraformRun) -> String {
-    let approvals = run.status.iter().flat_map(|status| &status.approvals);
-    let users: Vec<_> = approvals.map(|approval| approval.approver.as_str()).collect();
-    if users.is_empty() {
-        run.spec.approved_by.clone()
-    } else {
-        users.join(", ")
-    }
+    runs
 }
 
 /// Builds the table of runs, in their order.
 #[must_use]
-pub(super) fn table(runs: &[TerraformRun], now: Timestamp) -> Table {
+pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
     let mut table = Table::new(&[
         "RUN",
         "AGE",
@@ -85,24 +95,18 @@ pub(super) fn table(runs: &[TerraformRun], now: Timestamp) -> Table {
         "APPROVED BY",
         "MESSAGE",
     ]);
-    for run in runs {
-        let status = run.status.clone().unwrap_or_default();
-        let phase = run::phase(run);
-        let created = run.metadata.creation_timestamp.as_ref();
+    for row in rows {
         table.push(vec![
-            run::number(run).to_string().into(),
-            created
-                .map(|created| age(created.0, now))
-                .unwrap_or_default()
-                .into(),
-            run.spec.action.as_str().into(),
-            run.spec.trigger.as_str().into(),
-            run.spec.source.revision.as_str().into(),
-            Cell::new(phase.as_str(), run::tone(phase)),
-            status.changes.as_str().into(),
-            run::lasted(run, now).map(duration).unwrap_or_default().into(),
-            approvers(run).into(),
-            status.message.as_str().into(),
+            row.number().to_string().into(),
+            row.age.as_str().into(),
+            row.action.as_str().into(),
+            row.trigger.as_str().into(),
+            row.revision.as_str().into(),
+            Cell::new(row.phase.as_str(), run::tone(row.phase)),
+            row.changes.as_str().into(),
+            row.lasted(now).map(duration).unwrap_or_default().into(),
+            row.approved_by.as_str().into(),
+            row.message.as_str().into(),
         ]);
     }
     table

@@ -7,12 +7,12 @@ use sluice_api::source::GitRepository;
 use sluice_api::terraform::{SourceKind, Terraform};
 
 use super::Context;
-use super::history::runs_of;
-use super::plan::{describe_plan, shown_run};
+use super::plan::{describe_plan, read_shown_run};
 use crate::change::request;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
 use crate::object::{ObjectKind, Words};
 use crate::output::printable;
+use crate::run_row::stack_with_rows;
 use crate::stack::{self, StackState};
 use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
@@ -109,11 +109,10 @@ pub(super) async fn replan(context: &Context, args: &ReplanArgs) -> Result<ExitS
     if !matches!(result, Ok(()) | Err(CliError::AwaitsApproval { .. })) {
         return result.map(|()| ExitStatus::Success);
     }
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
-    let run = shown_run(&stack, &runs)?;
+    let (stack, rows) = stack_with_rows(&context.cluster, &args.name).await?;
+    let run = read_shown_run(&context.cluster, &stack, &rows).await?;
     let console = context.console;
-    console.data(&describe_plan(&stack, run, console))?;
+    console.data(&describe_plan(&stack, &run, console))?;
     result.map(|()| ExitStatus::Success)
 }
 

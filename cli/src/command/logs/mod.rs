@@ -12,9 +12,9 @@ use sluice_api::run::{TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Terraform;
 
 use super::Context;
-use super::history::runs_of;
 use crate::cluster::{ConnectionArgs, describe};
 use crate::output::printable;
+use crate::run_row::{RunRow, stack_with_rows};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// The longest log that is read, decompressed: the runner stores at most 10 MiB.
@@ -55,20 +55,20 @@ pub enum LogPhase {
 
 /// Prints the log of a run.
 pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
-    let run = selected_run(&stack, &runs, args.run)?;
-    if !run::phase(run).is_final() {
+    let (stack, rows) = stack_with_rows(&context.cluster, &args.name).await?;
+    let row = selected_row(&stack, &rows, args.run)?;
+    let run: TerraformRun = context.cluster.get(&row.name).await?;
+    if !run::phase(&run).is_final() {
         if args.follow {
-            return follow::follow(context, run).await;
+            return follow::follow(context, &run).await;
         }
         context.console.note(&format!(
             "Run {} goes on ({}). -f follows it.",
-            run::number(run),
-            run::phase(run).as_str()
+            run::number(&run),
+            run::phase(&run).as_str()
         ));
     }
-    let log = stored_log(context, run).await?;
+    let log = stored_log(context, &run).await?;
     let shown = match args.phase {
         Some(phase) => section::of_phase(&log, phase),
         None => log,
@@ -77,15 +77,15 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Result<ExitStatu
     Ok(ExitStatus::Success)
 }
 
-/// Returns the run with this number, or the newest.
-fn selected_run<'a>(
+/// Returns the row of the run with this number, or of the newest.
+fn selected_row<'a>(
     stack: &Terraform,
-    runs: &'a [TerraformRun],
+    rows: &'a [RunRow],
     number: Option<u64>,
-) -> Result<&'a TerraformRun, CliError> {
+) -> Result<&'a RunRow, CliError> {
     let found = match number {
-        Some(number) => runs.iter().find(|run| run::number(run) == number),
-        None => runs.first(),
+        Some(number) => rows.iter().find(|row| row.number() == number),
+        None => rows.first(),
     };
     found.ok_or_else(|| CliError::Refused {
         object: format!("terraform {}", stack::full_name(stack)),

@@ -9,9 +9,9 @@ use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
 use super::Context;
-use super::history::runs_of;
-use crate::cluster::ConnectionArgs;
+use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Console, Tone, to_json};
+use crate::run_row::{self, RunRow, stack_with_rows};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice plan`.
@@ -57,20 +57,19 @@ impl PlanArgs {
 /// Prints a plan.
 pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatus, CliError> {
     let PlanAction::Show(args) = &args.action;
-    let stack: Terraform = context.cluster.get(&args.name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
-    let run = shown_run(&stack, &runs)?;
+    let (stack, rows) = stack_with_rows(&context.cluster, &args.name).await?;
+    let run = read_shown_run(&context.cluster, &stack, &rows).await?;
     let console = context.console;
     if let Some(path) = &args.web {
-        std::fs::write(path, page::page(&stack, run)).map_err(|source| CliError::File {
+        std::fs::write(path, page::page(&stack, &run)).map_err(|source| CliError::File {
             what: format!("cannot write {}", path.display()),
             source,
         })?;
         console.note(&format!("The plan is in {}.", path.display()));
     } else if args.json {
-        console.data(&to_json(&[run])?)?;
+        console.data(&to_json(&[&run])?)?;
     } else {
-        console.data(&describe_plan(&stack, run, console))?;
+        console.data(&describe_plan(&stack, &run, console))?;
         if args.full {
             let text = run.status.as_ref().map(|status| status.human_plan.as_str());
             console.data(&format!(
@@ -95,14 +94,35 @@ pub fn shown_run<'a>(stack: &Terraform, runs: &'a [TerraformRun]) -> Result<&'a 
     };
     pending
         .or_else(|| runs.iter().find(has_plan))
-        .ok_or_else(|| CliError::Refused {
-            object: format!("terraform {}", stack::full_name(stack)),
-            cause: "there is no plan".to_owned(),
-            next_command: format!(
-                "sluice get terraforms {}",
-                stack.metadata.name.as_deref().unwrap_or_default()
-            ),
-        })
+        .ok_or_else(|| no_plan(stack))
+}
+
+/// Reads the run that [`shown_run`] would return, and no other one. `rows` are those of the stack, newest first.
+///
+/// # Errors
+/// There is no plan, or the API rejects the request.
+pub(super) async fn read_shown_run(
+    cluster: &Cluster,
+    stack: &Terraform,
+    rows: &[RunRow],
+) -> Result<TerraformRun, CliError> {
+    let pending = stack::pending_plan(stack).and_then(|plan| run_row::of_plan(rows, plan));
+    // The counts are recorded with each plan, also with one without changes.
+    let has_plan = |row: &&RunRow| !row.changes.is_empty();
+    let shown = pending.or_else(|| rows.iter().find(has_plan));
+    let shown = shown.ok_or_else(|| no_plan(stack))?;
+    cluster.get(&shown.name).await
+}
+
+fn no_plan(stack: &Terraform) -> CliError {
+    CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause: "there is no plan".to_owned(),
+        next_command: format!(
+            "sluice get terraforms {}",
+            stack.metadata.name.as_deref().unwrap_or_default()
+        ),
+    }
 }
 
 /// Describes a plan: its counts, what holds it, and its changes, most severe first.
