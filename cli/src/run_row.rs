@@ -12,7 +12,7 @@ use sluice_api::terraform::{Terraform, label_value, run_name, run_sequence};
 
 use crate::CliError;
 use crate::api_table::{self, ApiTable, Metadata, RowObject};
-use crate::cluster::{Cluster, SelectionArgs, list_error, params_of_view};
+use crate::cluster::{Cluster, SelectionArgs, list_error, list_name, params_of_view};
 use crate::output::age;
 
 /// The columns of the definition (api/src/run/spec.rs), in the order of [`RunRow::new`].
@@ -158,8 +158,8 @@ pub fn stack_key(stack: &Terraform) -> String {
     without_number(&name).to_owned()
 }
 
-/// Removes the number from the name of a run.
-fn without_number(name: &str) -> &str {
+/// Removes the number from the name of a run, which leaves the key of its stack.
+pub(crate) fn without_number(name: &str) -> &str {
     name.rsplit_once('-').map_or(name, |(front, _)| front)
 }
 
@@ -248,7 +248,9 @@ async fn read(
     params: &ListParams,
     object: RowObject,
 ) -> Result<Vec<RunRow>, CliError> {
-    let table = api_table::read(&cluster.client(), api.resource_url(), params, object).await;
+    let client = cluster.client();
+    let request = api_table::read(&client, api.resource_url(), params, object);
+    let table = cluster.answer(&list_name::<TerraformRun>(), request).await;
     Ok(rows(table.map_err(list_error::<TerraformRun>)?))
 }
 

@@ -41,8 +41,8 @@ pub struct StatusArgs {
 /// Prints the overview. The exit code is 0 whatever the state of the stacks.
 pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<ExitStatus, CliError> {
     let (stacks, sources) = tokio::try_join!(
-        context.cluster.list::<Terraform>(&args.selection),
-        context.cluster.list::<GitRepository>(&args.selection),
+        context.cluster.view::<Terraform>(&args.selection),
+        context.cluster.view::<GitRepository>(&args.selection),
     )?;
     context
         .console

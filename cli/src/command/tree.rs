@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use kube::ResourceExt as _;
-use sluice_api::run::TerraformRun;
 use sluice_api::source::GitRepository;
-use sluice_api::terraform::Terraform;
-use sluice_runtime::clock::{Clock as _, SystemClock};
+use sluice_api::terraform::{SourceKind, Terraform};
 
 use super::Context;
-use crate::cluster::{ConnectionArgs, SelectionArgs};
-use crate::output::{Console, Tone, age};
+use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
+use crate::output::{Console, Tone};
+use crate::run_row::{RunRow, stack_key, stack_with_rows, view_of_stacks};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice tree`.
 #[derive(clap::Args, Debug)]
 pub struct TreeArgs {
+    /// One stack, with its source.
+    #[arg(value_name = "NAME", conflicts_with_all = ["all_namespaces", "selector"])]
+    pub name: Option<String>,
     /// The objects.
     #[command(flatten)]
     pub selection: SelectionArgs,
@@ -28,41 +29,89 @@ pub struct TreeArgs {
 
 /// Prints the tree.
 pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Result<ExitStatus, CliError> {
-    // Runs have the labels of no stack: their namespace selects them.
-    let runs = SelectionArgs {
-        selector: None,
-        ..args.selection.clone()
+    let objects = match &args.name {
+        Some(name) => of_stack(&context.cluster, name).await?,
+        None => selected(&context.cluster, &args.selection).await?,
     };
-    let (sources, stacks, runs) = tokio::try_join!(
-        context.cluster.list::<GitRepository>(&args.selection),
-        context.cluster.list::<Terraform>(&args.selection),
-        context.cluster.list::<TerraformRun>(&runs),
-    )?;
-    let forest = Forest::new(&sources, &stacks, &runs);
-    context
-        .console
-        .data(&forest.render(context.console, SystemClock.now()))?;
+    let forest = Forest::new(&objects);
+    context.console.data(&forest.render(context.console))?;
     Ok(ExitStatus::Success)
+}
+
+/// What a tree shows.
+struct Objects {
+    sources: Vec<GitRepository>,
+    stacks: Vec<Terraform>,
+    runs: Vec<RunRow>,
+}
+
+/// Reads a stack with its runs, and its source if that is a GitRepository.
+async fn of_stack(cluster: &Cluster, name: &str) -> Result<Objects, CliError> {
+    let (stack, runs) = stack_with_rows(cluster, name).await?;
+    let mut sources = Vec::new();
+    let (_, namespace, source) = source_key(&stack);
+    if stack.spec.source_ref.kind == SourceKind::GitRepository {
+        let found = cluster
+            .objects_in::<GitRepository>(&namespace)
+            .get_opt(&source)
+            .await;
+        let found = found.map_err(|error| CliError::Api {
+            action: "get",
+            object: describe::<GitRepository>(&namespace, &source),
+            source: Box::new(error),
+        })?;
+        sources.extend(found);
+    }
+    let stacks = vec![stack];
+    Ok(Objects {
+        sources,
+        stacks,
+        runs,
+    })
+}
+
+/// Reads the selected sources and stacks, and the runs of these stacks: all at the same time, unless labels select the stacks.
+async fn selected(cluster: &Cluster, selection: &SelectionArgs) -> Result<Objects, CliError> {
+    let (sources, stacks) = (
+        cluster.view::<GitRepository>(selection),
+        cluster.view::<Terraform>(selection),
+    );
+    if selection.selector.is_some() {
+        let (sources, stacks) = tokio::try_join!(sources, stacks)?;
+        let runs = view_of_stacks(cluster, selection, &stacks).await?;
+        return Ok(Objects {
+            sources,
+            stacks,
+            runs,
+        });
+    }
+    let runs = view_of_stacks(cluster, selection, &[]);
+    let (sources, stacks, runs) = tokio::try_join!(sources, stacks, runs)?;
+    Ok(Objects {
+        sources,
+        stacks,
+        runs,
+    })
 }
 
 /// Kind, namespace and name of a source.
 type SourceKey = (String, String, String);
 
-/// The stacks by source, and the last run by the uid of its stack.
+/// The stacks by source, and the last run by the key of its stack.
 struct Forest<'a> {
     sources: BTreeMap<SourceKey, Option<&'a GitRepository>>,
     stacks: BTreeMap<SourceKey, Vec<&'a Terraform>>,
-    last_runs: BTreeMap<&'a str, &'a TerraformRun>,
+    last_runs: BTreeMap<&'a str, &'a RunRow>,
 }
 
 impl<'a> Forest<'a> {
-    fn new(sources: &'a [GitRepository], stacks: &'a [Terraform], runs: &'a [TerraformRun]) -> Self {
+    fn new(objects: &'a Objects) -> Self {
         let mut forest = Self {
             sources: BTreeMap::new(),
             stacks: BTreeMap::new(),
             last_runs: BTreeMap::new(),
         };
-        for source in sources {
+        for source in &objects.sources {
             let key = (
                 "GitRepository".to_owned(),
                 source.namespace().unwrap_or_default(),
@@ -70,24 +119,21 @@ impl<'a> Forest<'a> {
             );
             forest.sources.insert(key, Some(source));
         }
-        for stack in in_dependency_order(stacks) {
+        for stack in in_dependency_order(&objects.stacks) {
             let key = source_key(stack);
             forest.sources.entry(key.clone()).or_insert(None);
             forest.stacks.entry(key).or_default().push(stack);
         }
-        for run in runs {
-            let last = forest
-                .last_runs
-                .entry(run.spec.terraform.uid.as_str())
-                .or_insert(run);
-            if run::number(run) > run::number(last) {
+        for run in &objects.runs {
+            let last = forest.last_runs.entry(run.stack_key()).or_insert(run);
+            if run.number() > last.number() {
                 *last = run;
             }
         }
         forest
     }
 
-    fn render(&self, console: Console, now: Timestamp) -> String {
+    fn render(&self, console: Console) -> String {
         let mut text = String::new();
         for (key, source) in &self.sources {
             let (kind, namespace, name) = key;
@@ -105,20 +151,13 @@ impl<'a> Forest<'a> {
             let stacks = self.stacks.get(key).map(Vec::as_slice).unwrap_or_default();
             for (index, stack) in stacks.iter().enumerate() {
                 let is_last = index + 1 == stacks.len();
-                self.push_stack(&mut text, stack, is_last, console, now);
+                self.push_stack(&mut text, stack, is_last, console);
             }
         }
         text
     }
 
-    fn push_stack(
-        &self,
-        text: &mut String,
-        stack: &Terraform,
-        is_last: bool,
-        console: Console,
-        now: Timestamp,
-    ) {
+    fn push_stack(&self, text: &mut String, stack: &Terraform, is_last: bool, console: Console) {
         let (branch, below) = if is_last {
             ("└─ ", "   ")
         } else {
@@ -143,30 +182,20 @@ impl<'a> Forest<'a> {
             "{branch}{name}  {word}{}",
             console.paint(Tone::Muted, &after)
         );
-        if let Some(run) = self
-            .last_runs
-            .get(stack.metadata.uid.as_deref().unwrap_or_default())
-        {
-            let _ = writeln!(text, "{below}└─ {}", describe_run(run, console, now));
+        if let Some(run) = self.last_runs.get(stack_key(stack).as_str()) {
+            let _ = writeln!(text, "{below}└─ {}", describe_run(run, console));
         }
     }
 }
 
 /// Describes a run in one line: `run 7  Succeeded  PlanAndApply (Revision)  +1 ~0 -0  3m`.
-fn describe_run(run: &TerraformRun, console: Console, now: Timestamp) -> String {
-    let phase = run::phase(run);
-    let changes = run
-        .status
-        .as_ref()
-        .map(|status| status.changes.as_str())
-        .unwrap_or_default();
-    let created = run.metadata.creation_timestamp.as_ref();
+fn describe_run(row: &RunRow, console: Console) -> String {
     let parts = [
-        format!("run {}", run::number(run)),
-        console.paint(run::tone(phase), phase.as_str()),
-        format!("{} ({})", run.spec.action.as_str(), run.spec.trigger.as_str()),
-        changes.to_owned(),
-        created.map(|created| age(created.0, now)).unwrap_or_default(),
+        format!("run {}", row.number()),
+        console.paint(run::tone(row.phase), row.phase.as_str()),
+        format!("{} ({})", row.action, row.trigger),
+        row.changes.clone(),
+        row.age.clone(),
     ];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("  ")
@@ -228,6 +257,8 @@ fn dependencies(stack: &Terraform) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use sluice_api::run::Phase;
+    use sluice_api::terraform::run_name;
 
     use super::*;
     use crate::fixture;
@@ -262,19 +293,23 @@ mod tests {
 
     #[test]
     fn a_tree_shows_the_last_run_of_each_stack() {
-        let stacks = [stack("app", &["vpc"]), stack("vpc", &[])];
-        let run = |number: u64| {
-            let changes = json!({
-                "metadata": {"namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
-                "spec": {"terraform": {"name": "vpc", "uid": "vpc"}},
-                "status": {"phase": "Succeeded", "changes": "+1 ~0 -0"},
-            });
-            fixture::changed_run(number, &changes)
+        let run = |uid: &str, number: u64| RunRow {
+            name: run_name("vpc", uid, number),
+            action: "Plan".to_owned(),
+            trigger: "Revision".to_owned(),
+            phase: Phase::Succeeded,
+            changes: "+1 ~0 -0".to_owned(),
+            age: "5m".to_owned(),
+            ..RunRow::default()
         };
-        let runs = [run(9), run(10)];
-        let now = "2026-01-01T00:05:00Z".parse().unwrap();
+        let objects = Objects {
+            sources: Vec::new(),
+            stacks: vec![stack("app", &["vpc"]), stack("vpc", &[])],
+            // A stack of the same name was deleted before.
+            runs: vec![run("vpc", 9), run("vpc", 10), run("gone", 11)],
+        };
         assert_eq!(
-            Forest::new(&[], &stacks, &runs).render(Console::plain(), now),
+            Forest::new(&objects).render(Console::plain()),
             "GitRepository default/repo  not found here\n\
              ├─ default/vpc  Running\n\
              │  └─ run 10  Succeeded  Plan (Revision)  +1 ~0 -0  5m\n\

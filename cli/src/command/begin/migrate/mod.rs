@@ -17,7 +17,7 @@ use super::components::{self, Component, is_absent};
 use super::{ReportFormat, connect};
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
 use crate::output::{Console, Tone, to_json, to_yaml};
-use crate::{CliError, ExitStatus};
+use crate::{CliError, ExitStatus, run_row};
 
 /// Objects per page of a list.
 const PAGE: u32 = 500;
@@ -129,13 +129,16 @@ async fn revisions(cluster: &Cluster) -> Result<Revisions, CliError> {
         .collect())
 }
 
-/// Returns the uids of the stacks with runs of Sluice; none where the kind is not installed.
+/// Returns the keys of the stacks with runs of Sluice, which the names of the runs contain; none where the kind is not installed.
 async fn stacks_with_runs(
     cluster: &Cluster,
     selection: &SelectionArgs,
 ) -> Result<BTreeSet<String>, CliError> {
-    let runs: Vec<TerraformRun> = or_none(cluster.list(selection).await)?;
-    Ok(runs.into_iter().map(|run| run.spec.terraform.uid).collect())
+    let runs = or_none(cluster.view_metadata::<TerraformRun>(selection).await)?;
+    let keys = runs
+        .iter()
+        .map(|run| run_row::without_number(&run.name_any()).to_owned());
+    Ok(keys.collect())
 }
 
 /// Returns no objects if the API does not know their kind.
@@ -151,7 +154,7 @@ fn entry(object: &DynamicObject, revisions: &Revisions, stacks_with_runs: &BTree
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let (fate, before, account) = match parsed {
         Ok(stack) => {
-            let has_runs = stacks_with_runs.contains(stack.metadata.uid.as_deref().unwrap_or_default());
+            let has_runs = stacks_with_runs.contains(&run_row::stack_key(&stack));
             let fate = fate::of(&stack, source_revision(&stack, revisions), has_runs);
             let before = fate::preparations(&stack, fate);
             (fate, before, stack.spec.service_account_name)
