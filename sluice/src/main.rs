@@ -1,7 +1,7 @@
 //! The program. Under the name of a controller or of the runner it is that program: images link those names to it.
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ use sluice_runtime::telemetry::{self, Encoding, Level};
 use sluice_runtime::{args, http, manager};
 use sluice_tf_runner::args::{self as runner, RunnerArgs};
 use sluice_tf_runner::run::RunOutcome;
+use tokio::runtime::{Builder, Runtime};
 
 /// GitOps for Terraform and OpenTofu.
 #[derive(Parser)]
@@ -91,13 +92,40 @@ fn linked_command(program: &OsStr) -> Option<&'static str> {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(command) = arguments.first().and_then(|program| linked_command(program)) {
         arguments.insert(1, command.into());
     }
-    match Cli::parse_from(arguments).command {
+    let command = Cli::parse_from(arguments).command;
+    match runtime_of(&command) {
+        Ok(runtime) => runtime.block_on(execute(command)),
+        Err(error) => {
+            eprintln!("sluice: cannot start threads: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Creates the runtime of a command. The commands of a user send a few requests and end: a thread for each core would cost more than it
+/// does. One thread beside the main one keeps connections alive while the user answers a question.
+fn runtime_of(command: &Command) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    match command {
+        Command::State(_) | Command::Client(_) | Command::Begin(_) | Command::Record(_) => {
+            builder.worker_threads(1);
+        }
+        Command::Up(_)
+        | Command::SourceController(_)
+        | Command::TfController(_)
+        | Command::RepoController(_)
+        | Command::TfRunner(_) => {}
+    }
+    builder.enable_all().build()
+}
+
+async fn execute(command: Command) -> ExitCode {
+    match command {
         Command::Up(args) => start_up(args).await,
         Command::State(args) => match args.command {
             StateCommand::Directory(command) => check_state(&command),
