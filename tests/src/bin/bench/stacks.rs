@@ -151,7 +151,8 @@ impl Stacks {
     }
 }
 
-fn stack_name(number: usize) -> String {
+/// Returns the name of one of the many stacks.
+pub(crate) fn stack_name(number: usize) -> String {
     format!("many{number}x")
 }
 
