@@ -4,7 +4,7 @@ use http::header::ACCEPT;
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
-use kube::core::Request;
+use kube::core::{ListMeta, Request};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -33,6 +33,8 @@ impl RowObject {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApiTable {
+    #[serde(default)]
+    metadata: ListMeta,
     column_definitions: Option<Vec<ColumnDefinition>>,
     rows: Option<Vec<Row>>,
 }
@@ -88,11 +90,28 @@ fn take_text(cells: &mut [Value], place: Option<usize>) -> String {
     }
 }
 
-/// Reads a list as a table. `url` is that of the resource. The parameters have no limit: only the first page would be read.
+/// Reads all pages of a list as a table. `url` is that of the resource.
 ///
 /// # Errors
 /// The API rejects the request.
 pub(crate) async fn read(
+    client: &Client,
+    url: &str,
+    params: &ListParams,
+    object: RowObject,
+) -> Result<ApiTable, kube::Error> {
+    let mut table = read_page(client, url, params, object).await?;
+    while let Some(next) = table.metadata.continue_.take().filter(|token| !token.is_empty()) {
+        let params = params.clone().continue_token(&next);
+        let page = read_page(client, url, &params, object).await?;
+        table.metadata = page.metadata;
+        let rows = table.rows.get_or_insert_default();
+        rows.extend(page.rows.unwrap_or_default());
+    }
+    Ok(table)
+}
+
+async fn read_page(
     client: &Client,
     url: &str,
     params: &ListParams,

@@ -13,7 +13,7 @@ use sluice_runtime::client::{self, RetryPolicy, Settings};
 use crate::{CliError, wait};
 
 /// Objects per page of a list, as in `kubectl`.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 
 /// Which API a command talks to. Flags as in `kubectl` and `flux`.
 #[derive(clap::Args, Clone, Debug)]

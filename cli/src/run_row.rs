@@ -12,7 +12,7 @@ use sluice_api::terraform::{Terraform, label_value, run_name, run_sequence};
 
 use crate::CliError;
 use crate::api_table::{self, ApiTable, Metadata, RowObject};
-use crate::cluster::{Cluster, SelectionArgs, list_error, list_name, params_of_view};
+use crate::cluster::{Cluster, PAGE, SelectionArgs, list_error, list_name, params_of_view};
 use crate::output::age;
 
 /// The columns of the definition (api/src/run/spec.rs), in the order of [`RunRow::new`].
@@ -195,6 +195,15 @@ pub async fn stack_with_rows(cluster: &Cluster, name: &str) -> Result<(Terraform
     let stack = stack?;
     let rows = of_stack(rows?, &stack);
     Ok((stack, rows))
+}
+
+/// Reads the rows of all runs of the cluster as they are now, page by page, without metadata.
+///
+/// # Errors
+/// The API rejects a request.
+pub async fn all(cluster: &Cluster) -> Result<Vec<RunRow>, CliError> {
+    let params = ListParams::default().limit(PAGE);
+    read(cluster, &Api::all(cluster.client()), &params, RowObject::None).await
 }
 
 /// Reads the rows of the runs in the selected namespaces to show them, with metadata.

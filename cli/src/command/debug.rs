@@ -16,7 +16,7 @@ use sluice_api::terraform::Terraform;
 use tokio::process::Command;
 
 use super::Context;
-use super::history::runs_of;
+use super::history::{runs_of, stack_with_runs};
 use super::reconcile::{check_running, stack_target};
 use crate::change::{annotation, merge, token};
 use crate::cluster::ConnectionArgs;
@@ -67,10 +67,9 @@ struct Session {
 
 /// Opens a session, and a shell in it.
 pub(super) async fn debug(context: &Context, args: &DebugArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
+    let (stack, runs) = stack_with_runs(&context.cluster, &args.name).await?;
     check_running(&stack)?;
     let namespace = stack.namespace().unwrap_or_default();
-    let runs = runs_of(&context.cluster, &stack).await?;
     let existing = open_session(&runs);
     let is_open_already = existing.is_some();
     let session = if let Some(session) = existing {

@@ -9,7 +9,7 @@ use sluice_api::source::GitRepository;
 use sluice_api::terraform::{DEPENDENT_FINALIZER_PREFIX, DeletionPolicy, SourceKind, Terraform};
 
 use super::Context;
-use super::history::runs_of;
+use super::history::stack_with_runs;
 use super::reconcile::stack_target;
 use crate::cluster::{ConnectionArgs, describe};
 use crate::object::{ObjectKind, Words};
@@ -42,8 +42,7 @@ pub(super) async fn delete(context: &Context, args: &DeleteArgs) -> Result<ExitS
 }
 
 async fn delete_stack(context: &Context, args: &DeleteArgs, name: &str) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(name).await?;
-    let runs = runs_of(&context.cluster, &stack).await?;
+    let (stack, runs) = stack_with_runs(&context.cluster, name).await?;
     let console = context.console;
     console.note(consequences(&stack, &runs).trim_end());
     let full_name = stack::full_name(&stack);

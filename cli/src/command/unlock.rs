@@ -11,7 +11,7 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 use sluice_tf_core::cli::lock::parse_created;
 
 use super::Context;
-use super::history::runs_of;
+use super::history::stack_with_runs;
 use super::reconcile::{check_running, stack_target};
 use crate::change::merge;
 use crate::cluster::ConnectionArgs;
@@ -52,10 +52,9 @@ enum Holder {
 
 /// Releases the lock that the newest run met.
 pub(super) async fn unlock(context: &Context, args: &UnlockArgs) -> Result<ExitStatus, CliError> {
-    let stack: Terraform = context.cluster.get(&args.name).await?;
+    let (stack, runs) = stack_with_runs(&context.cluster, &args.name).await?;
     let id = lock_to_release(&stack, args.id.as_deref())?.to_owned();
     check_running(&stack)?;
-    let runs = runs_of(&context.cluster, &stack).await?;
     let lock = lock_info(&runs, &id);
     let holder = holder_of(&runs, &lock);
     let console = context.console;

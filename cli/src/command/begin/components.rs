@@ -42,18 +42,18 @@ pub(super) struct Component {
 /// The API rejects the request.
 pub(super) async fn read(cluster: &Cluster) -> Result<Vec<Component>, CliError> {
     let api: Api<Deployment> = Api::all(cluster.client());
-    let mut deployments: Vec<Deployment> = Vec::new();
-    for params in [
-        ListParams::default().labels(BY_LABEL),
-        ListParams::default().fields(BY_NAME),
-    ] {
-        match cluster.list_with(&api, params).await {
-            Ok(found) => deployments.extend(found),
-            Err(CliError::Api { source, .. }) if is_absent(&source) => return Ok(Vec::new()),
-            Err(error) => return Err(error),
+    let lists = tokio::try_join!(
+        cluster.list_with(&api, ListParams::default().labels(BY_LABEL)),
+        cluster.list_with(&api, ListParams::default().fields(BY_NAME)),
+    );
+    match lists {
+        Ok((mut deployments, by_name)) => {
+            deployments.extend(by_name);
+            Ok(of_deployments(&deployments))
         }
+        Err(CliError::Api { source, .. }) if is_absent(&source) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
-    Ok(of_deployments(&deployments))
 }
 
 /// Reads the controllers as [`read`]; without the right to list them it says so and returns none.

@@ -31,14 +31,18 @@ pub(super) async fn version(args: &VersionArgs, console: Console) -> Result<Exit
     let mut components = Vec::new();
     if !args.client {
         let context = connect(&args.connection, console).await?;
-        let info = context.cluster.client().apiserver_version().await;
+        let client = context.cluster.client();
+        let (info, found) = tokio::join!(
+            client.apiserver_version(),
+            components::read_if_permitted(&context)
+        );
         let info = info.map_err(|source| CliError::Api {
             action: "get",
             object: "version of the API server".to_owned(),
             source: Box::new(source),
         })?;
         server = Some(info.git_version);
-        components = components::read_if_permitted(&context).await?;
+        components = found?;
     }
     let report = json!({ "client": CLIENT, "server": server, "components": components });
     match args.output {

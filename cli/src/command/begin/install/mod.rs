@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use overlay::{Overlay, set_images};
 use serde_json::Value;
-use sluice_api::run::TerraformRun;
 
 use super::components::{self, is_absent};
 use super::connect;
-use crate::cluster::{ConnectionArgs, SelectionArgs};
+use crate::cluster::ConnectionArgs;
 use crate::command::Context;
 use crate::output::{Console, to_yaml};
-use crate::{CliError, ExitStatus, run};
+use crate::{CliError, ExitStatus, run_row};
 
 /// Arguments of `sluice install`.
 #[derive(clap::Args, Debug)]
@@ -146,15 +145,11 @@ async fn refuse_second_controller(context: &Context) -> Result<(), CliError> {
 
 /// A run without its role cannot write its state.
 async fn refuse_active_runs(context: &Context) -> Result<(), CliError> {
-    let all = SelectionArgs {
-        all_namespaces: true,
-        selector: None,
-    };
-    let runs: Vec<TerraformRun> = match context.cluster.list(&all).await {
+    let runs = match run_row::all(&context.cluster).await {
         Err(CliError::Api { source, .. }) if is_absent(&source) => return Ok(()),
         listed => listed?,
     };
-    let active = runs.iter().filter(|run| !run::phase(run).is_final()).count();
+    let active = runs.iter().filter(|run| !run.phase.is_final()).count();
     if active == 0 {
         return Ok(());
     }
