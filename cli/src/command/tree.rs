@@ -51,15 +51,16 @@ async fn of_stack(cluster: &Cluster, name: &str) -> Result<Objects, CliError> {
     let mut sources = Vec::new();
     let (_, namespace, source) = source_key(&stack);
     if stack.spec.source_ref.kind == SourceKind::GitRepository {
-        let found = cluster
-            .objects_in::<GitRepository>(&namespace)
-            .get_opt(&source)
-            .await;
-        let found = found.map_err(|error| CliError::Api {
-            action: "get",
-            object: describe::<GitRepository>(&namespace, &source),
-            source: Box::new(error),
-        })?;
+        let api = cluster.objects_in::<GitRepository>(&namespace);
+        let found = match api.get_opt(&source).await {
+            // The sources of another namespace are often not for tenants. The tree says that it is not here.
+            Err(kube::Error::Api(status)) if status.code == 403 && namespace != cluster.namespace() => None,
+            found => found.map_err(|error| CliError::Api {
+                action: "get",
+                object: describe::<GitRepository>(&namespace, &source),
+                source: Box::new(error),
+            })?,
+        };
         sources.extend(found);
     }
     let stacks = vec![stack];
