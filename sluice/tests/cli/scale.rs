@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::counter::{Count, Counter};
-use crate::fixture::{TIMEOUT, World, ready};
+use crate::fixture::{TIMEOUT, World, ready, without_ages};
 
 const STACKS: usize = 1_500;
 /// Every tenth stack has a run.
@@ -207,6 +207,52 @@ async fn create_run(client: &Client, stack: &Terraform) {
     let patch = Patch::Merge(json!({ "status": status }));
     let params = PatchParams::default();
     runs.patch_status(&name, &params, &patch).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_the_api_says_what_whole_runs_say() {
+    let world = World::with_stacks().await;
+    let revision = "main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5";
+    let history = cells_of_the_first_row(&world.stdout(&["history", "app"]).await);
+    let [number, _, rest @ ..] = history.as_slice() else {
+        panic!("{history:?}");
+    };
+    assert_eq!(number, "3");
+    let expected = [
+        "Plan",
+        "Revision",
+        revision,
+        "Succeeded",
+        "+1 ~0 -1",
+        "42s",
+        "-",
+        "-",
+    ];
+    assert_eq!(rest, expected);
+    let row = cells_of_the_first_row(&world.stdout(&["get", "runs", "-A", "-o", "wide"]).await);
+    assert_eq!(row[..2], ["default", row[1].as_str()]);
+    assert_eq!(
+        row[2..8],
+        ["app", "Plan", "Revision", "Succeeded", "+1 ~0 -1", "42s"]
+    );
+    assert_eq!(row[10], "main@sha1:b8e362c206", "{row:?}");
+    let whole = world.stdout(&["get", "runs", &row[1], "-o", "wide"]).await;
+    let whole = cells_of_the_first_row(&whole);
+    // The age, at 8, may be a second more.
+    assert_eq!((&whole[..7], &whole[8..]), (&row[1..8], &row[9..]));
+    let tree = without_ages(&world.stdout(&["tree", "app"]).await);
+    let expected = format!(
+        "GitRepository default/infra  {revision}\n└─ default/app  AwaitsApproval  after db\n   \
+         └─ run 3  Succeeded  Plan (Revision)  +1 ~0 -1  (age) \n"
+    );
+    assert_eq!(tree, expected);
+}
+
+/// Returns the cells of the first row below the headings. Between two columns are at least three spaces.
+fn cells_of_the_first_row(table: &str) -> Vec<String> {
+    let row = table.lines().nth(1).unwrap_or_default();
+    let cells = row.split("   ").map(str::trim).filter(|cell| !cell.is_empty());
+    cells.map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
