@@ -36,7 +36,8 @@ pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<E
     let (stack, runs) = stack_with_rows(&context.cluster, &args.name).await?;
     let (planned, events) = tokio::join!(
         pending_run(&context.cluster, &stack, &runs),
-        events_of(&context.cluster, &stack, &runs),
+        // On the heap: it holds three requests.
+        Box::pin(events_of(&context.cluster, &stack, &runs)),
     );
     let events = match events {
         // The role sluice-view does not contain events; the rest is of use without them.

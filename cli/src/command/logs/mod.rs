@@ -60,7 +60,8 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Result<ExitStatu
     let run: TerraformRun = context.cluster.get(&row.name).await?;
     if !run::phase(&run).is_final() {
         if args.follow {
-            return follow::follow(context, &run).await;
+            // On the heap: it holds copies of the run.
+            return Box::pin(follow::follow(context, &run)).await;
         }
         context.console.note(&format!(
             "Run {} goes on ({}). -f follows it.",
