@@ -1,7 +1,9 @@
 //! `sluice suspend` and `sluice resume`.
 
 use std::fmt::Debug;
+use std::pin::pin;
 
+use futures::stream::{self, Stream, StreamExt as _};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -17,6 +19,9 @@ use crate::object::{ObjectKind, Words};
 use crate::output::printable;
 use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
+
+/// Changes of objects at the same time.
+const CONCURRENCY: usize = 8;
 
 /// Which objects are suspended or resumed.
 #[derive(clap::Args, Debug)]
@@ -155,11 +160,13 @@ async fn suspend_all<K: Suspendable>(
     args: &ObjectsArgs,
     name: Option<&str>,
 ) -> Result<ExitStatus, CliError> {
+    let objects = named::<K>(context, args, name).await?;
     let mut status = ExitStatus::Success;
-    for object in named::<K>(context, args, name).await? {
-        match set_suspended(context, &object, true).await {
-            Ok(Some(_)) => note(context, &object, " is suspended."),
-            Ok(None) => note(context, &object, " is suspended already."),
+    let mut changes = pin!(changes(context, &objects, true));
+    while let Some((object, changed)) = changes.next().await {
+        match changed {
+            Ok(Some(_)) => note(context, object, " is suspended."),
+            Ok(None) => note(context, object, " is suspended already."),
             Err(error) => {
                 context.report(&error);
                 status = ExitStatus::Failed;
@@ -178,8 +185,9 @@ async fn resume_all<K: Suspendable>(
     let mut resumed = Vec::new();
     let mut status = ExitStatus::Success;
     // All first: they reconcile at the same time.
-    for object in &objects {
-        match set_suspended(context, object, false).await {
+    let mut changes = pin!(changes(context, &objects, false));
+    while let Some((object, changed)) = changes.next().await {
+        match changed {
             Ok(Some(changed)) => {
                 note(context, object, " is resumed.");
                 resumed.push(changed);
@@ -208,6 +216,17 @@ async fn resume_all<K: Suspendable>(
         }
     }
     Ok(status)
+}
+
+/// Sets `spec.suspend` of each object, of a few at the same time. The results have the order of the objects.
+fn changes<'a, K: Suspendable>(
+    context: &'a Context,
+    objects: &'a [K],
+    value: bool,
+) -> impl Stream<Item = (&'a K, Result<Option<K>, CliError>)> {
+    stream::iter(objects)
+        .map(move |object| async move { (object, set_suspended(context, object, value).await) })
+        .buffered(CONCURRENCY)
 }
 
 /// Sets `spec.suspend`. Returns the changed object; `None`: it has that value already.
