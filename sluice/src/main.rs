@@ -107,8 +107,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Creates the runtime of a command. The commands of a user send a few requests and end: a thread for each core would cost more than it
-/// does. One thread beside the main one keeps connections alive while the user answers a question.
+/// Creates the runtime of a command. The commands of a user send a few requests and end: the start of a thread for each core would take
+/// longer than their work. One thread beside the main one serves the connections while the user answers a question.
 fn runtime_of(command: &Command) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     match command {
