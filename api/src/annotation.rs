@@ -32,6 +32,9 @@ pub const REPO_SECRET: &str = "infra.sluice.dev/repo-secret";
 /// Requests one break-the-glass session.
 pub const BREAK_THE_GLASS: &str = "break-the-glass.tf-controller/requestedAt";
 
+/// Annotation on a Terraform object: the plan that a user rejects, and by whom, when and why ([`crate::run::rejection_of`]).
+pub const REJECTED_PLAN: &str = "infra.sluice.dev/rejected-plan";
+
 /// Annotation on an active run: any value but an empty one interrupts it. The runner stops as at its deadline: the CLI completes the
 /// operation in progress and writes its state.
 pub const CANCEL: &str = "infra.sluice.dev/cancel";

@@ -1,7 +1,9 @@
 //! The policy gate of a run, evaluated after the plan is stored and before anything changes. Pure; the runner passes the
 //! current Terraform object.
 
-use super::{Action, RecordedApproval, TerraformRunSpec, TerraformRunStatus, Trigger};
+use super::{
+    Action, PlanRejection, RecordedApproval, TerraformRunSpec, TerraformRunStatus, Trigger, rejection_of,
+};
 use crate::terraform::approval::{ApprovalDecision, CandidatePlan, approves_by_id, evaluate};
 use crate::terraform::guard::AutoApplyHold;
 use crate::terraform::required_approvals::{ApprovalEvidence, MissingApprovals};
@@ -45,18 +47,26 @@ pub enum WaitReason {
     /// Approvals that `spec.approval` requires are missing.
     #[error("the plan waits for approval: {0}")]
     ApprovalsMissing(MissingApprovals),
+    /// A user rejected the plan.
+    #[error("the plan was {0}")]
+    Rejected(PlanRejection),
     /// The plan waits for approval.
     #[error("the plan waits for approval")]
     NotApproved(ApprovalDecision),
 }
 
-/// Decides whether a run that plans and applies may apply its plan, which has changes.
+/// Decides whether a run that plans and applies may apply its plan, which has changes. The rejection of the plan is read here.
 #[must_use]
 pub fn check_new_plan(
     run: &TerraformRunSpec,
     terraform: Option<&Terraform>,
     plan: CandidatePlan<'_>,
 ) -> Gate {
+    let rejection = terraform.and_then(|terraform| rejection_of(terraform, plan.id, None));
+    let plan = CandidatePlan {
+        rejection: plan.rejection.or(rejection.as_ref()),
+        ..plan
+    };
     match current_spec(run, terraform) {
         Err(hold) => Gate::Wait(hold),
         Ok(spec) if run.trigger == Trigger::Deletion => check_destroy(spec, plan),
@@ -72,13 +82,17 @@ fn wait_reason(approval: ApprovalDecision) -> WaitReason {
     match approval {
         ApprovalDecision::OnHold(held) => WaitReason::OnHold(held),
         ApprovalDecision::Insufficient(missing) => WaitReason::ApprovalsMissing(missing),
+        ApprovalDecision::Rejected(rejection) => WaitReason::Rejected(rejection),
         approval => WaitReason::NotApproved(approval),
     }
 }
 
 /// Decides about the destroy of a deleted object. `destroyResourcesOnDeletion` and the deletion are the approval, but not to destroy what
-/// another state contains.
+/// another state contains, and not by a plan that a user rejected.
 fn check_destroy(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> Gate {
+    if let Some(rejection) = plan.rejection {
+        return Gate::Wait(WaitReason::Rejected(rejection.clone()));
+    }
     match AutoApplyHold::with_state_mismatch(None, plan.state_mismatch) {
         Some(held) if !approves_by_id(spec, plan) => Gate::Wait(WaitReason::OnHold(held)),
         _ => Gate::Apply,
@@ -148,14 +162,17 @@ pub fn check_stored_plan(
     if run.destroy != found.spec.destroy {
         return Err(spec_changed(run, found));
     }
+    let id = run.plan.as_ref().map_or("", |plan| plan.id.as_str());
+    let rejection = rejection_of(found, id, plan);
     let candidate = CandidatePlan {
-        id: run.plan.as_ref().map_or("", |plan| plan.id.as_str()),
+        id,
         effects: plan.and_then(|plan| plan.effects.as_ref()),
         entries: plan
             .map(|plan| plan.change_entries.as_slice())
             .unwrap_or_default(),
         state_mismatch: plan.map_or("", |plan| plan.state_mismatch.as_str()),
         evidence,
+        rejection: rejection.as_ref(),
     };
     match evaluate(&found.spec, candidate) {
         ApprovalDecision::Agreed(approvals) => check_generation(run, found).map(|()| approvals),
@@ -178,6 +195,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::annotation::REJECTED_PLAN;
     use crate::run::{PlanApproval, PlanEffects};
 
     const EFFECT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -505,6 +523,98 @@ mod tests {
             check(1, &approvals, &[("/spec/suspend", json!(true))]),
             Err(WaitReason::Suspended)
         );
+    }
+
+    /// A stack with this annotation, which rejects plans, and this change.
+    fn rejecting(annotation: &str, change: &[(&str, Value)]) -> Terraform {
+        let mut all = vec![("/metadata/annotations", json!({ REJECTED_PLAN: annotation }))];
+        all.extend_from_slice(change);
+        terraform(&all)
+    }
+
+    #[test]
+    fn an_approval_and_a_rejection_of_the_same_plan_never_end_in_an_apply() {
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        let other = format!("plan-main-b8e362c206-{}", EFFECT.replace('0', "1"));
+        let plan = ("plan", json!({ "id": id, "run": "app-1" }));
+        let apply = run("Approval", &[("action", json!("Apply")), plan]);
+        let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
+            "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+            "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
+            "spec": { "approver": "alice", "planID": id, "terraformRef": { "name": "app" } } }]))
+        .unwrap();
+        let evidence = ApprovalEvidence {
+            approvals: &approvals,
+            author: "",
+            since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
+        };
+        let recorded: TerraformRunStatus =
+            serde_json::from_value(json!({ "rejection": { "rejectedBy": "bob" } })).unwrap();
+        for policy in [
+            ("/spec/approvePlan", json!(id)),
+            ("/spec/approvePlan", json!(EFFECT)),
+            ("/spec/approvePlan", json!("auto")),
+            ("/spec/force", json!(true)),
+            ("/spec/approval", json!({})),
+        ] {
+            let policy = std::slice::from_ref(&policy);
+            let check = |annotation: &str, plan: Option<&TerraformRunStatus>| {
+                let stack = rejecting(annotation, policy);
+                check_stored_plan(&apply, Some(&stack), plan, evidence).map(|_| ())
+            };
+            // A forged or stale annotation does nothing.
+            for nothing in ["", "plan-main-b8e362c206", other.as_str()] {
+                assert_eq!(check(nothing, None), Ok(()), "{policy:?} {nothing}");
+            }
+            let by = |user: &str| PlanRejection {
+                rejected_by: user.to_owned(),
+                ..PlanRejection::default()
+            };
+            assert_eq!(
+                check(id.as_str(), None),
+                Err(WaitReason::Rejected(by(""))),
+                "{policy:?}"
+            );
+            // What the run records counts without the annotation.
+            assert_eq!(
+                check(other.as_str(), Some(&recorded)),
+                Err(WaitReason::Rejected(by("bob"))),
+                "{policy:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rejected_plan_is_not_applied_by_the_run_that_makes_it_or_by_a_deletion() {
+        let id = format!("plan-main-b8e362c206-{EFFECT}");
+        let rejected = |run: &TerraformRunSpec, change: &[(&str, Value)]| {
+            let decided = decide(run, Some(&rejecting(&id, change)));
+            matches!(decided, Gate::Wait(WaitReason::Rejected(_)))
+        };
+        let plans = run("Revision", &[]);
+        assert!(rejected(&plans, &[]));
+        assert!(rejected(&plans, &[("/spec/approvePlan", json!(id))]));
+        let deletion = run("Deletion", &[("destroy", json!(true))]);
+        assert!(rejected(
+            &deletion,
+            &[
+                ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+                ("/spec/destroyResourcesOnDeletion", json!(true)),
+                ("/spec/approvePlan", json!(id)),
+            ]
+        ));
+        // Nothing is applied here anyway, and a requested plan replaces the rejected one.
+        for (change, wanted) in [
+            (("/spec/planOnly", json!(true)), ApprovalDecision::PlanOnly),
+            (
+                ("/spec/approvePlan", json!("disable")),
+                ApprovalDecision::Disabled,
+            ),
+            (("/spec/approvePlan", json!("replan")), ApprovalDecision::Replan),
+        ] {
+            let decided = decide(&plans, Some(&rejecting(&id, std::slice::from_ref(&change))));
+            assert_eq!(decided, Gate::Wait(WaitReason::NotApproved(wanted)), "{change:?}");
+        }
     }
 
     #[test]

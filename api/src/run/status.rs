@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::state::StateIdentity;
-use super::{PlanEffects, RecordedApproval};
+use super::{PlanEffects, PlanRejection, RecordedApproval};
 use crate::serialization::{api_enum, is_false, is_zero};
 use crate::terraform::ResourceInventory;
 
@@ -155,6 +155,9 @@ pub struct TerraformRunStatus {
     /// Reason of the result, e.g. TFExecPlanFailed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The rejection of the plan. The plan is not applied any more. Absent: nobody rejected it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejection: Option<PlanRejection>,
     /// When the run was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,

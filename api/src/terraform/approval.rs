@@ -4,7 +4,7 @@ use super::guard::{self, AutoApplyHold};
 use super::plan_id::{EffectDigest, PlanId};
 use super::required_approvals::{ApprovalEvidence, MissingApprovals};
 use super::{RequiredApprovals, TerraformSpec};
-use crate::run::{Change, PlanEffects, RecordedApproval};
+use crate::run::{Change, PlanEffects, PlanRejection, RecordedApproval};
 
 /// The fields of the spec that decide what happens with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub enum ApprovalDecision {
     Agreed(Vec<RecordedApproval>),
     /// Approvals that `spec.approval` requires are missing.
     Insufficient(MissingApprovals),
+    /// A user rejected the plan. No approval of it counts any more.
+    Rejected(PlanRejection),
 }
 
 impl ApprovalDecision {
@@ -95,14 +97,24 @@ pub struct CandidatePlan<'a> {
     pub state_mismatch: &'a str,
     /// Its approvals, and what else `spec.approval` needs.
     pub evidence: ApprovalEvidence<'a>,
+    /// Its rejection ([`crate::run::rejection_of`]).
+    pub rejection: Option<&'a PlanRejection>,
 }
 
 /// Evaluates the spec for a plan, including the guard rails: a plan that `auto` or `force` would apply is applied only if
 /// `approvePlan` contains its id, where `autoApply` holds it or it is made from another state. With `spec.approval`, a plan is applied only
-/// with the approvals that it requires: these name the plan, so nothing else holds it.
+/// with the approvals that it requires: these name the plan, so nothing else holds it. A rejected plan is not applied, whatever approves it.
 #[must_use]
 pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> ApprovalDecision {
     let by_spec = evaluate_spec(ApprovalPolicy::from(spec), plan.id);
+    // These apply nothing, and a requested plan replaces the rejected one.
+    let is_withheld = matches!(
+        by_spec,
+        ApprovalDecision::Disabled | ApprovalDecision::PlanOnly | ApprovalDecision::Replan
+    );
+    if let Some(rejection) = plan.rejection.filter(|_| !is_withheld) {
+        return ApprovalDecision::Rejected(rejection.clone());
+    }
     if let Some(required) = &spec.approval {
         return require(by_spec, required, plan);
     }

@@ -51,6 +51,8 @@ api_enum! {
         OutputsWritingFailed = "OutputsWritingFailed",
         /// The key that encrypts plans could not be read.
         PlanEncryptionFailed = "PlanEncryptionFailed",
+        /// A user rejected the pending plan.
+        PlanRejected = "PlanRejected",
         /// The stored plan no longer matches the state or the spec.
         PlanStale = "PlanStale",
         /// A webhook rejected the plan.

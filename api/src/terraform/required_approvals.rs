@@ -317,7 +317,7 @@ fn created(approval: &PlanApproval) -> Option<Timestamp> {
 }
 
 /// Returns the effect that a text names: a whole plan id, or its effect digest.
-fn named_effect(text: &str) -> Option<EffectDigest> {
+pub(crate) fn named_effect(text: &str) -> Option<EffectDigest> {
     let of_id = text.parse::<PlanId>().map(|id| id.effect().clone());
     of_id.or_else(|_| text.parse::<EffectDigest>()).ok()
 }

@@ -14,7 +14,7 @@ use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::watcher;
-use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::annotation::{REJECTED_PLAN, REQUESTED_AT};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -224,15 +224,23 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no text".to_owned())
 }
 
-/// Returns a hash of what triggers a reconciliation: generation, reconcile request, finalizers and start of deletion. Status
-/// writes of the controller do not.
+/// Returns a hash of what triggers a reconciliation: generation, reconcile request, rejected plan, finalizers and start of deletion.
+/// Status writes of the controller do not.
 #[expect(clippy::unnecessary_wraps, reason = "signature of kube's predicates")]
 pub(super) fn reconcile_trigger<K: Resource>(object: &K) -> Option<u64> {
     let meta = object.meta();
-    let requested = meta.annotations.as_ref().and_then(|all| all.get(REQUESTED_AT));
+    let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key));
+    let (requested, rejected) = (annotation(REQUESTED_AT), annotation(REJECTED_PLAN));
     let is_deleting = meta.deletion_timestamp.is_some();
     let mut hasher = DefaultHasher::new();
-    (meta.generation, requested, &meta.finalizers, is_deleting).hash(&mut hasher);
+    (
+        meta.generation,
+        requested,
+        rejected,
+        &meta.finalizers,
+        is_deleting,
+    )
+        .hash(&mut hasher);
     Some(hasher.finish())
 }
 
@@ -260,6 +268,7 @@ mod tests {
         for other in [
             json!({"generation": 2}),
             json!({"generation": 1, "annotations": {REQUESTED_AT: "now"}}),
+            json!({"generation": 1, "annotations": {REJECTED_PLAN: "now"}}),
             json!({"generation": 1, "finalizers": ["x"]}),
             json!({"generation": 1, "deletionTimestamp": "2026-01-02T03:04:05Z"}),
         ] {

@@ -1,6 +1,7 @@
 //! The input of the decision: plain values, gathered by `reconcile::observe` and `reconcile::resolve`.
 
 use jiff::{SignedDuration, Timestamp};
+use sluice_api::run::PlanRejection;
 use sluice_api::run::state::KnownState;
 pub(crate) use sluice_api::run::{Action as RunAction, Health, Trigger};
 
@@ -228,6 +229,8 @@ pub(crate) struct History {
     pub(crate) last_success: Option<Timestamp>,
     /// The name of the newest run whose apply was started (part of the effect digest: makes ids single-use).
     pub(crate) last_started_apply: Option<String>,
+    /// The name of the newest run whose plan was rejected since then. Not part of the decision: it uses up the id of that plan, too.
+    pub(crate) last_rejected: Option<String>,
     /// The CLI of the last run (`terraform` or `tofu`): the other one never gets the state silently.
     pub(crate) tool: Option<String>,
     /// The state lock that the newest ended run met.
@@ -259,6 +262,8 @@ pub(crate) struct Pending {
     pub(crate) drift: bool,
     /// Whether it is held (`autoApply`, or another state): `auto` and `force` do not apply it, an approval by its id does.
     pub(crate) held: bool,
+    /// By whom it was rejected, and when and why. A rejected plan is never applied.
+    pub(crate) rejection: Option<PlanRejection>,
     /// When the run ended.
     pub(crate) planned: Timestamp,
 }

@@ -12,7 +12,7 @@
 //! 6. a source or inputs that cannot be used;
 //! 7. maintenance: a break-glass session, the release of a state lock;
 //! 8. changed inputs, or `destroy` switched;
-//! 9. a plan that waits for its approval;
+//! 9. a plan that waits for its approval, or was rejected;
 //! 10. a failed run to retry;
 //! 11. outputs to repair;
 //! 12. a reconcile request;
@@ -28,6 +28,7 @@ mod input_pause;
 mod interval_offset;
 mod maintenance;
 mod mutation_point;
+mod replan;
 mod retry;
 #[cfg(test)]
 pub(crate) mod table;
@@ -46,6 +47,7 @@ use jiff::Timestamp;
 pub(crate) use mutation_point::{MutationPoint, holds};
 #[cfg(test)]
 pub(crate) use mutation_point::{disabled_point, with_disabled};
+use replan::{is_spec_newer, rejected_plan_step, replan_trigger};
 pub(crate) use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
 pub(crate) use tests::facts as facts_of_a_new_stack;
@@ -92,6 +94,8 @@ pub(crate) enum Idle {
     InputsUnknown,
     /// A plan waits for its approval.
     AwaitApproval,
+    /// The pending plan was rejected: only changed inputs, an edit or a request plan again.
+    PlanRejected,
     /// A plan is published and not applied (`planOnly`, or `approvePlan: disable`).
     ShowPlan {
         /// When the stack is planned again; `None`: on a change only.
@@ -234,6 +238,9 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
             None => Step::Idle(Idle::ShowPlan { again }),
         };
     }
+    if holds(MutationPoint::Rejected, pending.rejection.is_some()) {
+        return rejected_plan_step(facts);
+    }
     // `autoApply` and another state hold plans of `auto`, never a plan that is approved by its id.
     let held = facts.approval == Approval::Auto && holds(MutationPoint::AutoApplyHold, pending.held);
     let replan = replan_trigger(facts, pending.drift.then_some(due));
@@ -246,14 +253,6 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
         _ if held || holds(MutationPoint::Unapproved, true) => Step::Idle(Idle::AwaitApproval),
         _ => apply(facts, pending),
     }
-}
-
-/// Returns why a new plan replaces the pending one: a reconcile request, or drift that may have disappeared by the time `due`.
-fn replan_trigger(facts: &Facts, due: Option<Timestamp>) -> Option<Trigger> {
-    if facts.request.is_some() {
-        return Some(Trigger::Request);
-    }
-    due.filter(|due| facts.now >= *due).map(|_| Trigger::Interval)
 }
 
 /// Applies the pending plan.
@@ -271,15 +270,6 @@ fn apply(facts: &Facts, pending: &Pending) -> Step {
         approved_by,
         attempt: facts.history.last.as_ref().map_or(1, |last| last.attempt),
     })
-}
-
-/// Returns whether the newest run was created for an older spec.
-fn is_spec_newer(facts: &Facts) -> bool {
-    facts
-        .history
-        .last
-        .as_ref()
-        .is_some_and(|last| last.generation != facts.generation)
 }
 
 /// Returns the next step after a failed or lost run: retry it, now or later, or give up.

@@ -40,6 +40,8 @@ mutation_points! {
     DisabledWithholds,
     /// A plan that `autoApply` holds waits.
     AutoApplyHold,
+    /// A plan that a user rejected is not applied.
+    Rejected,
     /// A plan without approval waits.
     Unapproved,
     /// A new run applies its own plan only in `auto`.

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_compose, proptest};
+use sluice_api::run::PlanRejection;
 
 use super::{Strategy, *};
 
@@ -80,6 +81,7 @@ pub(super) fn with_pending(ago: i64, drift: bool) -> Facts {
         run: "app-1234-1".into(),
         drift,
         held: false,
+        rejection: None,
         planned: at(NOW - ago),
     });
     facts
@@ -396,12 +398,70 @@ fn a_deleted_stack() {
     ");
 }
 
+#[test]
+fn a_rejected_plan_waits_for_a_change_or_a_request() {
+    type Edit = fn(&mut Facts);
+    let step = |drift: bool, edit: Edit| {
+        let mut facts = with_pending(6000, drift);
+        facts.history.pending.as_mut().unwrap().rejection = Some(PlanRejection::default());
+        edit(&mut facts);
+        line(&decide(&facts, &[]))
+    };
+    let nothing: [Edit; 5] = [
+        |_| {},
+        |f| f.approval = Approval::Auto,
+        |f| f.approval = Approval::Given { by: "u".into() },
+        |f| f.generation = 2,
+        |f| f.approval = Approval::Replan,
+    ];
+    let changes: [(Edit, &str); 5] = [
+        (
+            |f| f.request = Some("t".into()),
+            "Plan because Request, attempt 1",
+        ),
+        (
+            |f| f.inputs = Inputs::Known("i2".into()),
+            "Plan because Revision, attempt 1",
+        ),
+        (
+            |f| {
+                f.inputs = Inputs::Known("i2".into());
+                f.approval = Approval::Auto;
+            },
+            "PlanAndApply because Revision, attempt 1, approved by auto",
+        ),
+        (
+            |f| f.policy.destroy = true,
+            "Plan (destroy) because Revision, attempt 1",
+        ),
+        (
+            |f| {
+                f.generation = 2;
+                f.approval = Approval::Replan;
+            },
+            "Plan because Spec, attempt 1",
+        ),
+    ];
+    for drift in [false, true] {
+        for edit in nothing {
+            assert_eq!(step(drift, edit), "PlanRejected");
+        }
+        for (edit, wanted) in changes {
+            assert_eq!(step(drift, edit), wanted);
+        }
+    }
+    // Without the rejection the same facts apply the plan.
+    let mut facts = with_pending(6000, false);
+    facts.approval = Approval::Given { by: "u".into() };
+    assert!(line(&decide(&facts, &[])).starts_with("Apply because Approval"));
+}
+
 prop_compose! {
     fn any_facts()(
         deleting: bool, suspended: bool, unsupported_field: bool, generation in 1_i64..3, plan_only: bool, destroy: bool,
         destroy_on_deletion: bool, approval in 0_usize..5, source in 0..3, inputs in 0..3, active: bool,
         last in proptest::option::of((0_usize..3, 0_i64..2000, 1_u32..50, any::<bool>(), 0..2)),
-        pending in proptest::option::of((any::<bool>(), 0_i64..2000)), held: bool, forced: bool,
+        pending in proptest::option::of((any::<bool>(), 0_i64..2000, any::<bool>())), held: bool, forced: bool,
         request: bool, retries in proptest::option::of(0_u32..3),
     ) -> Facts {
         let mut f = facts();
@@ -422,8 +482,9 @@ prop_compose! {
             ..ended([Outcome::Succeeded, Outcome::Failed, Outcome::Lost][outcome], ago)
         });
         if f.history.last.as_ref().is_some_and(|l| l.outcome == Outcome::Succeeded) {
-            f.history.pending = pending.map(|(drift, ago)| Pending {
-                plan_id: "p".into(), run: "r".into(), drift, held, planned: at(NOW - ago) });
+            f.history.pending = pending.map(|(drift, ago, rejected)| Pending {
+                plan_id: "p".into(), run: "r".into(), drift, held, rejection: rejected.then(PlanRejection::default),
+                planned: at(NOW - ago) });
         }
         f.request = request.then(|| "t".to_owned());
         f.retry.retries = retries;
@@ -449,6 +510,8 @@ proptest! {
             if run.action == RunAction::Apply {
                 let held = f.history.pending.as_ref().is_some_and(|pending| pending.held);
                 prop_assert!(!held || matches!(f.approval, Approval::Given { .. }), "a held plan needs an approval");
+                let rejected = f.history.pending.as_ref().is_some_and(|pending| pending.rejection.is_some());
+                prop_assert!(!rejected, "a rejected plan is never applied");
                 prop_assert_eq!(run.plan.map(|(_, r)| r), f.history.pending.map(|p| p.run), "exactly the stored plan");
                 prop_assert!(matches!(&f.inputs, Inputs::Known(i) if Some(i) == f.history.last.as_ref().map(|l| &l.inputs)));
             }

@@ -139,6 +139,12 @@ fn outdated<'a>(
     let (Some(pending), Some(id)) = (pending, id) else {
         return of_all(NO_PLAN, "no plan waits for approval");
     };
+    if let Some(rejection) = &pending.rejection {
+        return of_all(
+            Reason::PlanRejected.as_str(),
+            &format!("the plan was {rejection}"),
+        );
+    }
     let candidate = candidate_plan(pending, &observed.runs, &observed.approvals);
     let judged = required.judge(&id, candidate.evidence).into_iter();
     judged
@@ -245,6 +251,7 @@ mod tests {
             run: "net-u1-5".into(),
             drift: false,
             held: false,
+            rejection: None,
             planned: day(5),
         };
         let new = outdated(&stack, &observed, Some(&pending).filter(|_| has_plan));

@@ -126,6 +126,7 @@ async fn bundle_of(
 ) -> Result<Bundle, DispatchError> {
     let mut bundle = Bundle {
         last_apply: history.last_started_apply.clone(),
+        last_rejected: history.last_rejected.clone(),
         tool: history.tool.clone(),
         secrets: if resolved.secrets.is_empty() {
             resolved.bundle.secrets.clone()

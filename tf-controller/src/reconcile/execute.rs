@@ -182,6 +182,7 @@ pub(super) fn next_after(idle: &Idle, facts: &Facts) -> Requeue {
         | Idle::ContradictingFields
         | Idle::RetryLimit
         | Idle::BreakGlassCompleted
+        | Idle::PlanRejected
         | Idle::ShowPlan { again: None } => Requeue::OnChange,
     }
 }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT};
 use sluice_api::interval::Interval;
-use sluice_api::run::{Phase, RecordedApproval, TerraformRun};
+use sluice_api::run::{Phase, RecordedApproval, TerraformRun, rejection_of};
 use sluice_api::terraform::{ForceUnlockMode, RetryStrategy, Terraform, TerraformSpec, approval};
 
 use super::observe::{Observed, claimed_runs};
@@ -149,6 +149,12 @@ fn build_history(stack: &Terraform, observed: &Observed) -> History {
         }
     }
     if let Some(pending) = &mut history.pending {
+        let made_by = history::find_run(&observed.runs, &pending.run).and_then(|run| run.status.as_ref());
+        pending.rejection = rejection_of(stack, &pending.plan_id, made_by);
+        // During a run the bundle stays as it was made.
+        if pending.rejection.is_some() && history.active.is_none() {
+            history.last_rejected = Some(pending.run.clone());
+        }
         let evaluated = approval::evaluate(
             &stack.spec,
             history::candidate_plan(pending, &observed.runs, &observed.approvals),
@@ -270,7 +276,20 @@ fn approval_of(stack: &Terraform, observed: &Observed, history: &History) -> App
         approval::ApprovalDecision::Agreed(given) => Approval::Given {
             by: approvers(&given),
         },
+        // So is a rejection: later plans are applied automatically as before.
+        approval::ApprovalDecision::Rejected(_) if is_automatic(&stack.spec) => Approval::Auto,
+        approval::ApprovalDecision::Rejected(_) => Approval::None,
     }
+}
+
+/// Returns whether plans that nothing holds are applied without an approval.
+fn is_automatic(spec: &TerraformSpec) -> bool {
+    let by_spec = approval::evaluate_spec(approval::ApprovalPolicy::from(spec), "");
+    let applies = matches!(
+        by_spec,
+        approval::ApprovalDecision::Auto | approval::ApprovalDecision::Forced
+    );
+    applies && spec.approval.is_none()
 }
 
 /// Returns the names of users whose approvals count.

@@ -9,7 +9,7 @@
 //! 7. `adopt`: the newest run of an object that has a status but no runs.
 //! 8. `facts::build_facts`: everything that the decision uses.
 //! 9. `decide`: the next step, which may wait for the dependents. A stack without a run releases its slot here.
-//! 10. `cleanup::delete_bundle`: the bundle of an ended run.
+//! 10. `cleanup::delete_bundle`: the bundle of an ended run; `rejection::record`: the rejection of the pending plan, in its run.
 //! 11. `execute`: starts (`dispatch`) or supervises (`supervision`) a run.
 //! 12. `metrics::count_runs`, and `trace::export` for runs that have ended; then `release`: removes a deleted stack, or `report`: writes status and events, then
 //!     `metrics::set_state`, `approvals::report`: the status of `PlanApproval` objects, and `cleanup::prune`.
@@ -32,6 +32,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod observe;
+mod rejection;
 mod release;
 mod report;
 mod resolution;
@@ -251,6 +252,7 @@ async fn decide_and_report(
         context.run_slots.release_held(&ObjectKey::of(stack));
     }
     let Decision { facts, step } = decided?;
+    rejection::record(stack, &facts, &observed.runs, context).await?;
     let resolved = resolution.resolved.as_ref();
     let executed = execute(stack, &observed, &facts, resolved, step, context).await?;
     let ended = context

@@ -85,6 +85,10 @@ pub struct Bundle {
     /// Name of the last started apply run of the stack, which makes approvals single-use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_apply: Option<String>,
+    /// Name of the run whose plan was rejected since the last apply. It takes the place of `last_apply` in the ids of later plans, so that
+    /// no approval of the rejected plan counts for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_rejected: Option<String>,
     /// Key of the object for digests of sensitive values, in hex.
     pub key: String,
     /// Keys that seal stored plans: the first seals new plans, all open stored ones. Empty: plans are not sealed.
@@ -363,6 +367,13 @@ impl Bundle {
             state_copies: StateCopies::default(),
             ..self.clone()
         }
+    }
+
+    /// Returns the name of the last run that used up the id of a plan, by its apply or by a rejection. Empty: there is none.
+    #[must_use]
+    pub fn last_spent_plan(&self) -> &str {
+        let newest = self.last_rejected.as_deref().or(self.last_apply.as_deref());
+        newest.unwrap_or_default()
     }
 
     /// Decodes the key for digests of sensitive values.

@@ -41,6 +41,7 @@ fn bundle() -> Bundle {
         grace_seconds: None,
         ignored_drift: Vec::new(),
         last_apply: None,
+        last_rejected: None,
         key: "ab".repeat(32),
         plan_keys: vec![],
         file_keys: vec![],
@@ -85,6 +86,22 @@ fn run(uid: &str) -> TerraformRun {
             "terraform": { "name": "net", "uid": "u", "generation": 1 } }
     }))
     .unwrap()
+}
+
+#[test]
+fn a_rejection_uses_up_an_id_as_an_apply_does() {
+    let spent = |apply: Option<&str>, rejected: Option<&str>| {
+        let bundle = Bundle {
+            last_apply: apply.map(str::to_owned),
+            last_rejected: rejected.map(str::to_owned),
+            ..bundle()
+        };
+        bundle.last_spent_plan().to_owned()
+    };
+    assert_eq!(spent(None, None), "");
+    assert_eq!(spent(Some("net-abcd-1"), None), "net-abcd-1");
+    assert_eq!(spent(None, Some("net-abcd-2")), "net-abcd-2");
+    assert_eq!(spent(Some("net-abcd-1"), Some("net-abcd-2")), "net-abcd-2");
 }
 
 #[test]

@@ -90,12 +90,14 @@ fn may_change(facts: &Facts, run: &NewRun) -> bool {
                 Inputs::Failed { .. } | Inputs::Unresolved => None,
             };
             let held = pending.is_some_and(|plan| plan.held);
+            let rejected = pending.is_some_and(|plan| plan.rejection.is_some());
             let is_approved = match facts.approval {
                 Approval::Auto => !held,
                 Approval::Given { .. } => true,
                 Approval::None | Approval::Replan | Approval::Disabled => false,
             };
             is_approved
+                && !rejected
                 && !policy.plan_only
                 && !facts.deleting
                 && planned
@@ -139,7 +141,10 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
         Trigger::Request => facts.request.is_some(),
         Trigger::Interval => {
             let since = pending.map_or(facts.history.last_success, |plan| Some(plan.planned));
-            !failed && !changed && since.is_some_and(|since| waited(since, facts.interval))
+            !failed
+                && !changed
+                && !waits_rejected(facts)
+                && since.is_some_and(|since| waited(since, facts.interval))
         }
         Trigger::Approval => pending.is_some(),
         Trigger::Repair => facts.history.outputs_gone && !failed && !changed,
@@ -151,6 +156,13 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
             facts.deleting && (!is_retry || (failed || pending.is_some()) && due)
         }
     }
+}
+
+/// Returns whether the pending plan was rejected and would be applied otherwise: such a plan is not made again by itself.
+fn waits_rejected(facts: &Facts) -> bool {
+    let pending = facts.history.pending.as_ref();
+    let shown_only = facts.policy.plan_only || facts.approval == Approval::Disabled;
+    !shown_only && pending.is_some_and(|plan| plan.rejection.is_some())
 }
 
 /// Returns whether the pause between runs of changed inputs is over.
@@ -196,11 +208,13 @@ fn idle(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static st
     if facts.history.active.is_some() {
         return Some("a run in progress is followed");
     }
+    let is_rejected_step = matches!(step, Step::Idle(Idle::PlanRejected));
+    let awaits_approval = matches!(step, Step::Idle(Idle::AwaitApproval));
+    if is_rejected_step && !waits_rejected(facts) || awaits_approval && waits_rejected(facts) {
+        return Some("a rejected plan, and no other, waits for a change or a request");
+    }
     let held = facts.history.pending.as_ref().is_some_and(|plan| plan.held);
-    if matches!(step, Step::Idle(Idle::AwaitApproval))
-        && !held
-        && !matches!(facts.approval, Approval::None | Approval::Replan)
-    {
+    if awaits_approval && !held && !matches!(facts.approval, Approval::None | Approval::Replan) {
         return Some("only a plan that can be approved waits for an approval");
     }
     let waits_for_user_or_time = matches!(
@@ -212,6 +226,7 @@ fn idle(facts: &Facts, dependents: &[String], step: &Step) -> Option<&'static st
                 | Idle::InSync(_)
                 | Idle::ShowPlan { .. }
                 | Idle::AwaitApproval
+                | Idle::PlanRejected
         )
     );
     if waits_for_user_or_time && facts.request.is_some() {
@@ -251,6 +266,7 @@ fn is_ended_by_event(idle: &Idle) -> bool {
         | Idle::Source
         | Idle::InputsUnknown
         | Idle::AwaitApproval
+        | Idle::PlanRejected
         | Idle::ShowPlan { again: None }
         | Idle::RetryLimit
         | Idle::BreakGlassDenied
@@ -275,7 +291,7 @@ fn end_wait(facts: &mut Facts, idle: &Idle) {
         Idle::InputsUnknown => facts.inputs = Inputs::Known(super::SAME.into()),
         Idle::AwaitApproval => facts.approval = Approval::Given { by: "kubectl".into() },
         Idle::ShowPlan { again: None } => facts.policy.plan_only = false,
-        Idle::RetryLimit => facts.request = Some("another".into()),
+        Idle::RetryLimit | Idle::PlanRejected => facts.request = Some("another".into()),
         Idle::BreakGlassDenied | Idle::BreakGlassCompleted => {
             facts.policy.break_glass = BreakGlass::NotRequested;
         }

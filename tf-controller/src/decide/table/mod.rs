@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use law::broken;
+use sluice_api::run::PlanRejection;
 
 use super::mutation_point::with_disabled;
 use super::{
@@ -98,14 +99,16 @@ fn histories() -> Vec<History> {
     let lasts = last_runs().into_iter().map(Some).chain([None]);
     for (last, active) in lasts.flat_map(|last| BOTH.map(|active| (last.clone(), active))) {
         let succeeded = last.as_ref().is_some_and(|run| run.outcome == Outcome::Succeeded);
-        // Whether it is drift, and whether it is held.
-        let plans: &[Option<[bool; 2]>] = if succeeded {
+        // Whether it is drift, whether it is held, and whether it was rejected.
+        let plans: &[Option<[bool; 3]>] = if succeeded {
             &[
                 None,
-                Some([false, false]),
-                Some([false, true]),
-                Some([true, false]),
-                Some([true, true]),
+                Some([false, false, false]),
+                Some([false, true, false]),
+                Some([true, false, false]),
+                Some([true, true, false]),
+                Some([false, false, true]),
+                Some([true, false, true]),
             ]
         } else {
             &[None]
@@ -113,16 +116,21 @@ fn histories() -> Vec<History> {
         for plan in plans {
             histories.push(History {
                 active: active.then(|| run(Outcome::Active, 1)),
-                pending: last.as_ref().zip(*plan).map(|(run, [drift, held])| Pending {
-                    plan_id: "plan-main-aa-ee".into(),
-                    run: run.name.clone(),
-                    drift,
-                    held,
-                    planned: run.finished,
-                }),
-                checked: plan.is_some_and(|[drift, _]| drift),
+                pending: last
+                    .as_ref()
+                    .zip(*plan)
+                    .map(|(run, [drift, held, rejected])| Pending {
+                        plan_id: "plan-main-aa-ee".into(),
+                        run: run.name.clone(),
+                        drift,
+                        held,
+                        rejection: rejected.then(PlanRejection::default),
+                        planned: run.finished,
+                    }),
+                checked: plan.is_some_and(|[drift, ..]| drift),
                 last_success: last.as_ref().filter(|_| succeeded).map(|run| run.finished),
                 last_started_apply: None, // not part of the decision
+                last_rejected: None,      // not part of the decision
                 tool: None,               // not part of the decision
                 next_sequence: 2,
                 disruptions: disruptions(last.as_ref()),

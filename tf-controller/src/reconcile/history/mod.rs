@@ -65,6 +65,7 @@ pub(crate) fn candidate_plan<'a>(
             .unwrap_or_default(),
         state_mismatch: status.map_or("", |status| status.state_mismatch.as_str()),
         evidence: evidence(runs, &pending.run, approvals),
+        rejection: pending.rejection.as_ref(),
     }
 }
 
@@ -143,6 +144,7 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
                 run: fact.name.clone(),
                 drift,
                 held: false,
+                rejection: status.and_then(|s| s.rejection.clone()),
                 planned: fact.finished,
             })
         }
@@ -160,9 +162,7 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     if let Some(health) = status.and_then(|s| s.health.clone()) {
         history.health = Some(health);
     }
-    if applied && !fact.stale {
-        history.last_started_apply = Some(fact.name.clone());
-    }
+    add_spent_plan(history, status, &fact);
     if is_caused_by_inputs(history, &fact) {
         history.input_runs = Some(InputRunStreak::with(
             history.input_runs,
@@ -175,6 +175,18 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     }
     history.disruptions = disruptions_in_row(history.disruptions, &fact);
     history.last = Some(fact);
+}
+
+/// Records the run if it used up the id of a plan: it started its apply, or its plan was rejected.
+fn add_spent_plan(history: &mut History, status: Option<&TerraformRunStatus>, fact: &RunFact) {
+    let Some(status) = status else { return };
+    if status.attempted_apply && !fact.stale {
+        history.last_started_apply = Some(fact.name.clone());
+        history.last_rejected = None;
+    }
+    if status.rejection.is_some() {
+        history.last_rejected = Some(fact.name.clone());
+    }
 }
 
 /// Returns whether the run is a drift check: the stack was in sync and nothing changed since. Drift that was found

@@ -149,6 +149,7 @@ impl BlockReason {
             Idle::RetryLimit => Some(Self::RetryLimit),
             Idle::BreakGlassDenied | Idle::BreakGlassCompleted => Some(Self::BreakGlass),
             Idle::AwaitApproval
+            | Idle::PlanRejected
             | Idle::ShowPlan { .. }
             | Idle::InputPause(_)
             | Idle::RetryAt(_)
@@ -194,7 +195,11 @@ fn waits_for_approval(facts: &Facts, pending: &Pending) -> bool {
         Approval::Auto => pending.held,
         Approval::Given { .. } | Approval::Replan | Approval::Disabled => false,
     };
-    is_unapproved && !facts.policy.plan_only && !facts.suspended && !facts.deleting
+    is_unapproved
+        && pending.rejection.is_none()
+        && !facts.policy.plan_only
+        && !facts.suspended
+        && !facts.deleting
 }
 
 /// Returns since when the pending plan waits: one that is only made again with the same effect waits since the first.
@@ -206,6 +211,7 @@ fn planned_since(facts: &Facts, pending: &Pending) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use sluice_api::run::PlanRejection;
 
     use super::*;
     use crate::decide::{PlannedEffect, RunFact, Trigger, facts_of_a_new_stack};
@@ -241,6 +247,7 @@ mod tests {
             run: "net-u1-3".into(),
             drift,
             held: false,
+            rejection: None,
             planned: at("2026-01-03T00:00:00Z"),
         }
     }
@@ -293,6 +300,9 @@ mod tests {
         assert!(!waits(&|f| f.suspended = true));
         assert!(!waits(&|f| f.deleting = true));
         assert!(!waits(&|f| f.history.pending = None));
+        assert!(!waits(&|f| {
+            f.history.pending.as_mut().unwrap().rejection = Some(PlanRejection::default());
+        }));
     }
 
     #[test]

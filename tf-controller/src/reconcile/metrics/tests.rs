@@ -135,6 +135,7 @@ fn pending(drift: bool, planned: &str) -> Pending {
         run: "net-u1-1".into(),
         drift,
         held: false,
+        rejection: None,
         planned: planned.parse().unwrap(),
     }
 }

@@ -49,6 +49,7 @@ mutants! {
     plan_waits: PlanWaits, "first apply, approved", "once faults stop, it reaches the desired state";
     plan_only_withholds: PlanOnlyWithholds, "table", "never an apply without an approval of that effect or auto";
     disabled_withholds: DisabledWithholds, "table", "only a plan that can be approved waits for an approval";
+    rejected: Rejected, "table", "a rejected plan, and no other, waits for a change or a request";
     unapproved: Unapproved, "table", "never an apply without an approval of that effect or auto";
     not_auto: NotAuto, "table", "never an apply without an approval of that effect or auto";
     plan_only_plans: PlanOnlyPlans, "table", "never an apply without an approval of that effect or auto";

@@ -70,10 +70,11 @@ fn replan_requested(report: &Report<'_>) -> Option<Event> {
     let pending = report.facts.history.pending.as_ref()?;
     let is_requested = run.action == Action::Plan && run.trigger == Trigger::Request;
     is_requested.then(|| {
-        let text = format!(
-            "A new plan replaces {}; if it has the same effect, it has the same id.",
-            pending.plan_id
-        );
+        let id = &pending.plan_id;
+        let text = match pending.rejection {
+            Some(_) => format!("A new plan replaces {id}, which was rejected; it has another id."),
+            None => format!("A new plan replaces {id}; if it has the same effect, it has the same id."),
+        };
         Event::normal("ReplanRequested", text)
     })
 }
@@ -87,6 +88,7 @@ fn idle(report: &Report<'_>, rest: &Idle, after: &TerraformStatus) -> Vec<Event>
         Idle::Suspended | Idle::BreakGlassCompleted => Vec::new(),
         Idle::BreakGlassDenied => vec![Event::warning("ReconciliationFailed", message)],
         Idle::DeletionSuspended => vec![Event::normal("DeletionSuspended", message)],
+        Idle::PlanRejected => vec![Event::normal(reason, message)],
         Idle::Dependencies if reason == DEPENDENCY_NOT_READY => {
             let retry = report.stack.spec.retry_interval.as_ref();
             let retry = retry.map_or("15s", |interval| interval.as_str());

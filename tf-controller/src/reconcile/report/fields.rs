@@ -53,7 +53,7 @@ pub(super) fn plan(report: &Report<'_>, status: &mut TerraformStatus) {
     });
     if report.last_plan().is_some() || pending.is_some() || status.plan.is_some() {
         let plan = status.plan.get_or_insert_with(PlanStatus::default);
-        let visible = pending.filter(|_| !is_replan_requested(report));
+        let visible = pending.filter(|p| p.rejection.is_none() && !is_replan_requested(report));
         plan.pending = visible.map(|p| p.plan_id.clone()).unwrap_or_default();
         plan.is_drift_detection_plan = pending.is_some_and(|p| p.drift);
         plan.is_destroy_plan = report

@@ -245,6 +245,7 @@ fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
             Inputs::Known(_) | Inputs::Unresolved => progressing(in_progress(RECONCILING)),
         },
         Idle::AwaitApproval => awaiting_approval(report),
+        Idle::PlanRejected => rejected_plan(report),
         Idle::ShowPlan { .. } => unapplied_plan(report),
         Idle::InputPause(until) => input_pause(report, *until),
         Idle::RetryAt(_) => retrying(failed(report)),
@@ -357,6 +358,21 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
         ConditionStatus::Unknown,
         Reason::TerraformPlannedWithChanges,
         format!("Plan generated: {advice}"),
+    ))
+}
+
+/// Reports a rejected plan: by whom, and what begins anew.
+fn rejected_plan(report: &Report<'_>) -> ReadyConditions {
+    let pending = report.facts.history.pending.as_ref();
+    let Some((pending, rejection)) = pending.zip(pending.and_then(|plan| plan.rejection.as_ref())) else {
+        return settled(in_sync(report));
+    };
+    stalled(not_ready(
+        Reason::PlanRejected,
+        format!(
+            "Plan {} was {rejection}. A change of what the stack reads, or a reconcile request, makes a new plan",
+            pending.plan_id
+        ),
     ))
 }
 

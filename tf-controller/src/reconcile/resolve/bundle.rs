@@ -83,6 +83,7 @@ pub(super) fn bundle_of(stack: &Terraform, artifact: &Artifact, variables: Strin
         ignored_drift: ignored_drift(spec),
         inputs_digest: String::new(),
         last_apply: None,
+        last_rejected: None,
         key: String::new(),
         plan_keys: Vec::new(),
         file_keys: Vec::new(),

@@ -29,7 +29,7 @@ pub struct PlanInputs<'a> {
     pub modules: &'a str,
     /// Content of the dependency lock file; empty if there is none.
     pub lock: &'a [u8],
-    /// Name of the stack's last started apply run; empty before the first.
+    /// Name of the stack's last run that started an apply, or whose plan was rejected; empty before the first.
     pub last_apply: &'a str,
     /// Whether the plan generated files, which may depend on data sources.
     pub has_generated_files: bool,

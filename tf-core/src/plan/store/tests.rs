@@ -46,6 +46,7 @@ fn stored(plan: Vec<u8>) -> StoredPlan {
         grace_seconds: None,
         ignored_drift: Vec::new(),
         last_apply: None,
+        last_rejected: None,
         key: "ab".repeat(32),
         plan_keys: vec![],
         file_keys: vec![],

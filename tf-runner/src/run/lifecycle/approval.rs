@@ -34,6 +34,8 @@ pub(crate) async fn wait_reason(session: &RunSession<'_>) -> Result<Option<WaitR
         state_mismatch: &recorded.state_mismatch,
         // An approval names a plan that an earlier run stored.
         evidence: ApprovalEvidence::default(),
+        // The gate reads it.
+        rejection: None,
     };
     let gate = check_new_plan(&run.spec, terraform.as_ref(), candidate);
     let hold = match (&gate, &terraform) {

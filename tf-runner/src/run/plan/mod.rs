@@ -166,7 +166,7 @@ pub(crate) async fn create(
         inputs: &bundle.inputs_digest,
         modules: &module_digest::with_artifact(&modules, cli, &bundle.artifact.digest),
         lock: provider_lock.as_deref().unwrap_or_default().as_bytes(),
-        last_apply: bundle.last_apply.as_deref().unwrap_or_default(),
+        last_apply: bundle.last_spent_plan(),
         // The effect of an unsaved plan does not cover generated files.
         has_generated_files: output.unsaved_text.is_none() && !generated.is_empty(),
         key: &bundle.key_bytes()?,
