@@ -41,6 +41,7 @@ mod post_apply;
 mod provider;
 mod records;
 mod refused_requests;
+mod rejections;
 mod repos;
 mod reproducible_plans;
 mod request_counts;

@@ -62,6 +62,29 @@ fn a_plan_after_a_session_is_a_drift_check_only_if_the_stack_was_in_sync() {
 }
 
 #[test]
+fn a_rejection_uses_up_the_id_of_its_plan_until_the_next_apply() {
+    let plan =
+        json!({ "hasChanges": true, "planId": "plan-main-aa-ee", "rejection": { "rejectedBy": "alice" } });
+    let rejected = || run(2, "Plan", "Revision", "i2", &plan);
+    let applied = |number: u32| {
+        let status = json!({ "hasChanges": true, "attemptedApply": true });
+        run(number, "PlanAndApply", "Revision", "i1", &status)
+    };
+    let spent = |runs: &[TerraformRun]| {
+        let history = history(runs);
+        (history.last_started_apply, history.last_rejected)
+    };
+    let named = |number: u32| Some(format!("net-u1-{number}"));
+    assert_eq!(spent(&[rejected()]), (None, named(2)));
+    assert_eq!(spent(&[applied(1), rejected()]), (named(1), named(2)));
+    let clean = run(3, "Plan", "Interval", "i2", &json!({}));
+    assert_eq!(spent(&[applied(1), rejected(), clean]), (named(1), named(2)));
+    assert_eq!(spent(&[rejected(), applied(3)]), (named(3), None));
+    let pending = history(&[rejected()]).pending.unwrap();
+    assert_eq!(pending.rejection.unwrap().rejected_by, "alice");
+}
+
+#[test]
 fn runs_caused_only_by_inputs_are_counted() {
     let count = |runs: &[TerraformRun]| history(runs).input_runs.map(|runs| runs.count);
     let made = |number: u32, trigger: &str, inputs: &str, digest: &str| {
