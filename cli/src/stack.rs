@@ -16,6 +16,8 @@ pub enum StackState {
     Failed,
     /// The resources differ from the configuration, and no plan waits for an approval.
     Drifted,
+    /// The plan that waited was rejected.
+    Rejected,
     /// The object is being deleted.
     Deleting,
     /// A run is in progress or queued.
@@ -38,6 +40,7 @@ impl StackState {
             Self::AwaitsApproval => "AwaitsApproval",
             Self::Failed => "Failed",
             Self::Drifted => "Drifted",
+            Self::Rejected => "Rejected",
             Self::Deleting => "Deleting",
             Self::Running => "Running",
             Self::Waiting => "Waiting",
@@ -51,7 +54,7 @@ impl StackState {
     #[must_use]
     pub const fn tone(self) -> Tone {
         match self {
-            Self::AwaitsApproval | Self::Drifted => Tone::Attention,
+            Self::AwaitsApproval | Self::Drifted | Self::Rejected => Tone::Attention,
             Self::Failed => Tone::Bad,
             Self::Ready => Tone::Good,
             Self::Suspended | Self::Planned => Tone::Muted,
@@ -75,6 +78,9 @@ pub fn state(stack: &Terraform) -> StackState {
     let Some(ready) = ready(stack) else {
         return StackState::Running;
     };
+    if ready.reason == Reason::PlanRejected {
+        return StackState::Rejected;
+    }
     if stalled(stack).is_some() {
         return StackState::Failed;
     }
@@ -182,6 +188,7 @@ mod tests {
             (ready("False", "DependencyNotReady"), StackState::Waiting),
             (ready("False", "TFExecPlanFailed"), StackState::Failed),
             (ready("False", "DriftDetected"), StackState::Drifted),
+            (ready("False", "PlanRejected"), StackState::Rejected),
             (json!({}), StackState::Running),
         ] {
             assert_eq!(state(&stack(&json!({}), &status)), expected, "{status}");

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use sluice_api::terraform::Terraform;
+use sluice_api::run::rejection_of;
+use sluice_api::terraform::{Reason, Terraform};
 
 use super::plan::{describe_plan, read_shown_run};
 use super::{Context, plan_approval};
@@ -172,25 +173,58 @@ pub async fn approve_plan(cluster: &Cluster, stack: &Terraform, plan: &str) -> R
 /// Returns the id of the plan that waits; it must be `id`, if there is one.
 ///
 /// # Errors
-/// Another plan waits or none, or the plans of the stack are never applied.
+/// Another plan waits or none, it was rejected, or the plans of the stack are never applied.
 pub fn plan_to_approve<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
-    let refuse = |cause: String| CliError::Refused {
-        object: format!("terraform {}", stack::full_name(stack)),
-        cause,
-        next_command: format!("sluice get terraforms {}", stack.name_any()),
-    };
+    let plan = waiting_plan(stack, id)?;
+    if stack::state(stack) == StackState::Suspended {
+        return Err(refused(stack, "it is suspended".to_owned(), "get terraforms"));
+    }
+    Ok(plan)
+}
+
+/// Returns the id of the plan that waits, as [`plan_to_approve`] does; also of a suspended stack.
+///
+/// # Errors
+/// As [`plan_to_approve`].
+pub(super) fn waiting_plan<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
     let Some(plan) = stack::pending_plan(stack) else {
-        return Err(refuse("no plan waits for an approval".to_owned()));
+        let ready = stack::ready(stack);
+        return Err(match ready.filter(|ready| ready.reason == Reason::PlanRejected) {
+            Some(ready) => refused(stack, ready.message.clone(), "replan"),
+            None => refused(
+                stack,
+                "no plan waits for an approval".to_owned(),
+                "get terraforms",
+            ),
+        });
     };
     if id.is_some_and(|id| id != plan) {
-        return Err(refuse(format!("the plan that waits is {plan}")));
+        return Err(refused(
+            stack,
+            format!("the plan that waits is {plan}"),
+            "get terraforms",
+        ));
+    }
+    // The controller may not have seen the rejection yet.
+    if let Some(rejection) = rejection_of(stack, plan, None) {
+        return Err(refused(stack, format!("{plan} was {rejection}"), "replan"));
     }
     match stack::state(stack) {
-        StackState::Planned | StackState::Drifted => Err(refuse(
+        StackState::Planned | StackState::Drifted => Err(refused(
+            stack,
             "its plans are never applied (planOnly: true, or approvePlan: disable)".to_owned(),
+            "get terraforms",
         )),
-        StackState::Suspended => Err(refuse("it is suspended".to_owned())),
         _ => Ok(plan),
+    }
+}
+
+/// Returns the error of a stack in the wrong state, with the next command without the name of the stack.
+pub(super) fn refused(stack: &Terraform, cause: String, next_command: &str) -> CliError {
+    CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause,
+        next_command: format!("sluice {next_command} {}", stack.name_any()),
     }
 }
 

@@ -16,6 +16,7 @@ mod outputs;
 mod plan;
 mod plan_approval;
 mod reconcile;
+mod reject;
 pub(crate) mod state;
 mod status;
 mod suspend;
@@ -57,6 +58,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Approve the plan of a stack.
     Approve(approve::ApproveArgs),
+    /// Reject the plan of a stack, so that it is never applied.
+    Reject(reject::RejectArgs),
     /// Start a reconciliation of a stack or a source now.
     Reconcile(reconcile::ReconcileArgs),
     /// Make a new plan of a stack, and show it.
@@ -96,6 +99,7 @@ impl Command {
             Self::Tree(args) => &args.connection,
             Self::Plan(args) => args.connection(),
             Self::Approve(args) => &args.connection,
+            Self::Reject(args) => &args.connection,
             Self::Reconcile(args) => &args.connection,
             Self::Replan(args) => &args.connection,
             Self::Retry(args) => &args.connection,
@@ -146,6 +150,7 @@ async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError>
         Command::Tree(args) => tree::tree(&context, &args).await,
         Command::Plan(args) => plan::plan(&context, &args).await,
         Command::Approve(args) => approve::approve(&context, &args).await,
+        Command::Reject(args) => reject::reject(&context, &args).await,
         Command::Reconcile(args) => reconcile::reconcile(&context, &args).await,
         Command::Replan(args) => reconcile::replan(&context, &args).await,
         Command::Retry(args) => reconcile::retry(&context, &args).await,

@@ -51,7 +51,10 @@ pub(super) async fn create(
 }
 
 /// Returns the user of the connection, as the API server knows it (KEP-3325).
-async fn who_am_i(client: Client) -> Result<UserInfo, CliError> {
+///
+/// # Errors
+/// The API does not answer the question.
+pub(super) async fn who_am_i(client: Client) -> Result<UserInfo, CliError> {
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     let review = reviews
         .create(&PostParams::default(), &SelfSubjectReview::default())

@@ -17,10 +17,11 @@ use crate::{CliError, ExitStatus};
 /// Stacks of one state that are listed; further ones are counted.
 const LISTED: usize = 10;
 /// The states that are listed, in this order. Of all other states only the number is shown.
-const SECTIONS: [(StackState, &str); 7] = [
+const SECTIONS: [(StackState, &str); 8] = [
     (StackState::AwaitsApproval, "Wait for your approval"),
     (StackState::Failed, "Failed"),
     (StackState::Drifted, "Drifted"),
+    (StackState::Rejected, "Plan rejected"),
     (StackState::Deleting, "Being deleted"),
     (StackState::Running, "Running"),
     (StackState::Waiting, "Wait for a source or a dependency"),
@@ -129,7 +130,8 @@ fn detail(stack: &Terraform, state: StackState) -> String {
                 .unwrap_or_default();
             format!("{reason}: {}", first_line())
         }
-        StackState::Deleting
+        StackState::Rejected
+        | StackState::Deleting
         | StackState::Running
         | StackState::Waiting
         | StackState::Planned

@@ -53,6 +53,11 @@ pub fn stack_result(found: Option<&Terraform>, request: Option<&str>) -> Result<
             cause: message,
             next_command: format!("sluice history {name}"),
         }),
+        StackState::Rejected => Err(CliError::Failed {
+            object,
+            cause: message,
+            next_command: format!("sluice replan {name}"),
+        }),
         StackState::Drifted
         | StackState::Deleting
         | StackState::Running

@@ -172,6 +172,45 @@ async fn a_stack_that_requires_approvals_gets_one_of_the_user() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_shown_before_it_is_rejected_and_not_approved_afterwards() {
+    let world = World::with_stacks().await;
+    let annotation = "infra.sluice.dev/rejected-plan";
+    let kept = terminal::run(&world, 160, &["reject", "app"], "[y/N] ", "n\n");
+    assert_eq!(kept.code, 1, "{}", kept.text);
+    assert!(kept.text.contains("Nothing was rejected."), "{}", kept.text);
+    assert!(kept.text.contains("- terraform_data.old"), "{}", kept.text);
+    let other = world.sluice(&["reject", "app", "--yes", "--id=plan-x"]).await;
+    assert_eq!(other.status.code(), Some(1), "{other:?}");
+    assert_eq!(
+        world.stack("app").await["metadata"]["annotations"][annotation],
+        serde_json::Value::Null
+    );
+
+    let output = world
+        .sluice(&["reject", "app", "--yes", "--comment", "too big"])
+        .await;
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let stack = world.stack("app").await;
+    let request = stack["metadata"]["annotations"][annotation].as_str().unwrap();
+    let request: serde_json::Value = serde_json::from_str(request).unwrap();
+    assert_eq!(request["planID"], PLAN);
+    assert_eq!(request["comment"], "too big");
+    for field in ["rejectedBy", "rejectedAt"] {
+        assert!(!request[field].as_str().unwrap().is_empty(), "{request}");
+    }
+    assert_eq!(stack["spec"]["approvePlan"], serde_json::Value::Null);
+
+    for command in ["approve", "reject"] {
+        let refused = world.sluice(&[command, "app", "--yes"]).await;
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(text.contains(&format!("{PLAN} was rejected by ")), "{text}");
+        assert!(text.contains("next: sluice replan app"), "{text}");
+    }
+}
+
 fn waiting() -> serde_json::Value {
     let mut status = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
     status["plan"] = serde_json::json!({"pending": PLAN});

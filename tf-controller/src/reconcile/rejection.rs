@@ -32,7 +32,8 @@ pub(super) async fn record(
     };
     let name = run.name_any();
     let api: Api<TerraformRun> = context.api_of(stack);
-    let patch = Patch::Merge(json!({ "status": { "rejection": rejection } }));
+    let message = format!("Plan {rejection}");
+    let patch = Patch::Merge(json!({ "status": { "rejection": rejection, "message": message } }));
     match api.patch_status(&name, &PatchParams::default(), &patch).await {
         Ok(_) => {
             tracing::info!(run = name, "the plan is {rejection}");

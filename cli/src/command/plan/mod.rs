@@ -137,6 +137,12 @@ pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) ->
     } else {
         ""
     };
+    let rejection = status
+        .rejection
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let rejected = rejection.trim_start_matches("rejected").trim_start();
     for (label, value) in [
         (
             "id",
@@ -157,6 +163,7 @@ pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) ->
         ),
         ("held", &status.auto_apply_hold),
         ("state", &status.state_mismatch),
+        ("rejected", rejected),
     ] {
         if !value.is_empty() {
             let more = if label == "changes" { destroys } else { "" };
