@@ -20,6 +20,6 @@ pub mod run_row;
 pub mod stack;
 pub mod wait;
 
-pub use command::state::StateCommand;
-pub use command::{BeginCommand, Command, begin, execute, execute_state};
+pub use command::state::{StateCommand, current_state};
+pub use command::{BeginCommand, Command, begin, execute, execute_state, finish};
 pub use error::{CliError, ExitStatus};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use sluice::local_plan::{self, ApplyArgs};
 use sluice::record::{RecordArgs, record};
 use sluice::state::{DirectoryCommand, StateArgs, StateCommand, state};
 use sluice::up::{UpArgs, up};
@@ -30,6 +31,8 @@ enum Command {
     Up(UpArgs),
     /// List, print or restore the state of a stack; check or export a state directory while no `up` runs on it.
     State(StateArgs),
+    /// Plan a directory that is not pushed yet against the state and variables of a stack (--local). It applies nothing.
+    Apply(ApplyArgs),
     /// The commands that talk to an API.
     #[command(flatten)]
     Client(sluice_cli::Command),
@@ -131,6 +134,7 @@ async fn execute(command: Command) -> ExitCode {
             StateCommand::Directory(command) => check_state(&command),
             StateCommand::Stack(command) => sluice_cli::execute_state(command).await,
         },
+        Command::Apply(args) => local_plan::apply(&args).await,
         Command::Client(command) => sluice_cli::execute(command).await,
         Command::Begin(command) => sluice_cli::begin(command, Cli::command).await,
         Command::Record(args) => write_or_verify_record(&args).await,

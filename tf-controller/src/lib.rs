@@ -19,5 +19,6 @@ mod sources;
 
 pub use memory::{MeasuredMemory, MemoryQuantity, MemoryRequest, QuantityError};
 pub use program::run_program;
+pub use reconcile::{LocalInputsError, local_bundle};
 pub use run::{Options, RunError, run};
 pub use schedule::{LabelLimit, LabelLimitError, RunLimits};

@@ -175,7 +175,8 @@ pub async fn execute_state(command: state::StateCommand) -> ExitCode {
 }
 
 /// Reports the error of a command, and returns its exit code.
-fn finish(console: Console, result: Result<ExitStatus, CliError>) -> ExitCode {
+#[must_use]
+pub fn finish(console: Console, result: Result<ExitStatus, CliError>) -> ExitCode {
     match result {
         Ok(status) => status.into(),
         Err(error) => {

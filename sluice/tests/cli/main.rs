@@ -10,6 +10,7 @@ mod counter;
 mod decide;
 mod errors;
 mod fixture;
+mod local_plan;
 mod look;
 mod picture;
 mod proxy;

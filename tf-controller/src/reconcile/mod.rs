@@ -63,6 +63,7 @@ use observe::{LiveStack, Observed, observe};
 use report::{Report, events, status};
 use resolution::{Resolution, resolve_inputs};
 pub(crate) use resolve::Artifacts;
+pub use resolve::{LocalInputsError, local_bundle};
 use sluice_api::annotation::REQUESTED_AT;
 use sluice_api::condition::{ConditionType, TerraformCondition};
 use sluice_api::interval::Interval;

@@ -22,11 +22,12 @@
 //! 15. `log`: collects and stores the output of the commands. `lifecycle` reports the end, then cleans up the directory.
 //!
 //! `lifecycle` has the order of steps 1 to 4 and 15, `lifecycle::steps` that of the others. In each command, `state_lock` releases
-//! dead state locks. `log` prints their output in a pod.
+//! dead state locks. `log` prints their output in a pod. `local` prepares a plan outside of a run.
 
 mod apply;
 mod cli;
 mod lifecycle;
+mod local;
 mod log;
 mod plan;
 mod post_apply;
@@ -39,4 +40,5 @@ pub use lifecycle::claim::ClaimError;
 pub use lifecycle::context::{Context, ProviderCacheSettings, Settings};
 pub use lifecycle::identity::Identity;
 pub use lifecycle::{RunOutcome, execute};
+pub use local::{LocalModule, LocalModuleError, prepare_local_module};
 pub use log::pod_log::PodLog;

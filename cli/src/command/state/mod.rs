@@ -14,7 +14,7 @@ use sluice_api::terraform::Terraform;
 use stored::{StoredState, addresses};
 
 use super::Context;
-use crate::cluster::ConnectionArgs;
+use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{OutputFormat, lines, printable, to_json, to_yaml};
 use crate::{CliError, ExitStatus, stack};
 
@@ -97,6 +97,15 @@ impl StateCommand {
             Self::Restore(args) => &args.connection,
         }
     }
+}
+
+/// Reads the state of a stack in the generated backend, as the CLI reads it; `None`: there is none.
+///
+/// # Errors
+/// The state is in another backend, in several parts or damaged, or the API rejects the request.
+pub async fn current_state(cluster: &Cluster, stack: &Terraform) -> Result<Option<Vec<u8>>, CliError> {
+    let found = stored::read(cluster, stack).await?;
+    Ok(found.map(|state| state.bytes))
 }
 
 /// Runs a command about the state.

@@ -8,6 +8,7 @@ mod cli_inputs;
 mod environment;
 mod keys;
 mod last_applied;
+mod local;
 mod read_error;
 mod reader;
 mod tool;
@@ -17,6 +18,7 @@ use std::collections::BTreeSet;
 
 pub(crate) use artifacts::Artifacts;
 pub(super) use last_applied::resolve as resolve_last_applied;
+pub use local::{LocalInputsError, local_bundle};
 pub(super) use read_error::ReadError;
 pub(super) use reader::InputReader;
 use sluice_api::reference::ObjectName;

@@ -41,6 +41,21 @@ pub(in crate::reconcile) enum ReadError {
         /// The field that names it.
         field: &'static str,
     },
+    /// The user of a plan outside of a run may not read the object.
+    #[error(
+        "you may not get {kind:?} {object} of {field}, which the plan needs: the verb get on {} {} in namespace {} permits it",
+        resource(*.kind),
+        .object.name,
+        .object.namespace
+    )]
+    UserRefused {
+        /// Kind of the object.
+        kind: KeySource,
+        /// The object.
+        object: ObjectName,
+        /// The field that names it.
+        field: &'static str,
+    },
     /// The controller may not impersonate the stack's account.
     #[error(
         "tf-controller may not impersonate ServiceAccount {account} to read {field}: in namespace {}, bind the ServiceAccount of \

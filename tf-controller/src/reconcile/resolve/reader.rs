@@ -1,5 +1,5 @@
 //! Reads the Secrets and ConfigMaps of one stack: with the rights of the controller or, with `--default-service-account`, with those
-//! of the stack's ServiceAccount. Live, not from a cache.
+//! of the stack's ServiceAccount; for a plan outside of a run, with those of a user. Live, not from a cache.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -24,6 +24,8 @@ pub(in crate::reconcile) struct InputReader {
     namespace: String,
     /// The account that the client impersonates.
     account: Option<ObjectName>,
+    /// Whether the client is that of a user, who may be permitted less than the runs of the stack.
+    is_user: bool,
     /// The Secrets that were read.
     secrets: Mutex<BTreeSet<ObjectKey>>,
 }
@@ -40,10 +42,22 @@ impl InputReader {
                 client: context.client.clone(),
                 namespace,
                 account: None,
+                is_user: false,
                 secrets: Mutex::default(),
             });
         }
         Self::impersonating(&context.client, namespace, context.account_of(stack))
+    }
+
+    /// Returns the reader of a stack in this namespace with the rights of a user.
+    pub(super) fn of_user(client: &Client, namespace: String) -> Self {
+        Self {
+            client: client.clone(),
+            namespace,
+            account: None,
+            is_user: true,
+            secrets: Mutex::default(),
+        }
     }
 
     fn impersonating(client: &Client, namespace: String, account: &str) -> Result<Self, ReadError> {
@@ -55,6 +69,7 @@ impl InputReader {
                 name: account.to_owned(),
             }),
             namespace,
+            is_user: false,
             secrets: Mutex::default(),
         })
     }
@@ -146,6 +161,11 @@ impl InputReader {
                 object: object.clone(),
                 field,
             },
+            (None, Some(status)) if self.is_user && status.is_forbidden() => ReadError::UserRefused {
+                kind,
+                object: object.clone(),
+                field,
+            },
             _ => ReadError::Api {
                 kind,
                 name: object.name.clone(),
@@ -224,6 +244,7 @@ mod tests {
             client,
             namespace: "team".into(),
             account: None,
+            is_user: false,
             secrets: Mutex::default(),
         }
     }
@@ -267,6 +288,15 @@ mod tests {
         let invalid = invalid.map(drop).unwrap_err();
         assert!(invalid.is_refused());
         insta::assert_snapshot!(invalid.to_string(), @r#"spec.serviceAccountName: "a:b" is not a valid name of a ServiceAccount"#);
+    }
+
+    #[tokio::test]
+    async fn what_a_user_may_not_read_is_not_absent() {
+        let user = |code| InputReader::of_user(&api(code, "secrets"), "team".into());
+        let refused = error(&user(403)).await;
+        assert!(!refused.is_absent() && refused.is_refused(), "{refused}");
+        insta::assert_snapshot!(refused.to_string(), @"you may not get Secret team/login of varsFrom, which the plan needs: the verb get on secrets login in namespace team permits it");
+        assert!(error(&user(404)).await.is_absent());
     }
 
     #[tokio::test]

@@ -59,12 +59,12 @@ pub(crate) fn is_enabled(environment: &BTreeMap<String, String>, name: &str) -> 
 }
 
 /// The first variable of a stack that is rejected.
-fn find_rejected(variables: &BTreeMap<String, String>) -> Option<&String> {
+pub(crate) fn find_rejected(variables: &BTreeMap<String, String>) -> Option<&String> {
     variables.keys().find(|name| is_rejected(name))
 }
 
 /// Composes the variables: the permitted inherited ones, those of the stack, and the fixed ones, with increasing precedence.
-fn compose(
+pub(crate) fn compose(
     inherited: impl IntoIterator<Item = (String, String)>,
     own: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
@@ -121,7 +121,7 @@ pub(crate) fn command_environment(
 }
 
 /// The variables that name the configuration and the mapped files. A `HOME` of the stack takes precedence.
-fn path_variables(
+pub(crate) fn path_variables(
     module: &Path,
     home: &Home,
     environment: &RunEnvironment,
