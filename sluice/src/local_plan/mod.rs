@@ -209,7 +209,8 @@ fn add_kubeconfig(environment: &mut BTreeMap<String, String>, connection: &Conne
         .map(|path| path.display().to_string());
     let home = environment.get("HOME").map(|home| format!("{home}/.kube/config"));
     // A list of paths, as in KUBECONFIG.
-    let paths = flag.or_else(|| environment.get("KUBECONFIG").cloned()).or(home);
+    let list = environment.get("KUBECONFIG").filter(|list| !list.is_empty());
+    let paths = flag.or_else(|| list.cloned()).or(home);
     environment.extend(paths.map(|paths| ("KUBE_CONFIG_PATHS".to_owned(), paths)));
 }
 
