@@ -76,7 +76,7 @@ pub fn rejection_request(plan: &str, rejection: &PlanRejection) -> Result<String
         rejected_at: rejection
             .rejected_at
             .as_ref()
-            .map_or_else(String::new, |at| at.0.to_string()),
+            .map_or_else(String::new, |at| format!("{:.0}", at.0)),
         comment: rejection.comment.clone(),
     })
 }
