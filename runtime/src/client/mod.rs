@@ -18,8 +18,6 @@ use crate::metrics::Metrics;
 
 /// The header that names the user of a request in place of its sender.
 const IMPERSONATE_USER: &str = "impersonate-user";
-/// Where a kubeconfig is that no setting names, for messages.
-const USUAL_KUBECONFIG: &str = "$KUBECONFIG or ~/.kube/config";
 
 /// Settings of the client.
 #[derive(Clone, Debug)]
