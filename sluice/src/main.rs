@@ -1,11 +1,13 @@
 //! The program. Under the name of a controller or of the runner it is that program: images link those names to it.
 
+mod help;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use sluice::local_plan::{self, ApplyArgs};
 use sluice::record::{RecordArgs, record};
 use sluice::state::{DirectoryCommand, StateArgs, StateCommand, state};
@@ -100,7 +102,10 @@ fn main() -> ExitCode {
     if let Some(command) = arguments.first().and_then(|program| linked_command(program)) {
         arguments.insert(1, command.into());
     }
-    let command = Cli::parse_from(arguments).command;
+    let matches = help::with_groups_and_examples(Cli::command()).get_matches_from(arguments);
+    let command = Cli::from_arg_matches(&matches)
+        .unwrap_or_else(|error| error.exit())
+        .command;
     match runtime_of(&command) {
         Ok(runtime) => runtime.block_on(execute(command)),
         Err(error) => {
