@@ -234,7 +234,7 @@ mod tests {
         let help = plan.render_help().to_string();
         assert!(
             help.trim_end().ends_with(
-                "Examples:\n  sluice plan show app --full\n  sluice plan show app --web plan.html"
+                "Examples:\n  sluice plan show app --full --wait\n  sluice plan show app --web plan.html"
             ),
             "{help}"
         );

@@ -120,7 +120,11 @@ fn main() -> ExitCode {
 fn runtime_of(command: &Command) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     match command {
-        Command::State(_) | Command::Client(_) | Command::Begin(_) | Command::Record(_) => {
+        Command::Apply(_)
+        | Command::State(_)
+        | Command::Client(_)
+        | Command::Begin(_)
+        | Command::Record(_) => {
             builder.worker_threads(1);
         }
         Command::Up(_)

@@ -10,11 +10,12 @@ use sluice_api::run::rejection_of;
 use sluice_api::terraform::{Reason, Terraform};
 
 use super::plan::{describe_plan, read_shown_run};
-use super::{Context, plan_approval};
+use super::{Context, plan_approval, waiting};
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
 use crate::manifest::{self, Identity};
 use crate::run_row::rows_of;
 use crate::stack::{self, StackState};
+use crate::wait::WaitArgs;
 use crate::{CliError, ExitStatus, file};
 
 /// The field manager of the command line. The run records it as the approver.
@@ -44,6 +45,9 @@ pub struct ApproveArgs {
     /// Do not ask.
     #[arg(short = 'y', long)]
     pub yes: bool,
+    /// How long to wait for the apply.
+    #[command(flatten)]
+    pub wait: WaitArgs,
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -51,6 +55,11 @@ pub struct ApproveArgs {
 
 /// Approves the plan that waits.
 pub(super) async fn approve(context: &Context, args: &ApproveArgs) -> Result<ExitStatus, CliError> {
+    if args.wait.wait && (args.all || args.file.is_some()) {
+        return Err(CliError::Usage(
+            "--wait is for one plan that is approved in the API: leave out --all and --file".to_owned(),
+        ));
+    }
     let Some(name) = &args.name else {
         return approve_all(context, args).await;
     };
@@ -95,7 +104,6 @@ async fn approve_stack(
             return Ok(ExitStatus::Failed);
         }
     }
-    let name = stack.name_any();
     if let Some(path) = &args.file {
         write_manifest(context, stack, plan, path)?;
         context
@@ -104,21 +112,27 @@ async fn approve_stack(
         return Ok(ExitStatus::Success);
     }
     write_approval(&context.cluster, stack, plan, args.comment.as_deref()).await?;
-    if stack.spec.approval.is_some() {
-        context.console.note(&format!(
-            "Approved {plan}. `sluice describe {name}` says which approvals are missing."
-        ));
-        return Ok(ExitStatus::Success);
+    note_next_step(context, stack, plan);
+    if args.wait.wait {
+        waiting::for_apply(context, stack, plan, args.wait.timeout).await?;
     }
-    context.console.note(&format!(
-        "Approved {plan}. `sluice logs {name} -f` follows the apply."
-    ));
-    if stack.spec.approve_plan == "auto" {
+    Ok(ExitStatus::Success)
+}
+
+/// Says what was approved, and what the user can do now.
+fn note_next_step(context: &Context, stack: &Terraform, plan: &str) {
+    let name = stack.name_any();
+    let next = if stack.spec.approval.is_some() {
+        format!("`sluice describe {name}` says which approvals are missing.")
+    } else {
+        format!("`sluice logs {name} -f` follows the apply.")
+    };
+    context.console.note(&format!("Approved {plan}. {next}"));
+    if stack.spec.approval.is_none() && stack.spec.approve_plan == "auto" {
         context
             .console
             .note("The plan was held. Set approvePlan back to \"auto\" after its apply.");
     }
-    Ok(ExitStatus::Success)
 }
 
 /// Refuses flags that have no meaning for the approvals of this stack.

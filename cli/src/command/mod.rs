@@ -22,6 +22,7 @@ mod status;
 mod suspend;
 mod tree;
 mod unlock;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -86,14 +86,14 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 40] = [
     (
         "plan show",
         &[
-            "sluice plan show app --full",
+            "sluice plan show app --full --wait",
             "sluice plan show app --web plan.html",
         ],
     ),
     (
         "approve",
         &[
-            "sluice approve app",
+            "sluice approve app --wait",
             "sluice approve --all -l team=net",
             "sluice approve app --file stacks/app.yaml",
         ],

@@ -1,6 +1,10 @@
 //! Commands that decide: the plan is shown, the user is asked, and only that plan is approved.
 
-use crate::fixture::{PLAN, World, ready};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+
+use crate::fixture::{PLAN, TIMEOUT, World, ready};
 use crate::terminal;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,6 +134,64 @@ async fn a_plan_is_shown_as_text_and_as_a_page() {
             .unwrap()
             .contains("- terraform_data.old (delete)")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_waited_for_before_it_is_shown() {
+    let world = World::with_stacks().await;
+    let text = world.stdout(&["plan", "show", "app", "--wait"]).await;
+    assert!(text.contains(PLAN), "{text}");
+    // No controller plans.
+    world.create_stack("new", &json!({}), &json!({})).await;
+    let arguments = ["plan", "show", "new", "--wait", "--timeout", "1s"];
+    let late = world.sluice(&arguments).await;
+    assert_eq!(late.status.code(), Some(4), "{late:?}");
+    let failed = world.sluice(&["plan", "show", "db", "--wait"]).await;
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_can_wait_for_its_apply() {
+    let world = World::with_stacks().await;
+    let mut other = waiting();
+    other["plan"] = json!({"pending": format!("{PLAN}0")});
+    for (name, status, expected) in [
+        ("applied", ready("True", "TerraformAppliedSucceed", "Applied"), 0),
+        ("failed", ready("False", "TFExecApplyFailed", "exit status 1"), 1),
+        ("replaced", other, 3),
+    ] {
+        world.create_stack(name, &json!({}), &waiting()).await;
+        let arguments = ["approve", name, "--yes", "--wait"];
+        let (output, ()) = tokio::join!(world.sluice(&arguments), apply(&world, name, status));
+        assert_eq!(output.status.code(), Some(expected), "{name}: {output:?}");
+    }
+    for flags in [["--all", "--yes", "--wait"], ["app", "--file=app.yaml", "--wait"]] {
+        let refused = world.sluice(&[&["approve"], &flags[..]].concat()).await;
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    }
+}
+
+/// Does what the controller does after the approval of the stack: it sees it, and the apply has this result.
+async fn apply(world: &World, name: &str, mut status: Value) {
+    let stacks = world.stacks();
+    let is_approved =
+        |stack: Option<&DynamicObject>| stack.is_some_and(|stack| stack.data["spec"]["approvePlan"] == PLAN);
+    let approved = await_condition(stacks.clone(), name, is_approved);
+    tokio::time::timeout(TIMEOUT, approved)
+        .await
+        .expect("an approval")
+        .unwrap();
+    let generation = world.stack(name).await["metadata"]["generation"].clone();
+    let mut seen = waiting();
+    status["plan"] = status.get("plan").cloned().unwrap_or(Value::Null);
+    for status in [&mut seen, &mut status] {
+        status["observedGeneration"] = generation.clone();
+        let patch = Patch::Merge(json!({ "status": status }));
+        stacks
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

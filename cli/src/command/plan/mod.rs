@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
-use super::Context;
+use super::{Context, waiting};
 use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Console, Tone, to_json};
 use crate::run_row::{self, RunRow, stack_with_rows};
+use crate::wait::WaitArgs;
 use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice plan`.
@@ -41,6 +42,9 @@ struct ShowArgs {
     /// Write the plan to this file as one HTML page, which loads nothing.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["full", "json"])]
     web: Option<PathBuf>,
+    /// How long to wait for a plan.
+    #[command(flatten)]
+    wait: WaitArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -52,10 +56,20 @@ impl PlanArgs {
             PlanAction::Show(args) => &args.connection,
         }
     }
+
+    /// Waits for a plan, if the user wants that.
+    async fn wait_for_plan(&self, context: &Context) -> Result<(), CliError> {
+        let PlanAction::Show(args) = &self.action;
+        if args.wait.wait {
+            waiting::for_plan(context, &args.name, args.wait.timeout).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Prints a plan.
 pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatus, CliError> {
+    args.wait_for_plan(context).await?;
     let PlanAction::Show(args) = &args.action;
     let (stack, rows) = stack_with_rows(&context.cluster, &args.name).await?;
     let run = read_shown_run(&context.cluster, &stack, &rows).await?;
