@@ -124,8 +124,9 @@ impl DocsShell {
         std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let kubectl = cli::kubectl().unwrap();
         let path = format!(
-            "{}:{}",
+            "{}:{}:{}",
             kubectl.parent().unwrap().display(),
+            release.display(),
             cli::search_path().unwrap()
         );
         Self { folder, path }
@@ -261,8 +262,8 @@ fn the_commands_of_the_docs_run_verbatim() {
         Commit::NewVersion.create(&origin.repository).unwrap();
         scenario.wait_for_plan(Some(&first)).await.unwrap();
         let output = docs_shell.run(&commands(LAPTOP, "Work with it")).await;
-        assert!(output.contains("condition met"), "{output}");
-        assert!(output.contains("\"app\" deleted"), "{output}");
+        assert!(output.contains("Approved plan-"), "{output}");
+        assert!(output.contains("terraform default/app is deleted."), "{output}");
         assert_eq!(scenario.stacks().get_opt("app").await.unwrap(), None);
         stop(&docs_shell, program).await;
     });

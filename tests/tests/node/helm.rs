@@ -17,7 +17,7 @@ const NAMESPACE: &str = "sluice-system";
 /// Above the timeout that Helm gets.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Runs a program in a folder, with the kubeconfig `admin` there and `kubectl` on its PATH. Returns its output.
+/// Runs a program in a folder, with the kubeconfig `admin` there, and `kubectl` and `sluice` on its PATH. Returns its output.
 pub(crate) async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
     run_within(TIMEOUT, program, folder, arguments).await
 }
@@ -44,12 +44,13 @@ async fn try_run(
     folder: &Path,
     arguments: &[&str],
 ) -> Result<String, String> {
-    let kubectl = cli::kubectl().unwrap();
+    let (kubectl, sluice) = (cli::kubectl().unwrap(), binary("sluice").unwrap());
+    let [kubectl, sluice] = [&kubectl, &sluice].map(|program| program.parent().unwrap().display());
     let path = std::env::var("PATH").unwrap_or_default();
     let child = Command::new(program)
         .args(arguments)
         .current_dir(folder)
-        .env("PATH", format!("{}:{path}", kubectl.parent().unwrap().display()))
+        .env("PATH", format!("{kubectl}:{sluice}:{path}"))
         .env("KUBECONFIG", folder.join("admin"))
         // Helm and kubectl have caches there.
         .env("HOME", folder)

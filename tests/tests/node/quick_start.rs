@@ -20,7 +20,7 @@ const OTHER_CLUSTER: &str = "\n## On any cluster\n";
 /// Above the timeouts of the waits in a block.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(900);
 /// The page promises no more.
-const COMMANDS: usize = 10;
+const COMMANDS: usize = 8;
 
 /// Copies `config` as in a checkout, with another address in the samples.
 fn check_out(folder: &Path, url: &str) {
@@ -63,15 +63,19 @@ async fn the_commands_of_the_quick_start_install_apply_and_delete() {
         panic!("{blocks:?}")
     };
     let shell = |block: &str| {
-        let script = format!("set -euo pipefail\n{block}");
+        // What the commands say to the user is on standard error.
+        let script = format!("set -euo pipefail; exec 2>&1\n{block}");
         async move { run_within(BLOCK_TIMEOUT, Path::new("bash"), folder, &["-c", &script]).await }
     };
     shell(install).await;
     let output = shell(apply).await;
     assert!(output.contains("+ hello_world"), "the plan: {output}");
-    assert!(output.ends_with("Hello, Sluice and friends!"), "{output}");
+    assert!(
+        output.trim_end().ends_with("Hello, Sluice and friends!"),
+        "{output}"
+    );
     let output = shell(delete).await;
-    assert!(output.contains("\"app\" deleted"), "{output}");
+    assert!(output.contains("terraform default/app is deleted."), "{output}");
     let kubectl = cli::kubectl().unwrap();
     let left = ["-n", "sluice-system", "get", "deployments,pods", "-o", "name"];
     let left = run(&kubectl, folder, &left).await;

@@ -81,12 +81,9 @@ pub(crate) const STEPS: [Step; 11] = [
     },
     Step {
         answer: "y",
-        ..step("sluice approve app")
+        ..step("sluice approve app --wait")
     },
-    Step {
-        before: Before::Applied,
-        ..step("sluice get")
-    },
+    step("sluice get"),
     Step {
         remark: "A push that replaces a server",
         ..step("sed -i s/web-1/web-2/ stack/main.tf && git commit -qam 'Replace web-1' && git push -q")

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use sluice_harness::cli;
+use sluice_tests::binary;
 use tokio::process::Command;
 
 use crate::environment::config;
@@ -52,7 +53,7 @@ impl Page {
             .blocks
             .get(&step_id)
             .unwrap_or_else(|| panic!("no commands at {step_id:?}"))
-            .replace("-n NAMESPACE ", "-n default ")
+            .replace("-n NAMESPACE", "-n default")
             .replace("=NAMESPACE:", "=default:")
             .replace(" terraform NAME ", &format!(" terraform {stack} "));
         self.run.push(step_id);
@@ -73,7 +74,11 @@ impl Page {
 /// Runs commands in this folder; returns their output.
 pub(crate) async fn shell(folder: &Path, commands: &str) -> String {
     let mut path = OsString::new();
-    for program in [cli::kubectl().unwrap(), cli::helm().unwrap()] {
+    for program in [
+        cli::kubectl().unwrap(),
+        cli::helm().unwrap(),
+        binary("sluice").unwrap(),
+    ] {
         path.push(program.parent().unwrap());
         path.push(":");
     }
