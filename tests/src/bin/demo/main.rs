@@ -10,9 +10,9 @@ use std::time::Instant;
 use clap::Parser;
 use sluice::view::Lines;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_tests::BoxError;
 use sluice_tests::program::{Program, Setup};
 use sluice_tests::scenario::{Commit, NAME, Scenario, manifests};
+use sluice_tests::{BoxError, binary};
 use tokio_util::sync::CancellationToken;
 
 /// One Git push becomes an applied stack, shown step by step.
@@ -96,14 +96,14 @@ async fn run_scenario(lines: &Lines, repository: &Repository, program: &Program)
     heading("The first commit becomes an artifact, the artifact a plan");
     let first = format!("main@sha1:{}", repository.head()?);
     let plan = scenario.wait_for_plan(None).await?;
-    approve(lines, &scenario, &plan).await?;
+    approve(lines, program, &plan).await?;
     scenario.wait_until_applied(&first).await?;
     show_outputs(lines, &scenario).await?;
 
     heading("A second commit changes the stack");
     let second = scenario.push(repository, Commit::NewVersion).await?;
     let plan = scenario.wait_for_plan(Some(&plan)).await?;
-    approve(lines, &scenario, &plan).await?;
+    approve(lines, program, &plan).await?;
     scenario.wait_until_applied(&second).await?;
     show_outputs(lines, &scenario).await?;
 
@@ -122,9 +122,18 @@ async fn run_scenario(lines: &Lines, repository: &Repository, program: &Program)
     tables::show(lines, &program.client(), &program.kubeconfig()).await
 }
 
-async fn approve(lines: &Lines, scenario: &Scenario, plan: &str) -> Result<(), BoxError> {
-    lines.print(&format!("\n         $ kubectl patch terraform {NAME} --type merge -p '{{\"spec\":{{\"approvePlan\":\"{plan}\"}}}}'"));
-    Ok(scenario.approve(plan).await?)
+async fn approve(lines: &Lines, program: &Program, plan: &str) -> Result<(), BoxError> {
+    let arguments = ["approve", NAME, "--id", plan, "--yes"];
+    lines.print(&format!("\n         $ sluice {}", arguments.join(" ")));
+    let output = tokio::process::Command::new(binary("sluice")?)
+        .args(arguments)
+        .env("KUBECONFIG", program.kubeconfig())
+        .output()
+        .await?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into())
 }
 
 async fn show_outputs(lines: &Lines, scenario: &Scenario) -> Result<(), BoxError> {
@@ -137,22 +146,21 @@ async fn show_outputs(lines: &Lines, scenario: &Scenario) -> Result<(), BoxError
 }
 
 async fn wait_for_ctrl_c(lines: &Lines, program: &Program) -> Result<(), BoxError> {
-    let config = program.kubeconfig();
     lines.print("\n== Everything keeps running until Ctrl-C. Try:");
-    for command in hints(&config) {
+    for command in hints(&program.kubeconfig(), &binary("sluice")?) {
         lines.print(&format!("         {command}"));
     }
     tokio::signal::ctrl_c().await?;
     Ok(())
 }
 
-fn hints(kubeconfig: &Path) -> [String; 4] {
+fn hints(kubeconfig: &Path, sluice: &Path) -> [String; 5] {
+    let sluice = sluice.display();
     [
         format!("export KUBECONFIG={}", kubeconfig.display()),
-        format!("kubectl get terraform {NAME} -o yaml"),
-        "kubectl get terraformruns".to_owned(),
-        format!(
-            "kubectl annotate --overwrite terraform {NAME} reconcile.fluxcd.io/requestedAt=\"$(date +%s)\""
-        ),
+        format!("{sluice} status"),
+        format!("{sluice} tree"),
+        format!("{sluice} history {NAME}"),
+        format!("{sluice} reconcile {NAME} --with-source --wait"),
     ]
 }
