@@ -55,6 +55,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
 /// The heading of commands that [`GROUPS`] does not name.
 const OTHERS: &str = "Others";
 
+/// The end of the help: what all commands have in common.
+const COMMON: &str = "`sluice COMMAND --help` lists the flags of a command, with examples.
+
+A stack is one Terraform object: a module in a source, with its state. A run is one plan or apply of it.
+The commands use the kubeconfig of kubectl, or that of `sluice up --state DIR`: export KUBECONFIG=DIR/api/kubeconfig
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 a plan waits for an approval, 4 not ready in time.";
+
 /// Returns the program with its commands in groups, and with examples.
 pub(crate) fn with_groups_and_examples(command: Command) -> Command {
     let groups = groups(&command);
@@ -64,7 +71,7 @@ pub(crate) fn with_groups_and_examples(command: Command) -> Command {
     );
     with_examples(command, "")
         .help_template(template)
-        .after_help("`sluice COMMAND --help` lists the flags of a command, with examples.")
+        .after_help(COMMON)
 }
 
 /// Returns the groups, each with a heading and a line for each command.
@@ -193,6 +200,7 @@ mod tests {
             "Options:",
             "--version",
             "sluice COMMAND --help",
+            "3 a plan waits for an approval",
         ] {
             assert!(help.contains(part), "{part}: {help}");
         }
@@ -209,12 +217,8 @@ mod tests {
             for line in lines {
                 // What follows is for the shell.
                 let line = line.split([';', '>', '|', ')']).next().unwrap_or_default();
-                let words: Vec<_> = line
-                    .split("<(")
-                    .last()
-                    .unwrap_or_default()
-                    .split_whitespace()
-                    .collect();
+                let line = line.rsplit("<(").next().unwrap_or_default();
+                let words: Vec<_> = line.split_whitespace().collect();
                 assert!(words.join(" ").starts_with(&format!("sluice {path}")), "{line}");
                 let parsed = Cli::command().try_get_matches_from(words);
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());

@@ -34,9 +34,9 @@ pub enum StateCommand {
 /// The commands about a state directory.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum DirectoryCommand {
-    /// Check every page and every record of the objects; the exit code is 1 if something is wrong.
+    /// Check a state directory of `sluice up`: every page and record of its objects. Exit code 1: something is wrong.
     Check(CheckArgs),
-    /// Write the objects as one JSON List; a damaged store yields all readable ones.
+    /// Write the objects of a state directory as one JSON List; a damaged one yields all readable objects.
     Export(ExportArgs),
 }
 

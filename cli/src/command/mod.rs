@@ -24,6 +24,7 @@ mod tree;
 mod unlock;
 mod waiting;
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 pub use approve::{approve_plan, plan_to_approve};
@@ -126,14 +127,15 @@ pub(crate) struct Context {
 impl Context {
     /// Reports the error of one of several objects.
     fn report(&self, error: &CliError) {
-        report(self.console, error);
+        report(self.console, error, &error.advice());
     }
 }
 
 /// Runs a command and reports its error: object, cause, and the next command to type.
 pub async fn execute(command: Command) -> ExitCode {
-    let console = Console::new(command.connection().no_color);
-    finish(console, run(command, console).await)
+    let connection = command.connection().clone();
+    let console = Console::new(connection.no_color);
+    finish(console, Some(&connection), run(command, console).await)
 }
 
 async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError> {
@@ -167,33 +169,71 @@ async fn run(command: Command, console: Console) -> Result<ExitStatus, CliError>
 
 /// Runs a command about the state of a stack, as [`execute`] runs the others.
 pub async fn execute_state(command: state::StateCommand) -> ExitCode {
-    let console = Console::new(command.connection().no_color);
-    let result = match Cluster::connect(command.connection()).await {
+    let connection = command.connection();
+    let console = Console::new(connection.no_color);
+    let result = match Cluster::connect(connection).await {
         Ok(cluster) => state::state(&Context { cluster, console }, &command).await,
         Err(error) => Err(error),
     };
-    finish(console, result)
+    finish(console, Some(connection), result)
 }
 
-/// Reports the error of a command, and returns its exit code.
+/// Reports the error of a command, and returns its exit code. `connection` has the flags of its connection, if it has one.
 #[must_use]
-pub fn finish(console: Console, result: Result<ExitStatus, CliError>) -> ExitCode {
+pub fn finish(
+    console: Console,
+    connection: Option<&ConnectionArgs>,
+    result: Result<ExitStatus, CliError>,
+) -> ExitCode {
     match result {
         Ok(status) => status.into(),
         Err(error) => {
-            report(console, &error);
+            let advice = match connection {
+                Some(connection) => with_flags(&error.advice(), connection),
+                None => error.advice(),
+            };
+            report(console, &error, &advice);
             error.exit_status().into()
         }
     }
 }
 
-fn report(console: Console, error: &CliError) {
+fn report(console: Console, error: &CliError, advice: &str) {
     let text = error.to_string();
     console.note(&format!("sluice: {}", console.paint(Tone::Plain, &text)));
-    let advice = error.advice();
     if !advice.is_empty() {
-        console.note(&format!("  next: {}", console.paint(Tone::Plain, &advice)));
+        console.note(&format!("  next: {}", console.paint(Tone::Plain, advice)));
     }
+}
+
+/// Adds the flags of the connection that the user has typed to the next command, so that it reaches the same objects. `kubectl` has the same
+/// flags. An advice that is no command stays as it is. Pure.
+fn with_flags(advice: &str, connection: &ConnectionArgs) -> String {
+    let mut text = advice.to_owned();
+    if !advice.starts_with("sluice ") && !advice.starts_with("kubectl ") {
+        return text;
+    }
+    let names_namespace = advice.contains(" -n ") || advice.contains(" -A");
+    let kubeconfig = connection
+        .kubeconfig
+        .as_ref()
+        .map(|path| path.display().to_string());
+    for (flag, value) in [
+        ("-n", connection.namespace.clone().filter(|_| !names_namespace)),
+        ("--context", connection.context.clone()),
+        ("--kubeconfig", kubeconfig),
+    ] {
+        match value {
+            Some(value) if value.contains(char::is_whitespace) => {
+                let _ = write!(text, " {flag} '{value}'");
+            }
+            Some(value) => {
+                let _ = write!(text, " {flag} {value}");
+            }
+            None => {}
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -201,6 +241,37 @@ mod tests {
     use clap::Subcommand as _;
 
     use super::*;
+
+    #[test]
+    fn the_next_command_reaches_the_same_objects() {
+        let connection = |namespace: Option<&str>, kubeconfig: Option<&str>| ConnectionArgs {
+            kubeconfig: kubeconfig.map(Into::into),
+            context: Some("prod".to_owned()),
+            namespace: namespace.map(str::to_owned),
+            request_timeout: std::time::Duration::from_secs(30),
+            no_color: false,
+        };
+        for (advice, expected) in [
+            ("sluice history app", "sluice history app -n team --context prod"),
+            (
+                "sluice approve app -n net",
+                "sluice approve app -n net --context prod",
+            ),
+            ("sluice get runs -A", "sluice get runs -A --context prod"),
+            (
+                "kubectl auth can-i update terraform",
+                "kubectl auth can-i update terraform -n team --context prod",
+            ),
+            ("set KUBECONFIG", "set KUBECONFIG"),
+            ("", ""),
+        ] {
+            assert_eq!(with_flags(advice, &connection(Some("team"), None)), expected);
+        }
+        assert_eq!(
+            with_flags("sluice tree", &connection(None, Some("my files/config"))),
+            "sluice tree --context prod --kubeconfig 'my files/config'"
+        );
+    }
 
     #[test]
     fn the_arguments_are_consistent() {

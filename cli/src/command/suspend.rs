@@ -188,9 +188,9 @@ async fn resume_all<K: Suspendable>(
     let mut changes = pin!(changes(context, &objects, false));
     while let Some((object, changed)) = changes.next().await {
         match changed {
-            Ok(Some(changed)) => {
+            Ok(Some(current)) => {
                 note(context, object, " is resumed.");
-                resumed.push(changed);
+                resumed.push(current);
             }
             Ok(None) => note(context, object, " is not suspended."),
             Err(error) => {

@@ -22,7 +22,12 @@ const UNSEEN: &str = "the controller has not seen the request yet";
 pub fn stack_result(found: Option<&Terraform>, request: Option<&str>) -> Result<Progress<String>, CliError> {
     let stack = found.ok_or_else(|| gone("the stack"))?;
     let object = format!("terraform {}", stack::full_name(stack));
-    let name = stack.name_any();
+    // For the next command: the stack may be in another namespace than that of the context.
+    let name = format!(
+        "{} -n {}",
+        stack.name_any(),
+        stack.namespace().unwrap_or_default()
+    );
     let status = stack.status.as_ref();
     let is_handled = |token: &str| status.is_some_and(|status| status.last_handled_reconcile_at == token);
     let state = stack::state(stack);
@@ -75,13 +80,13 @@ pub fn source_result(
     request: Option<&str>,
 ) -> Result<Progress<String>, CliError> {
     let source = found.ok_or_else(|| gone("the source"))?;
-    let name = source.name_any();
-    let object = format!("gitrepository {}/{name}", source.namespace().unwrap_or_default());
+    let (name, namespace) = (source.name_any(), source.namespace().unwrap_or_default());
+    let object = format!("gitrepository {namespace}/{name}");
     if source.spec.suspend {
         return Err(CliError::Refused {
             object,
             cause: "it is suspended".to_owned(),
-            next_command: format!("sluice resume source {name}"),
+            next_command: format!("sluice resume source {name} -n {namespace}"),
         });
     }
     let status = source.status.clone().unwrap_or_default();
@@ -106,7 +111,7 @@ pub fn source_result(
         Some("False") if !is_busy => Err(CliError::Failed {
             object,
             cause: text_of(ready),
-            next_command: format!("sluice get sources {name}"),
+            next_command: format!("sluice get sources {name} -n {namespace}"),
         }),
         _ => Ok(Progress::Waiting(text_of(ready))),
     }
@@ -127,7 +132,11 @@ pub fn run_result(found: Option<&TerraformRun>) -> Result<Progress<Phase>, CliEr
                 record.name_any()
             ),
             cause: format!("{}: {}", status.reason, status.message),
-            next_command: format!("sluice history {}", record.spec.terraform.name),
+            next_command: format!(
+                "sluice history {} -n {}",
+                record.spec.terraform.name,
+                record.namespace().unwrap_or_default()
+            ),
         }),
         phase if phase.is_final() => Ok(Progress::Done(phase)),
         phase if status.message.is_empty() => Ok(Progress::Waiting(phase.as_str().to_owned())),

@@ -59,7 +59,7 @@ pub async fn apply(args: &ApplyArgs) -> ExitCode {
         Some(directory) => Box::pin(plan_directory(args, directory, console)).await,
         None => Ok(refuse_apply(&args.name, console)),
     };
-    finish(console, result)
+    finish(console, Some(&args.connection), result)
 }
 
 /// Says how a plan is applied.

@@ -180,7 +180,10 @@ fn object_row(marker: &str, name: &str, state: (Tone, &str), text: &str, columns
 fn sources(model: &Model, columns: usize, rows: usize) -> Vec<Row> {
     let mut lines = vec![title("Sources", model.sources.len(), rows)];
     if model.sources.is_empty() {
-        lines.push(one(Tone::Muted, "  There is none."));
+        lines.push(one(
+            Tone::Muted,
+            "  There is none: sluice create source git --help",
+        ));
     }
     let mut sources: Vec<_> = model.sources.values().collect();
     sources.sort_by_key(|source| (source_state(source).0 != Tone::Bad, full_name(*source)));
@@ -230,7 +233,12 @@ fn stacks(model: &Model, columns: usize, rows: usize) -> Vec<Row> {
     }
     let mut lines = vec![one(Tone::Heading, &fit(&text, columns))];
     if visible.is_empty() {
-        lines.push(one(Tone::Muted, "  There is none."));
+        let next = if model.filter.is_empty() {
+            ": sluice create terraform --help"
+        } else {
+            "."
+        };
+        lines.push(one(Tone::Muted, &format!("  There is none{next}")));
     }
     for stack in visible.into_iter().skip(first).take(rows) {
         let (name, state) = (stack::full_name(stack), stack::state(stack));

@@ -122,6 +122,26 @@ fn line_with<'a>(lines: &'a [String], texts: &[&str]) -> &'a str {
 }
 
 #[test]
+fn an_empty_screen_says_how_to_begin() {
+    let setup = Setup {
+        kubeconfig: "kubeconfig".to_owned(),
+        log: "sluice.log".to_owned(),
+        in_memory: true,
+        colours: false,
+    };
+    let mut model = Model::new(setup, time("2026-01-01T00:01:05Z"));
+    model.apply(Event::Sources(Change::All(Vec::new())));
+    model.apply(Event::Stacks(Change::All(Vec::new())));
+    let text = lines(&mut model, 60, 16).join("\n");
+    for command in [
+        "sluice create source git --help",
+        "sluice create terraform --help",
+    ] {
+        assert!(text.contains(command), "{text}");
+    }
+}
+
+#[test]
 fn the_overview_fits_on_80_columns() {
     let lines = lines(&mut model(), 80, 24);
     assert_eq!(lines.len(), 24);

@@ -44,16 +44,16 @@ pub enum BeginCommand {
 }
 
 impl BeginCommand {
-    /// Returns whether the user forbids colours with a flag.
-    fn forbids_colours(&self) -> bool {
+    /// Returns the flags of the connection, if the command has them.
+    fn connection(&self) -> Option<&ConnectionArgs> {
         match self {
-            Self::Create(args) => args.connection().no_color,
-            Self::Migrate(args) => args.connection.no_color,
-            Self::Check(args) => args.connection.no_color,
-            Self::Install(args) => args.connection.no_color,
-            Self::Uninstall(args) => args.connection.no_color,
-            Self::Version(args) => args.connection.no_color,
-            Self::Init(_) | Self::Adopt(_) | Self::Completion(_) | Self::Complete(_) => false,
+            Self::Create(args) => Some(args.connection()),
+            Self::Migrate(args) => Some(&args.connection),
+            Self::Check(args) => Some(&args.connection),
+            Self::Install(args) => Some(&args.connection),
+            Self::Uninstall(args) => Some(&args.connection),
+            Self::Version(args) => Some(&args.connection),
+            Self::Init(_) | Self::Adopt(_) | Self::Completion(_) | Self::Complete(_) => None,
         }
     }
 }
@@ -72,8 +72,9 @@ enum ReportFormat {
 
 /// Runs a command and reports its error: object, cause, and the next command to type. `tree` builds all commands of the program.
 pub async fn begin(command: BeginCommand, tree: fn() -> clap::Command) -> ExitCode {
-    let console = Console::new(command.forbids_colours());
-    finish(console, run(command, tree, console).await)
+    let connection = command.connection().cloned();
+    let console = Console::new(connection.as_ref().is_some_and(|connection| connection.no_color));
+    finish(console, connection.as_ref(), run(command, tree, console).await)
 }
 
 async fn run(

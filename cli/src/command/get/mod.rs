@@ -56,7 +56,7 @@ pub enum ListedKind {
     /// Terraform objects.
     #[value(aliases = ["terraform", "tf", "stacks", "stack"])]
     Terraforms,
-    /// TerraformRun objects, newest first.
+    /// TerraformRun objects of all stacks, newest first; `sluice history` lists those of one.
     #[value(aliases = ["run", "terraformruns", "terraformrun", "tfrun"])]
     Runs,
 }

@@ -33,7 +33,7 @@ struct ShowArgs {
     /// The stack.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the output of the CLI as well.
+    /// Print what terraform or tofu has printed, too.
     #[arg(long, conflicts_with = "json")]
     full: bool,
     /// Print the run that made the plan as JSON.
@@ -196,7 +196,7 @@ pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) ->
     if list.omitted != 0 {
         let _ = writeln!(
             text,
-            "    and {} more; --full shows the output of the CLI",
+            "    and {} more; --full shows all that terraform or tofu has printed",
             list.omitted
         );
     }

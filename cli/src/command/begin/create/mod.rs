@@ -35,7 +35,7 @@ pub struct CreateArgs {
 enum CreatedKind {
     /// Create a source, or change it.
     Source(SourceArgs),
-    /// Create a stack.
+    /// Create a stack, and wait until it is ready. Exit code 3: its plan waits for an approval.
     #[command(alias = "stack")]
     Terraform(Box<TerraformArgs>),
 }
@@ -48,7 +48,7 @@ struct SourceArgs {
 
 #[derive(clap::Subcommand, Debug)]
 enum CreatedSource {
-    /// Create a GitRepository, or change its spec.
+    /// Create a GitRepository, or change its spec, and wait for its artifact.
     Git(Box<GitArgs>),
 }
 
@@ -127,7 +127,7 @@ struct TerraformArgs {
     /// Name of the stack.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Source with the module.
+    /// Source with the module, for example GitRepository/shop.
     #[arg(long, value_name = "KIND/NAME[.NAMESPACE]")]
     source: String,
     /// Directory of the module in the source.
@@ -139,7 +139,7 @@ struct TerraformArgs {
     /// Value of spec.approvePlan: empty (plans wait for an approval), auto, or disable.
     #[arg(long, value_name = "TEXT", default_value = "")]
     approve_plan: String,
-    /// Workspace of the CLI.
+    /// Workspace of terraform or tofu.
     #[arg(long, value_name = "NAME")]
     workspace: Option<String>,
     /// An input variable; may be repeated.
