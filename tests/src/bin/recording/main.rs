@@ -94,6 +94,8 @@ fn shell(folder: &Path, repository: &Repository, program: &Program) -> Result<Sh
     let (directory, programs) = (folder.join("shop"), folder.join("bin"));
     let target = directory.display().to_string();
     repository.git(["clone", "--quiet", ".", target.as_str()])?;
+    // In a container the temporary directory may belong to another user than the process.
+    std::fs::write(folder.join(".gitconfig"), "[safe]\n\tdirectory = *\n")?;
     std::fs::create_dir(&programs)?;
     symlink(binary("sluice")?, programs.join("sluice"))?;
     let path = format!("{}:{}", programs.display(), sluice_harness::cli::search_path()?);
