@@ -205,11 +205,11 @@ pub(super) fn waiting_plan<'a>(stack: &'a Terraform, id: Option<&str>) -> Result
         let ready = stack::ready(stack);
         return Err(match ready.filter(|ready| ready.reason == Reason::PlanRejected) {
             Some(ready) => refused(stack, ready.message.clone(), "replan"),
-            None => refused(
-                stack,
-                "no plan waits for an approval".to_owned(),
-                "get terraforms",
-            ),
+            None => CliError::Refused {
+                object: format!("terraform {}", stack::full_name(stack)),
+                cause: "no plan waits for an approval".to_owned(),
+                next_command: format!("sluice plan show {} --wait", stack.name_any()),
+            },
         });
     };
     if id.is_some_and(|id| id != plan) {

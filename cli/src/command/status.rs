@@ -48,6 +48,16 @@ pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<ExitS
     context
         .console
         .data(&overview(&stacks, &sources, context.console))?;
+    if stacks.is_empty() && sources.is_empty() {
+        let elsewhere = if args.selection.all_namespaces {
+            ""
+        } else {
+            " With -A you see all namespaces."
+        };
+        context.console.note(&format!(
+            "`sluice create source git --help` shows how to begin.{elsewhere}"
+        ));
+    }
     Ok(ExitStatus::Success)
 }
 

@@ -8,6 +8,18 @@ use crate::fixture::{TIMEOUT, World, ready, without_ages};
 use crate::terminal;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_namespace_says_how_to_begin() {
+    let world = World::start().await;
+    let output = world.sluice(&["status"]).await;
+    assert_eq!(output.stdout, b"0 stacks; 0 sources\n");
+    let advice = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        advice.contains("sluice create source git --help") && advice.contains("-A"),
+        "{advice}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stacks_have_a_state_in_one_word() {
     let world = World::with_stacks().await;
     let text = without_ages(&world.stdout(&["get", "terraforms"]).await);
