@@ -214,6 +214,7 @@ mod tests {
         let paths: BTreeSet<_> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
         assert_eq!(paths, expected, "add the examples of new commands");
         for (path, lines) in EXAMPLES {
+            assert!(lines.len() >= 2, "{path}");
             for line in lines {
                 // What follows is for the shell.
                 let line = line.split([';', '>', '|', ')']).next().unwrap_or_default();

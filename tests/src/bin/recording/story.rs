@@ -109,7 +109,7 @@ pub(crate) const STEPS: [Step; 11] = [
     step("sluice history app"),
 ];
 
-/// Returns the digest of all that a person has written here. The image has it, so that a test finds an image of an older story.
+/// Returns the digest of the story. The image has it, so that a test finds an image of an older one.
 pub(crate) fn digest() -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
