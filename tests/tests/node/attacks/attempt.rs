@@ -42,6 +42,8 @@ pub(super) struct Targets {
     pub(super) neighbour_run: String,
     /// The Secret with the plan of that run.
     pub(super) neighbour_plan: String,
+    /// That Secret with other content.
+    pub(super) forged_plan: Value,
     /// The folder of the node on the machine.
     pub(super) folder: PathBuf,
 }
@@ -80,6 +82,15 @@ impl Attempt {
         self.order["anonymous"] = json!(true);
         self.name.push_str(" anonymously");
         self
+    }
+
+    /// Creates the Secret again that an earlier attempt has deleted. The name of the attempt is without the body, which is long.
+    fn forgery(url: &str, secret: &Value) -> Self {
+        Self {
+            name: format!("POST {url} a forged plan"),
+            order: json!({ "method": "POST", "url": url, "body": secret }),
+            expected: ("201 ", "\"Secret\""),
+        }
     }
 
     fn read(path: &str, expected: Expected) -> Self {
@@ -142,18 +153,23 @@ pub(super) fn all(targets: &Targets) -> Vec<Attempt> {
     .collect()
 }
 
-/// What the account of runs may do: stacks of a namespace can read each other's plans and states (docs/security.md).
+/// What the account of runs may do: stacks of a namespace can read and replace each other's plans and states (docs/security.md).
 fn permitted(targets: &Targets) -> Vec<Attempt> {
     let own_run = format!("{RUNS}/{TENANT}/terraformruns/$JOB_NAME");
-    let plan = format!("{CORE}/{TENANT}/secrets/{}", targets.neighbour_plan);
+    let secrets = format!("{CORE}/{TENANT}/secrets");
+    let plan = format!("{secrets}/{}", targets.neighbour_plan);
     let own_claim = json!({ "status": { "claim": { "podUid": "$POD_UID" } } });
     // The API server ignores it: check_objects looks.
     let other_stack = json!({ "spec": { "terraform": { "name": "neighbour" } } });
     let status = format!("{own_run}/status");
     let run: Expected = ("200 ", "\"TerraformRun\"");
     vec![
-        Attempt::request("GET", &format!("{CORE}/{TENANT}/secrets"), ("200 ", "SecretList")),
+        Attempt::request("GET", &secrets, ("200 ", "SecretList")),
         Attempt::request("GET", &plan, ("200 ", "\"Secret\"")),
+        Attempt::request("PATCH", &plan, ("422 ", "immutable"))
+            .with_body(&json!({ "data": { "planted": "eWVz" } })),
+        Attempt::request("DELETE", &plan, ("200 ", "Success")),
+        Attempt::forgery(&secrets, &targets.forged_plan),
         Attempt::request("GET", &own_run, run),
         Attempt::request("PATCH", &status, run).with_body(&own_claim),
         Attempt::request("PATCH", &status, run).with_body(&other_stack),
@@ -319,8 +335,8 @@ fn files(targets: &Targets) -> Vec<Attempt> {
         let path = targets.folder.join(name).display().to_string();
         [
             Attempt::read(&path, ABSENT),
-            // Through the root directory of the first process.
-            Attempt::read(&format!("/proc/1/root{path}"), ("failed ", "")),
+            // Through the root directory of the first process, which is that of the pod: that of the node would be forbidden, not empty.
+            Attempt::read(&format!("/proc/1/root{path}"), ABSENT),
         ]
     });
     let absent = ["/var/lib/kubelet", "/run/containerd", "/etc/kubernetes", "/data"];

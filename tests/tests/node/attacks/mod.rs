@@ -4,6 +4,7 @@
 //! The pod of a run has the role of runs in its namespace. What it may do there is not refused, and docs/security.md says so.
 
 mod attempt;
+mod forged_plan;
 mod report;
 
 use std::time::Duration;
@@ -134,10 +135,12 @@ impl Tenants {
         for name in NODE_FILES {
             assert!(folder.join(name).exists(), "the node has no {name}");
         }
+        let neighbour_plan = first(&self.names(TENANT, "secrets").await, "tfplan-default-neighbour-");
         Targets {
             run: first(&self.names(OTHER, "terraformruns").await, "waiting-"),
             neighbour_run: first(&self.names(TENANT, "terraformruns").await, "neighbour-"),
-            neighbour_plan: first(&self.names(TENANT, "secrets").await, "tfplan-default-neighbour-"),
+            forged_plan: self.forged_plan(&neighbour_plan).await,
+            neighbour_plan,
             secrets,
             folder,
         }
@@ -272,6 +275,7 @@ async fn a_hostile_module_reaches_nothing_beyond_its_namespace_and_approves_noth
     tenants.check_audit_log(&targets);
     tenants.check_objects().await;
     assert_eq!(tenants.runs().await, runs);
+    tenants.check_forged_plan(&targets.neighbour_plan).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
