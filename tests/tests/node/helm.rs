@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use sluice_harness::cli;
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
@@ -11,9 +12,13 @@ use sluice_tests::binary;
 use tokio::process::Command;
 
 use crate::images;
+use crate::lost_node::check_lost_node;
 use crate::storage::{VOLUME, Volume};
+use crate::tenant::Tenant;
 
 const NAMESPACE: &str = "sluice-system";
+/// The namespace in which the release creates the account of runs.
+const APPS: &str = "apps";
 /// Above the timeout that Helm gets.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
@@ -96,12 +101,16 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     images::import(&node, &folder.join("images")).await;
     std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
     let (helm, kubectl) = (cli::helm().unwrap(), cli::kubectl().unwrap());
+    run(&kubectl, folder, &["create", "namespace", APPS]).await;
     let chart = format!("{}/../charts/sluice", env!("CARGO_MANIFEST_DIR"));
+    let accounts = format!("runner.serviceAccount.allowedNamespaces={{{APPS}}}");
     let release = [
         "sluice",
         &chart,
         "--namespace",
         NAMESPACE,
+        "--set",
+        &accounts,
         "--wait",
         "--timeout",
         "3m",
@@ -111,6 +120,7 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     // Helm waits until the controllers are ready, so source-controller serves and both accept the definitions.
     let replicas = "{.items[*].status.readyReplicas}";
     assert_eq!(fields(folder, "deployments", replicas).await, "1 1");
+    let (tenant, artifact) = apply_stack(&node, folder).await;
 
     // Helm waits also until the claim is bound, and a pod with it is ready.
     Volume::create(&node).await;
@@ -130,7 +140,15 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     let bound = "{.spec.volumeName} {.status.phase}";
     let claim = fields(folder, "persistentvolumeclaim/source-controller", bound).await;
     assert_eq!(claim, format!("{VOLUME} Bound"));
+    check_stack(&tenant, &artifact).await;
 
+    uninstall(folder).await;
+    check_own_installation(&node, folder).await;
+}
+
+/// Removes the release. The definitions stay.
+async fn uninstall(folder: &Path) {
+    let (helm, kubectl) = (cli::helm().unwrap(), cli::kubectl().unwrap());
     let uninstall = [
         "uninstall",
         "sluice",
@@ -148,7 +166,33 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
         sluice_api::crds().len(),
         "{definitions}"
     );
-    check_own_installation(folder).await;
+}
+
+/// Applies a stack under the account that the release has created. Returns the artifact of its source.
+async fn apply_stack<'n>(node: &'n Node, folder: &Path) -> (Tenant<'n>, Value) {
+    let kubectl = cli::kubectl().unwrap();
+    let account = ["-n", APPS, "get", "serviceaccount/tf-runner", "-o", "name"];
+    run(&kubectl, folder, &account).await;
+    let tenant = Tenant::without_role(node, APPS).await;
+    tenant.add_stack("net", &json!({ "approvePlan": "auto" })).await;
+    let ready = [
+        "-n",
+        APPS,
+        "wait",
+        "--for=condition=Ready",
+        "terraform/net",
+        "--timeout=180s",
+    ];
+    run(&kubectl, folder, &ready).await;
+    let artifact = tenant.poll_source("installed").await.unwrap();
+    (tenant, artifact)
+}
+
+/// The upgraded release goes on with the stack: its source has the same artifact, on the new volume, and nothing has run.
+async fn check_stack(tenant: &Tenant<'_>, artifact: &Value) {
+    let upgraded = tenant.poll_source("upgraded").await.unwrap();
+    assert_eq!(upgraded["digest"], artifact["digest"]);
+    assert_eq!(tenant.runs("net").await, ["Succeeded TerraformAppliedSucceed"]);
 }
 
 /// Returns the objects of the installation that are there.
@@ -159,8 +203,8 @@ async fn remaining(folder: &Path) -> String {
     names.trim().to_owned()
 }
 
-/// `sluice install` installs the overlay without kustomize, and `sluice uninstall` removes what it has written.
-async fn check_own_installation(folder: &Path) {
+/// `sluice install` installs the overlay without kustomize, and `sluice uninstall` removes what it has written, also without a node.
+async fn check_own_installation(node: &Node, folder: &Path) {
     let sluice = binary("sluice").unwrap();
     let install = [
         "install",
@@ -181,6 +225,8 @@ async fn check_own_installation(folder: &Path) {
         "{version}"
     );
     run(&sluice, folder, &["check"]).await;
+    // Nothing can run on the node afterwards.
+    Box::pin(check_lost_node(node, folder)).await;
     run(&sluice, folder, &["uninstall", "--yes"]).await;
     let left = remaining(folder).await;
     assert!(!left.contains("deployment") && !left.contains("role"), "{left}");
