@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use serde_json::json;
 use sluice_harness::cli;
 use sluice_harness::git::{GitServer, Repository};
@@ -72,7 +74,7 @@ async fn a_run_has_the_versions_of_its_image_and_one_without_the_selected_versio
     let installation = Installation::shared().await;
     let tenant = Tenant::new(installation.node, "versions").await;
     let version = cli::version(&cli::tofu().unwrap()).unwrap();
-    let pinned = json!({ "tool": { "name": "tofu", "version": version } });
+    let pinned = json!({ "tool": { "name": "tofu", "version": version }, "path": "./verbose" });
     tenant.add_stack("pinned", &pinned).await;
     let absent = json!({ "retryInterval": "1s", "tool": { "name": "tofu", "version": "~> 0.1" } });
     tenant.add_stack("absent", &absent).await;
@@ -89,6 +91,35 @@ async fn a_run_has_the_versions_of_its_image_and_one_without_the_selected_versio
         .edit("absent", &json!({ "tool": { "version": null } }))
         .await;
     tenant.wait_for_plan("absent").await.unwrap();
+    check_log_without_pod(installation, "versions", "pinned").await;
+}
+
+/// Deletes the Job of the only run of a stack, with its pod. The run keeps the end of its log, and its Secret all of it.
+async fn check_log_without_pod(installation: &Installation<'_>, namespace: &str, stack: &str) {
+    let kubectl = async |arguments: &[&str]| {
+        let all = [&["-n", namespace], arguments].concat();
+        installation.kubectl(&all).await
+    };
+    let of_stack = format!("-linfra.sluice.dev/terraform={stack}");
+    let names = "-ojsonpath={.items[*].metadata.name}";
+    let run = kubectl(&["get", "terraformruns", &of_stack, names]).await;
+    kubectl(&["delete", "job", &run, "--cascade=foreground"]).await;
+    assert_eq!(
+        kubectl(&["get", "pods", &of_stack, names]).await,
+        "",
+        "the pod is gone"
+    );
+    let tail = kubectl(&["get", "terraformrun", &run, "-ojsonpath={.status.logTail}"]).await;
+    let secrets: Api<Secret> = Api::namespaced(installation.node.client().await.unwrap(), namespace);
+    let secret = secrets.get(&format!("{run}-log")).await.unwrap();
+    let packed = secret.data.unwrap().remove("log.gz").unwrap().0;
+    let log = std::io::read_to_string(flate2::read::GzDecoder::new(&packed[..])).unwrap();
+    let first = "terraform_data.line[0] will be created";
+    assert!(
+        log.contains(first) && log.trim_end().ends_with(&tail),
+        "{tail}\n{log}"
+    );
+    assert!(!tail.is_empty() && !tail.contains(first), "{tail}");
 }
 
 /// The first run shows what the next one needs, and whether the namespace gives its pods a request.

@@ -1,16 +1,15 @@
 //! A `Repo`, served by the Deployment of the component: its commit is applied by one Job, also if the controller is killed meanwhile.
 
-use std::time::{Duration, Instant};
-
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 use sluice_harness::git::{Fault, Gate, GitServer, Injection, Repository, Scope};
 use sluice_harness::skip::without_cluster;
-use sluice_tests::scenario::{TIMEOUT, wait_for};
+use sluice_tests::scenario::wait_for;
 use sluice_tests::wait_for_definitions;
 
 use crate::install::{self, Installation, config};
+use crate::overlays::{kubectl, wait_until};
 
 /// The namespace of the test.
 const TEAM: &str = "repos";
@@ -48,7 +47,10 @@ async fn a_commit_of_a_repo_is_applied_by_one_job_that_its_row_names() {
         "metadata": { "name": "app" }, "spec": { "url": format!("http://{exposed}/app.git") } });
     let repo: DynamicObject = serde_json::from_value(repo).unwrap();
     repos.create(&PostParams::default(), &repo).await.unwrap();
-    kill_controller_during_init(installation, &gate).await;
+    wait_until_held(installation, &gate).await;
+    check_log_of_active_run(installation).await;
+    kill_controller(installation).await;
+    gate.open();
     let is_applied = |object: &Value| {
         let row = &object["status"];
         row["gitSHA"] == commit && row["runStatus"] == "Completed"
@@ -72,21 +74,31 @@ fn serve_held_module(server: &GitServer) -> (Repository, Gate) {
     (module, gate)
 }
 
-/// Kills the controller while the run waits for the module (SIGKILL), and lets the run go on.
-async fn kill_controller_during_init(installation: &Installation<'_>, gate: &Gate) {
-    let deadline = Instant::now() + TIMEOUT;
-    while gate.count() == 0 {
-        assert!(
-            Instant::now() < deadline,
-            "{}",
-            installation.describe_pods().await
-        );
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+/// Waits until the run waits for the module.
+async fn wait_until_held(installation: &Installation<'_>, gate: &Gate) {
+    wait_until(installation, "the run at the module", async || {
+        (gate.count() > 0).then_some(())
+    })
+    .await;
+}
+
+/// `kubectl logs` of the Job shows what the CLI has printed, while it runs.
+async fn check_log_of_active_run(installation: &Installation<'_>) {
+    let jobs = kubectl(installation, TEAM, &["get", "jobs", "-oname"]).await;
+    // There is none before the kubelet has reported that the container runs.
+    let logs = ["-n", TEAM, "logs", &jobs];
+    wait_until(installation, "the log of the active run", async || {
+        let log = installation.try_kubectl(&logs).await.ok()?;
+        log.contains("Downloading git::http").then_some(())
+    })
+    .await;
+}
+
+/// Kills the controller (SIGKILL).
+async fn kill_controller(installation: &Installation<'_>) {
     let container = read_container(installation, "containerID").await;
     let id = container.trim_start_matches("containerd://");
     installation.node.kill_container(id).await.unwrap();
-    gate.open();
 }
 
 /// Returns a field of the status of the controller's container.

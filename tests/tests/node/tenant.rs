@@ -23,6 +23,14 @@ resource "terraform_data" "it" {
 }
 "#;
 
+/// A stack in the directory `verbose`, whose plan prints more than the end of a log that a run keeps.
+const VERBOSE_MODULE: &str = r#"
+resource "terraform_data" "line" {
+  count = 100
+  input = "line ${count.index}"
+}
+"#;
+
 /// A namespace with a source.
 pub(crate) struct Tenant<'n> {
     namespace: String,
@@ -42,7 +50,11 @@ impl<'n> Tenant<'n> {
 
     /// Creates the namespace, an account that may do nothing, and the source.
     pub(crate) async fn without_role(node: &'n Node, namespace: &str) -> Self {
-        let files = [("main.tf", MODULE), ("large/main.tf", LARGE_MODULE)];
+        let files = [
+            ("main.tf", MODULE),
+            ("large/main.tf", LARGE_MODULE),
+            ("verbose/main.tf", VERBOSE_MODULE),
+        ];
         Self::with_files(node, namespace, &files).await
     }
 
