@@ -26,7 +26,7 @@ use super::supervision::needs_supervision;
 
 /// How often an active run is checked when no change of it is observed.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a new run is checked until a runner has claimed it.
+/// How often a run is checked that no runner has claimed: a new one, and one whose pod says nothing about what it waits for.
 const START_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The result of the last full reconciliation, with the newest known state of the run.
@@ -124,14 +124,17 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
     Ok(Lookup::Unchanged(poll))
 }
 
-/// Returns how soon a run is checked again without a change. One that was created a moment ago and is not claimed may wait for
-/// something that nobody announces, such as a quota: that is reported within 5 s.
+/// Returns how soon a run is checked again without a change. One that is not claimed may wait for something that nobody announces, such as
+/// a quota, or a Secret that its pod mounts once it has a node: that is reported within 5 s.
 pub(super) fn poll_interval(run: &TerraformRun, now: Timestamp) -> Duration {
-    let is_claimed = run.status.as_ref().is_some_and(|status| status.claim.is_some());
+    let status = run.status.as_ref();
+    let is_claimed = status.is_some_and(|status| status.claim.is_some());
+    let says_why = status.is_some_and(|status| !status.reason.is_empty());
     let age = run
         .creation_timestamp()
         .map(|created| now.duration_since(created.0).unsigned_abs());
-    if !is_claimed && age.is_some_and(|age| age < POLL_INTERVAL) {
+    let is_new = age.is_some_and(|age| age < POLL_INTERVAL);
+    if !is_claimed && (is_new || !says_why) {
         START_POLL_INTERVAL
     } else {
         POLL_INTERVAL
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_run_is_checked_often_until_it_is_claimed() {
+    fn a_run_is_checked_often_until_it_is_claimed_or_says_why_it_waits() {
         let run = |status: serde_json::Value| -> TerraformRun {
             let spec = json!({ "action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
                 "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
@@ -166,7 +169,14 @@ mod tests {
         };
         let interval = |status, now: &str| poll_interval(&run(status), now.parse().unwrap());
         assert_eq!(interval(json!({}), "2026-01-01T00:00:09Z"), START_POLL_INTERVAL);
-        assert_eq!(interval(json!({}), "2026-01-01T00:00:10Z"), POLL_INTERVAL);
+        let later = "2026-01-01T00:00:10Z";
+        assert_eq!(interval(json!({}), later), START_POLL_INTERVAL);
+        let waits = json!({ "reason": "Unschedulable" });
+        assert_eq!(
+            interval(waits.clone(), "2026-01-01T00:00:09Z"),
+            START_POLL_INTERVAL
+        );
+        assert_eq!(interval(waits, later), POLL_INTERVAL);
         let claimed = json!({ "claim": { "holder": "h" } });
         assert_eq!(interval(claimed, "2026-01-01T00:00:01Z"), POLL_INTERVAL);
     }

@@ -55,8 +55,12 @@ impl RunnerPods {
                 let (key, state) = (key_of(&pod)?, PodState::of(&pod));
                 let run = key.0.clone();
                 let previous = index.pods.insert(key, state.clone());
-                let is_news = previous.as_ref() != Some(&state)
-                    && matches!(state, PodState::Waiting(Some(_)) | PodState::Ended(_));
+                let is_news = match &state {
+                    PodState::Waiting(Some(_)) | PodState::Ended(_) => previous.as_ref() != Some(&state),
+                    // It has got what it waited for, and may lack something else next.
+                    PodState::Waiting(None) => matches!(previous, Some(PodState::Waiting(Some(_)))),
+                    PodState::Running => false,
+                };
                 return is_news.then_some(run);
             }
             Event::Delete(pod) => {
@@ -139,6 +143,14 @@ mod tests {
         .unwrap()
     }
 
+    fn unscheduled() -> Pod {
+        let mut pod = pod("Pending");
+        let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
+        let status = json!({ "phase": "Pending", "conditions": [condition] });
+        pod.status = Some(serde_json::from_value(status).unwrap());
+        pod
+    }
+
     #[test]
     fn each_pod_is_indexed_until_it_is_deleted() {
         let pods = RunnerPods::default();
@@ -164,6 +176,13 @@ mod tests {
         assert_eq!(pods.apply(Event::Apply(pod("Failed"))), None, "nothing is new");
         assert_eq!(pods.apply(Event::Delete(pod("Failed"))), Some(run.clone()));
         assert_eq!(pods.state(&run, "u"), None);
+        pods.apply(Event::Apply(unscheduled()));
+        assert_eq!(
+            pods.apply(Event::Apply(pod("Pending"))),
+            Some(run.clone()),
+            "it has a node now"
+        );
+        assert_eq!(pods.apply(Event::Apply(pod("Pending"))), None, "nothing is new");
         // A list after a gap shows what was deleted meanwhile.
         pods.apply(Event::Apply(pod("Running")));
         pods.apply(Event::Init);
