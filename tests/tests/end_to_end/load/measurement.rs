@@ -137,7 +137,7 @@ impl Measurement {
 }
 
 /// Returns a quotient with two digits.
-fn ratio(count: usize, objects: usize) -> String {
+pub(super) fn ratio(count: usize, objects: usize) -> String {
     let hundredths = (count * 100).div_ceil(objects.max(1));
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }

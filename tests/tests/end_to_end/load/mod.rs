@@ -11,6 +11,7 @@ mod kubelet;
 mod measurement;
 mod objects;
 mod requests;
+mod sizes;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
@@ -45,6 +46,8 @@ const INTERVALS: (u64, u64) = (10, 60);
 const MEMORY_LIMIT: u64 = 128 << 20;
 /// Time without requests after which the controllers have done everything. Longer than the delay of any retry and trigger but the interval.
 const QUIET: Duration = Duration::from_secs(5);
+/// How many intervals without changes are measured: an interval has a jitter.
+const IDLE_INTERVALS: f64 = 1.2;
 /// Timeout of the start of servers and controllers.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time for each object beyond that.
@@ -169,6 +172,7 @@ impl Load {
         self.check_unchanged(&restart);
         let leader = self.change_leader().await;
         self.check_unchanged(&leader);
+        self.print_sizes([&first, &idle, &restart, &leader]).await;
     }
 
     /// Starts the controllers, and waits until all sources are ready and all stacks are planned or applied.
@@ -202,8 +206,7 @@ impl Load {
     /// Waits for an interval of the sources, in which each is polled.
     async fn idle(&mut self) -> Measurement {
         let part = self.begin("An interval without changes");
-        // The interval has a jitter.
-        tokio::time::sleep(self.size.interval.mul_f64(1.2)).await;
+        tokio::time::sleep(self.size.interval.mul_f64(IDLE_INTERVALS)).await;
         self.finish(part).await
     }
 

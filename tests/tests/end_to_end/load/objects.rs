@@ -17,8 +17,10 @@ use sluice_harness::cluster::ControlPlane;
 use sluice_harness::git::{GitServer, RepositorySet};
 use sluice_tests::BoxError;
 
-/// The namespaces of sources and stacks.
+/// The number of namespaces of sources and stacks.
 const NAMESPACES: usize = 10;
+/// Their names begin with this.
+pub(super) const NAMESPACE_PREFIX: &str = "team-";
 /// Number of concurrent creations.
 const CONCURRENT_CREATIONS: usize = 16;
 /// The account of runs.
@@ -35,7 +37,7 @@ pub(super) struct Size {
 
 impl Size {
     fn namespace(self, source: usize) -> String {
-        format!("team-{}", source % self.namespaces())
+        format!("{NAMESPACE_PREFIX}{}", source % self.namespaces())
     }
 
     fn namespaces(self) -> usize {
