@@ -224,7 +224,7 @@ images: ## Pack the images and their SBOMs into target/images (REGISTRY=registry
 	  --cli $$cli $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(TAG),--tag $(TAG)) $(if $(TOOLS),--tools-dir $(TOOLS))
 
 .PHONY: images-reproducible
-images-reproducible: ## Build and pack the images of the last commit twice, in two directories, and compare them; fails too if one of a controller exceeds 60 MB
+images-reproducible: ## Build and pack the images of the last commit twice, in two directories, and compare them, and their sizes with the page; fails too if one of a controller exceeds 60 MB
 	@cli=$(if $(CLI),$(abspath $(CLI)),$$($(HARNESS_BUILD) tofu)); sh images/reproducible.sh $$cli
 
 # A snapshot of Debian's archive, from which images/Containerfile takes the packages, is at most six hours behind it.
