@@ -7,6 +7,7 @@ use serde_json::Value;
 
 /// The user name of a ServiceAccount begins with this; namespace and name follow.
 const ACCOUNT: &str = "system:serviceaccount:";
+const SECURITY_PAGE: &str = include_str!("../../docs/security.md");
 
 /// A verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,6 +124,29 @@ pub fn permissions(rows: &[(&str, &str, &str)]) -> BTreeSet<Permission> {
         all.collect::<Vec<_>>()
     };
     rows.iter().flat_map(each).collect()
+}
+
+/// A permission that no scenario of an audit uses: group, resource, verbs with spaces between them, and the test that shows its use, which
+/// docs/security.md names: `make test` fails if a test there does not exist, did not run or did not pass.
+pub type Exception = (&'static str, &'static str, &'static str, &'static str);
+
+/// Returns the permissions of exceptions.
+#[must_use]
+pub fn exceptions(rows: &[Exception]) -> BTreeSet<Permission> {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(group, resource, verbs, _)| (*group, *resource, *verbs))
+        .collect();
+    permissions(&rows)
+}
+
+/// Returns the tests of exceptions that docs/security.md does not name.
+#[must_use]
+pub fn unnamed_tests(rows: &[Exception]) -> Vec<&'static str> {
+    let tests = rows.iter().map(|(.., test)| *test);
+    tests
+        .filter(|test| !SECURITY_PAGE.contains(&format!("`{test}`")))
+        .collect()
 }
 
 /// Returns what is wrong with the roles of an account: permissions that it does not use, other than `unused`, and permissions of that table
@@ -303,6 +327,22 @@ mod tests {
                 "list apps/pods"
             ]
         );
+    }
+
+    #[test]
+    fn an_exception_names_a_test_of_the_page() {
+        let of = |test| [("infra.sluice.dev", "terraformruns", "get list", test)];
+        let table = exceptions(&of("none"));
+        assert_eq!(
+            lines(&table),
+            [
+                "get infra.sluice.dev/terraformruns",
+                "list infra.sluice.dev/terraformruns"
+            ]
+        );
+        assert_eq!(unnamed_tests(&of("node::audit::none")), ["node::audit::none"]);
+        let known = "node::audit::controllers_and_runs_use_every_verb_of_their_roles";
+        assert!(unnamed_tests(&of(known)).is_empty());
     }
 
     #[test]

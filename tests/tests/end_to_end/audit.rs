@@ -2,35 +2,63 @@
 //!
 //! Without a node, runs are processes under the account of tf-controller, which has their role too.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use sluice_tests::audit::{Request, faults, permissions, requests};
-use sluice_tests::scenario::{NAMESPACE, wait_for, wait_until_gone};
+use sluice_harness::closed_port::ClosedPort;
+use sluice_tests::audit::{Exception, Request, exceptions, faults, requests, unnamed_tests};
+use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
 
 use crate::environment::{CONTROLLERS, Origin, TestEnvironment, kubectl, ready};
 use crate::features::{FeatureTest, run_scenarios};
 use crate::{TEST_TIMEOUT, with_timeout_of, without_cluster};
 
-/// The verbs that no scenario here uses, with the scenario that does.
-const UNUSED_BY_TF_CONTROLLER: [(&str, &str, &str); 6] = [
-    // Their definitions are not installed: control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version.
-    ("source.toolkit.fluxcd.io", "buckets", "get list watch"),
-    ("source.toolkit.fluxcd.io", "ocirepositories", "get list watch"),
-    // More than twenty runs of a stack: control::run_files::pruned_runs_are_forgotten_by_their_executor.
-    ("infra.sluice.dev", "terraformruns", "delete"),
-    // A state that could not be written and outlives its stack: control::rescued_states.
-    ("infra.sluice.dev", "terraformruns", "patch"),
-    // Runs in pods: node::faults.
-    ("", "pods", "get"),
-    // The lock of a run that was killed: run::locks::a_lock_left_by_init_is_released_by_the_next_run.
-    ("coordination.k8s.io", "leases", "list"),
+const FOREIGN_SOURCES: &str =
+    "control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version";
+const AUDIT_OF_JOBS: &str = "node::audit::controllers_and_runs_use_every_verb_of_their_roles";
+const CONFLICTS: &str = "sluice_runtime::status::tests::a_conflict_rereads_and_retains_the_other_write";
+const UNUSED_BY_TF_CONTROLLER: [Exception; 5] = [
+    // Their definitions are not installed.
+    (
+        "source.toolkit.fluxcd.io",
+        "buckets",
+        "get list watch",
+        FOREIGN_SOURCES,
+    ),
+    (
+        "source.toolkit.fluxcd.io",
+        "ocirepositories",
+        "get list watch",
+        FOREIGN_SOURCES,
+    ),
+    // A state that could not be written and outlives its stack.
+    ("infra.sluice.dev", "terraformruns", "patch", AUDIT_OF_JOBS),
+    // Runs in pods, and the lock of one that was killed.
+    ("", "pods", "get", AUDIT_OF_JOBS),
+    ("coordination.k8s.io", "leases", "list", AUDIT_OF_JOBS),
 ];
-const UNUSED_BY_SOURCE_CONTROLLER: [(&str, &str, &str); 1] = [
-    // Only while the cache lags behind an own write: sluice_source_controller::reconcile::tests.
-    ("source.toolkit.fluxcd.io", "gitrepositories", "get"),
+const UNUSED_BY_SOURCE_CONTROLLER: [Exception; 1] = [
+    // After a conflict.
+    ("source.toolkit.fluxcd.io", "gitrepositories", "get", CONFLICTS),
 ];
+/// Of the repo-controller in [`crate::repos`].
+const UNUSED_BY_REPO_CONTROLLER: [Exception; 2] = [
+    // After a conflict.
+    ("terraform.gitops.k8s.io", "repos", "get", CONFLICTS),
+    // An event that is repeated.
+    (
+        "",
+        "events",
+        "patch",
+        "sluice_runtime::event::tests::equal_events_count_up_within_ten_minutes",
+    ),
+];
+
+/// A module whose plan fails.
+const BROKEN: &str = "resource \"terraform_data\" \"it\" { input = file(\"missing.txt\") }\n";
 
 /// Returns the roles of the cluster and their bindings.
 async fn roles(env: &TestEnvironment) -> Vec<Value> {
@@ -38,6 +66,23 @@ async fn roles(env: &TestEnvironment) -> Vec<Value> {
     let list = kubectl(env.folder.path(), &["get", kinds, "-A", "-o", "json"]).await;
     let list: Value = serde_json::from_str(&list).unwrap();
     list["items"].as_array().unwrap().clone()
+}
+
+/// Asserts that accounts in the namespace of the controllers use every verb of their roles, except in these tables.
+async fn assert_used(env: &TestEnvironment, requests: &[Request], accounts: &[(&str, &[Exception])]) {
+    let roles = roles(env).await;
+    for (name, table) in accounts {
+        let account = format!("{CONTROLLERS}:{name}");
+        let found = faults(&roles, requests, &account, &exceptions(table));
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+/// Asserts that the repo-controller uses every verb of the roles of its component.
+pub(crate) async fn assert_repo_controller_uses_its_roles(env: &TestEnvironment) {
+    let requests = requests(&env.plane.audit_log().unwrap()).unwrap();
+    let table = UNUSED_BY_REPO_CONTROLLER.as_slice();
+    assert_used(env, &requests, &[("repo-controller", table)]).await;
 }
 
 fn assert_nothing_refused(requests: &[Request]) {
@@ -150,6 +195,40 @@ async fn check_credentials(test: &FeatureTest, origin: &Origin, env: &TestEnviro
     gone.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
 }
 
+/// A source with an account of its own, whose token is not accepted anywhere.
+async fn check_account_of_source(test: &FeatureTest, env: &TestEnvironment) {
+    let annotations = json!({ "azure.workload.identity/client-id": "client", "azure.workload.identity/tenant-id": "tenant" });
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "reader", "namespace": NAMESPACE, "annotations": annotations } });
+    env.plane.apply(&account.to_string()).await.unwrap();
+    let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+        "metadata": { "name": "identity", "namespace": NAMESPACE },
+        "spec": { "url": "https://sluice.invalid/org/project/_git/r", "interval": "1h", "provider": "azure", "serviceAccountName": "reader" } });
+    env.plane.apply(&source.to_string()).await.unwrap();
+    let shows = |object: &Value| ready(object).starts_with("False ");
+    let found = wait_for(&test.scenario.sources(), "identity", "its failure", shows).await;
+    found.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
+}
+
+/// Waits until the first run of the stack whose runs fail at once is deleted: the controller keeps twenty.
+async fn wait_for_pruned_run(env: &TestEnvironment) {
+    let names = "-ojsonpath={.items[*].metadata.name}";
+    let of_stack = "-linfra.sluice.dev/terraform=broken";
+    let runs = ["-n", NAMESPACE, "get", "terraformruns", of_stack, names];
+    let is_pruned = async {
+        loop {
+            let runs = kubectl(env.folder.path(), &runs).await;
+            let mut names = runs.split_whitespace().peekable();
+            if names.peek().is_some() && !names.any(|name| name.ends_with("-1")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let pruned = tokio::time::timeout(TIMEOUT, is_pruned).await;
+    pruned.unwrap_or_else(|_| panic!("{}", env.logs()));
+}
+
 /// Requests a reconciliation, which does not wait for the back-off.
 async fn request(sources: &Api<DynamicObject>, token: &str) {
     let annotations = json!({ "reconcile.fluxcd.io/requestedAt": token });
@@ -173,32 +252,47 @@ fn each_verb_of_a_role_is_used_and_none_is_missing() {
     }
     with_timeout_of(3 * TEST_TIMEOUT, async {
         let origin = Origin::start().await;
+        let broken = [("broken/main.tf", BROKEN)];
+        origin
+            .repository
+            .commit_files(&broken, "A module without a plan")
+            .unwrap();
+        // No token is sent anywhere.
+        let authority = ClosedPort::reserve().unwrap();
         let mut env = TestEnvironment::start_with_audit_log().await;
+        let authority = format!("http://{}", authority.address().unwrap());
+        env.source_controller
+            .set_variable("AZURE_AUTHORITY_HOST", &authority);
         env.elect_leaders();
         env.seal_plans().await;
         env.start_controllers();
         let test = FeatureTest::new(&env).await;
         run_scenarios(&test, &origin, &env).await;
+        test.stack("broken", &json!({ "retryInterval": "1s" })).await;
         check_inputs_and_shared_files(&test, &env).await;
         check_approval(&test, &env).await;
         check_credentials(&test, &origin, &env).await;
+        check_account_of_source(&test, &env).await;
+        wait_for_pruned_run(&env).await;
         for controller in [&mut env.source_controller, &mut env.tf_controller] {
             controller.end().await.unwrap();
         }
         let requests = requests(&env.plane.audit_log().unwrap()).unwrap();
         assert_nothing_refused(&requests);
-        let roles = roles(&env).await;
-        for (name, table) in [
-            ("tf-controller", UNUSED_BY_TF_CONTROLLER.as_slice()),
+        let accounts: [(&str, &[Exception]); 2] = [
+            ("tf-controller", &UNUSED_BY_TF_CONTROLLER),
             ("source-controller", &UNUSED_BY_SOURCE_CONTROLLER),
-        ] {
-            let found = faults(
-                &roles,
-                &requests,
-                &format!("{CONTROLLERS}:{name}"),
-                &permissions(table),
-            );
-            assert!(found.is_empty(), "{found:#?}");
-        }
+        ];
+        assert_used(&env, &requests, &accounts).await;
     });
+}
+
+#[test]
+fn each_exception_is_in_the_page_about_security() {
+    let all = [
+        &UNUSED_BY_TF_CONTROLLER[..],
+        &UNUSED_BY_SOURCE_CONTROLLER,
+        &UNUSED_BY_REPO_CONTROLLER,
+    ];
+    assert_eq!(unnamed_tests(&all.concat()), Vec::<&str>::new());
 }

@@ -62,12 +62,18 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) struct Controller {
     name: &'static str,
     arguments: Vec<String>,
+    variables: Vec<(&'static str, String)>,
     kubeconfig: PathBuf,
     log: PathBuf,
     child: Option<Child>,
 }
 
 impl Controller {
+    /// Sets a variable of its environment, which has no others than paths.
+    pub(crate) fn set_variable(&mut self, name: &'static str, value: &str) {
+        self.variables.push((name, value.to_owned()));
+    }
+
     pub(crate) fn start(&mut self) -> Result<(), BoxError> {
         let log: File = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let child = Command::new(binary("sluice")?)
@@ -76,6 +82,7 @@ impl Controller {
             .env_clear()
             .env("PATH", cli::search_path()?)
             .env("KUBECONFIG", &self.kubeconfig)
+            .envs(self.variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -174,12 +181,18 @@ impl TestEnvironment {
         Self::install(CONTROLLERS, &overlay).await
     }
 
-    /// As [`Self::start`], with an audit log.
+    /// As [`Self::start`], with an audit log and with tokens of `ServiceAccounts` for source-controller.
     pub(crate) async fn start_with_audit_log() -> Self {
-        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
-            "components": ["config/components/process-executor"] });
+        let components = [
+            "config/components/process-executor",
+            "config/components/workload-identity",
+        ];
+        let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"], "components": components });
         let plane = ControlPlane::start_with_audit_log().await.unwrap();
-        Self::install_on(plane, CONTROLLERS, &overlay).await
+        let mut env = Self::install_on(plane, CONTROLLERS, &overlay).await;
+        let gate = "--feature-gates=ObjectLevelWorkloadIdentity=true";
+        env.source_controller.arguments.push(gate.to_owned());
+        env
     }
 
     /// Installs both controllers for tenants, of which `team-a` is one, with an audit log. Without a node, runs are child processes of
@@ -206,11 +219,12 @@ impl TestEnvironment {
         env
     }
 
-    /// Installs both controllers, and the optional repo-controller without its definition.
+    /// Installs both controllers, and the optional repo-controller without its definition. With an audit log.
     pub(crate) async fn start_with_repo_controller() -> (Self, Controller) {
         let overlay = json!({ "namespace": CONTROLLERS, "resources": ["config/overlays/standalone"],
             "components": ["config/components/process-executor", "config/components/repo-controller"] });
-        let env = Self::install(CONTROLLERS, &overlay).await;
+        let plane = ControlPlane::start_with_audit_log().await.unwrap();
+        let env = Self::install_on(plane, CONTROLLERS, &overlay).await;
         let arguments =
             ["--metrics-addr=0", "--health-addr=0", "--enable-leader-election"].map(str::to_owned);
         let runtime = format!("--runtime-namespace={CONTROLLERS}");
@@ -394,6 +408,7 @@ pub(crate) async fn controller(
     Controller {
         name,
         arguments,
+        variables: Vec::new(),
         kubeconfig,
         log: folder.join(format!("{name}.log")),
         child: None,

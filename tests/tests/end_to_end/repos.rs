@@ -13,6 +13,7 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
 use sluice_tests::wait_for_definitions;
 
+use crate::audit::assert_repo_controller_uses_its_roles;
 use crate::environment::{Controller, TestEnvironment, kubectl};
 use crate::{with_timeout, without_cluster};
 
@@ -217,6 +218,17 @@ fn a_repo_of_2019_on_a_real_api_server() {
         assert_eq!(after.0, lineage, "the state is kept");
         assert!(after.1 > serial);
 
+        // An edit that is one of the stack.
+        let edit: Patch<Value> = Patch::Merge(json!({ "spec": { "approval": "Manual" } }));
+        repos
+            .api
+            .patch("copy", &PatchParams::default(), &edit)
+            .await
+            .unwrap();
+        let needs_approval = |object: &Value| object["spec"]["approvePlan"] != "auto";
+        let edited = wait_for(&repos.stacks(), "copy", "the edit", needs_approval).await;
+        edited.unwrap_or_else(|error| panic!("{error}\n{}", repos.logs()));
+
         let state = repos.state("copy").await;
         repos.api.delete("copy", &DeleteParams::default()).await.unwrap();
         for api in [repos.stacks(), repos.sources()] {
@@ -225,6 +237,7 @@ fn a_repo_of_2019_on_a_real_api_server() {
                 .unwrap_or_else(|error| panic!("{error}\n{}", repos.logs()));
         }
         assert_eq!(repos.state("copy").await, state, "nothing is destroyed");
+        assert_repo_controller_uses_its_roles(&repos.env).await;
         repos.end_without_refusal().await;
     });
 }

@@ -16,6 +16,7 @@ use sluice_harness::trial::TrialProvider;
 use sluice_tests::audit::{Permission, requests};
 use sluice_tests::scenario::TIMEOUT;
 
+use crate::audit::{assert_account_was_read, count_requests};
 use crate::faults::pods::{container_id, is_ready};
 use crate::install::{Installation, NAMESPACE, config};
 use crate::storage::{VOLUME, Volume};
@@ -394,12 +395,14 @@ async fn install_two_replicas(installation: &Installation<'_>) -> String {
 }
 
 async fn use_two_replicas(installation: &Installation<'_>) {
+    let requests = count_requests(installation.node);
     let volume = Volume::create(installation.node).await;
     let overlay = install_two_replicas(installation).await;
     let replicas = Replicas::new(installation, volume).await;
     Box::pin(replicas.check_takeover()).await;
     replicas.check_destroy().await;
     replicas.check_disruption_budget().await;
+    assert_account_was_read(installation.node, requests);
     delete(installation, &overlay).await;
     // The administrator's volume stays, without its claim.
     let phase = ["get", "persistentvolume", VOLUME, "-ojsonpath={.status.phase}"];

@@ -33,6 +33,17 @@ resource "terraform_data" "line" {
 }
 "#;
 
+/// A stack in the directory `held`, whose apply lasts while `hold` is true.
+const HELD_MODULE: &str = r#"
+variable "hold" {}
+
+resource "terraform_data" "held" {
+  provisioner "local-exec" {
+    command = var.hold ? "sleep 1000" : "true"
+  }
+}
+"#;
+
 /// A namespace with a source.
 pub(crate) struct Tenant<'n> {
     namespace: String,
@@ -56,6 +67,7 @@ impl<'n> Tenant<'n> {
             ("main.tf", MODULE),
             ("large/main.tf", LARGE_MODULE),
             ("verbose/main.tf", VERBOSE_MODULE),
+            ("held/main.tf", HELD_MODULE),
         ];
         Self::with_files(node, namespace, &files).await
     }

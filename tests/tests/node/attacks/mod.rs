@@ -6,6 +6,7 @@
 mod attempt;
 mod forged_plan;
 mod report;
+mod requests;
 
 use std::time::Duration;
 
@@ -18,7 +19,6 @@ use serde_json::{Value, json};
 use sluice_harness::git::Repository;
 use sluice_harness::gobuild::{self, Tool};
 use sluice_harness::skip::without_cluster;
-use sluice_tests::audit::{Permission, requests};
 
 use crate::images::RUNNER;
 use crate::install::{Installation, NAMESPACE};
@@ -206,20 +206,6 @@ impl Tenants {
             self.other.runs("waiting").await,
             self.own.runs("neighbour").await,
         ]
-    }
-
-    /// Checks that the API server saw and refused the requests for the Secrets of the other tenant.
-    fn check_audit_log(&self, targets: &Targets) {
-        let requests = requests(&self.installation.node.audit_log().unwrap()).unwrap();
-        let account = format!("{TENANT}:{ACCOUNT}");
-        let get = Permission::new("/secrets", "get");
-        for name in &targets.secrets {
-            let object = format!("{OTHER}/{name}");
-            let mut sent = requests.iter().filter(|request| {
-                request.account == account && request.object == object && request.permission == get
-            });
-            assert!(sent.any(|request| request.is_refused), "no request for {object}");
-        }
     }
 
     /// Checks that nothing was changed, and that the fields of the stack had no effect.
