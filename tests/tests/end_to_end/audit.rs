@@ -36,9 +36,15 @@ const UNUSED_BY_TF_CONTROLLER: [Exception; 5] = [
     ),
     // A state that could not be written and outlives its stack.
     ("infra.sluice.dev", "terraformruns", "patch", AUDIT_OF_JOBS),
-    // Runs in pods, and the lock of one that was killed.
+    // The lock of a killed run in a pod.
     ("", "pods", "get", AUDIT_OF_JOBS),
-    ("coordination.k8s.io", "leases", "list", AUDIT_OF_JOBS),
+    // A lock that the CLI cannot release.
+    (
+        "coordination.k8s.io",
+        "leases",
+        "list",
+        "run::locks::a_lock_left_by_init_is_released_by_the_next_run",
+    ),
 ];
 const UNUSED_BY_SOURCE_CONTROLLER: [Exception; 1] = [
     // After a conflict.
