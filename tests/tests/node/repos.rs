@@ -89,7 +89,7 @@ async fn check_log_of_active_run(installation: &Installation<'_>) {
     let logs = ["-n", TEAM, "logs", &jobs];
     wait_until(installation, "the log of the active run", async || {
         let log = installation.try_kubectl(&logs).await.ok()?;
-        log.contains("Downloading git::http").then_some(())
+        log.contains("/module.git").then_some(())
     })
     .await;
 }
