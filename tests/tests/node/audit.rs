@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
-use sluice_tests::audit::{Exception, Permission, exceptions, faults, requests, unnamed_tests, used};
+use sluice_tests::audit::{
+    Exception, Permission, Request, exceptions, faults, requests, unnamed_tests, used,
+};
 
 use crate::install::{Installation, NAMESPACE};
 use crate::overlays::wait_until;
@@ -256,6 +258,16 @@ pub(crate) fn count_requests(node: &Node) -> usize {
     requests(&node.audit_log().unwrap()).unwrap().len()
 }
 
+/// Asserts that no request of a controller was refused. A request that another account sent in its name is none.
+pub(crate) fn assert_not_refused(requests: &[Request], account: &str) {
+    let own = requests
+        .iter()
+        .filter(|request| request.sender == account && request.account == account);
+    let (refused, accepted): (Vec<_>, Vec<_>) = own.partition(|request| request.is_refused);
+    assert!(!accepted.is_empty(), "{account} has sent no request");
+    assert!(refused.is_empty(), "the roles lack permissions: {refused:#?}");
+}
+
 /// Asserts what an installation with `--destroy-service-account` shows: tf-controller has looked for the account of a stack, and no request
 /// of the controllers after the first `before` ones was refused.
 pub(crate) fn assert_account_was_read(node: &Node, before: usize) {
@@ -264,12 +276,8 @@ pub(crate) fn assert_account_was_read(node: &Node, before: usize) {
     let account = format!("{NAMESPACE}:tf-controller");
     let get = Permission::new("/serviceaccounts", "get");
     assert!(used(since, &account).contains(&get));
-    let of_controllers = format!("{NAMESPACE}:");
-    let refused: Vec<_> = since
-        .iter()
-        .filter(|request| request.is_refused && request.account.starts_with(&of_controllers))
-        .collect();
-    assert!(refused.is_empty(), "the roles lack permissions: {refused:#?}");
+    assert_not_refused(since, &account);
+    assert_not_refused(since, &format!("{NAMESPACE}:source-controller"));
 }
 
 fn of_stack(name: &str) -> String {

@@ -5,9 +5,11 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 use sluice_harness::git::{Fault, Gate, GitServer, Injection, Repository, Scope};
 use sluice_harness::skip::without_cluster;
+use sluice_tests::audit::requests;
 use sluice_tests::scenario::wait_for;
 use sluice_tests::wait_for_definitions;
 
+use crate::audit::assert_not_refused;
 use crate::install::{self, Installation, config};
 use crate::overlays::{kubectl, wait_until};
 
@@ -60,6 +62,8 @@ async fn a_commit_of_a_repo_is_applied_by_one_job_that_its_row_names() {
         Err(error) => panic!("{error}\n{}", installation.describe_pods().await),
     };
     check_job(installation, row["status"]["runJobName"].as_str().unwrap()).await;
+    let requests = requests(&node.audit_log().unwrap()).unwrap();
+    assert_not_refused(&requests, &format!("{}:repo-controller", install::NAMESPACE));
 }
 
 /// Serves a module whose clone waits at the gate.

@@ -1,8 +1,9 @@
 //! The requests of the attacks and of the controllers, in the audit log of their node.
 
-use sluice_tests::audit::{Permission, Request, requests};
+use sluice_tests::audit::{Permission, requests};
 
 use super::{ACCOUNT, OTHER, TENANT, Targets, Tenants};
+use crate::audit::assert_not_refused;
 use crate::install::NAMESPACE;
 
 impl Tenants {
@@ -20,17 +21,7 @@ impl Tenants {
             assert!(sent.any(|request| request.is_refused), "no request for {object}");
         }
         for controller in ["source-controller", "tf-controller"] {
-            check_controller(&requests, &format!("{NAMESPACE}:{controller}"));
+            assert_not_refused(&requests, &format!("{NAMESPACE}:{controller}"));
         }
     }
-}
-
-/// Checks that no request of a controller is refused. An attack in its name is one of the pod of the run.
-fn check_controller(requests: &[Request], account: &str) {
-    let own = requests
-        .iter()
-        .filter(|request| request.sender == account && request.account == account);
-    let (refused, accepted): (Vec<_>, Vec<_>) = own.partition(|request| request.is_refused);
-    assert!(!accepted.is_empty(), "{account} has sent no request");
-    assert!(refused.is_empty(), "the roles lack permissions: {refused:#?}");
 }
