@@ -83,16 +83,19 @@ fn kibibytes(bytes: u64, objects: usize) -> u64 {
     bytes.div_ceil(1024 * objects.max(1) as u64)
 }
 
-/// Returns the bytes of the files below a folder.
+/// Returns the bytes of the files below a folder. What is deleted meanwhile does not count.
 fn bytes_below(folder: &Path) -> io::Result<u64> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
     let mut sum = 0;
-    for entry in fs::read_dir(folder)? {
+    for entry in entries {
         let entry = entry?;
-        let metadata = entry.metadata()?;
-        sum += if metadata.is_dir() {
-            bytes_below(&entry.path())?
-        } else {
-            metadata.len()
+        sum += match entry.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
+            metadata => metadata?.len(),
         };
     }
     Ok(sum)
