@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "status", "get", "tree", "describe", "history", "logs", "events", "outputs", "diff", "export",
         ],
     ),
-    ("Decide", &["plan", "approve", "replan"]),
+    ("Decide", &["plan", "approve", "reject", "replan", "apply"]),
     (
         "Act",
         &[

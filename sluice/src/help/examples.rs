@@ -99,6 +99,17 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 40] = [
         ],
     ),
     (
+        "reject",
+        &[
+            "sluice reject app --comment 'the database must stay'",
+            "sluice reject app --yes",
+        ],
+    ),
+    (
+        "apply",
+        &["sluice apply app --local .", "sluice apply app --local stacks/app --full"],
+    ),
+    (
         "replan",
         &["sluice replan app", "sluice replan app --timeout 15m"],
     ),

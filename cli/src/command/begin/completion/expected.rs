@@ -108,7 +108,7 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
             ListedKind::Terraforms => Some(Names::Stacks),
             ListedKind::Runs => Some(Names::Runs),
         },
-        (["approve" | "diff"] | ["plan", "show"], "name") => Some(Names::StacksToApprove),
+        (["approve" | "diff" | "reject"] | ["plan", "show"], "name") => Some(Names::StacksToApprove),
         // After `create`, it is the name of something new.
         ([first, ..], "name") if *first != "create" => Some(Names::Stacks),
         _ => None,
