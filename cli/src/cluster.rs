@@ -234,7 +234,10 @@ impl Cluster {
         let mut objects = Vec::new();
         let name = list_name::<K>();
         loop {
-            let page = self.answer(&name, api.list(&params)).await.map_err(list_error::<K>)?;
+            let page = self
+                .answer(&name, api.list(&params))
+                .await
+                .map_err(list_error::<K>)?;
             objects.extend(page.items);
             let Some(next) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(objects);

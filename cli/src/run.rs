@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use sluice_api::run::{Change, Phase, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::run_sequence;
@@ -46,6 +47,15 @@ pub const fn tone(phase: Phase) -> Tone {
         | Phase::CheckingHealth
         | Phase::BreakingTheGlass => Tone::Plain,
     }
+}
+
+/// Returns how long the run lasted, or lasts until `now`; `None` if no runner has claimed it.
+#[must_use]
+pub fn lasted(run: &TerraformRun, now: Timestamp) -> Option<SignedDuration> {
+    let status = run.status.as_ref()?;
+    let start = status.started_at.as_ref()?.0;
+    let end = status.finished_at.as_ref().map_or(now, |end| end.0);
+    Some(end.duration_since(start))
 }
 
 /// Returns the run among `runs` that made the plan with this id.
@@ -143,5 +153,16 @@ mod tests {
             (addresses, list.omitted),
             (vec!["a.b", "a.d", "a.r", "a.t", "a.c"], 2)
         );
+    }
+
+    #[test]
+    fn a_run_lasts_from_its_claim_to_its_end() {
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let lasted = |status| super::lasted(&run(1, &status), now);
+        let ended = json!({"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:30Z"});
+        assert_eq!(lasted(ended), Some(SignedDuration::from_secs(90)));
+        let active = json!({"startedAt": "2026-01-01T00:09:00Z"});
+        assert_eq!(lasted(active), Some(SignedDuration::from_secs(60)));
+        assert_eq!(lasted(json!({})), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Examples for the help of each command. A test parses them.
 
 /// The name of a command, and lines that a user can type.
-pub(super) const EXAMPLES: [(&str, &[&str]); 40] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 42] = [
     (
         "up",
         &[
@@ -107,7 +107,10 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 40] = [
     ),
     (
         "apply",
-        &["sluice apply app --local .", "sluice apply app --local stacks/app --full"],
+        &[
+            "sluice apply app --local .",
+            "sluice apply app --local stacks/app --full",
+        ],
     ),
     (
         "replan",

@@ -178,7 +178,7 @@ fn with_impersonation(role: &str) -> Vec<Rule> {
     };
     let rules = table(role).iter().map(|rule| match *rule {
         ("/secrets,configmaps", verbs) => ("/secrets", verbs),
-        rule => rule,
+        other => other,
     });
     rules.chain(added).collect()
 }

@@ -269,16 +269,16 @@ fn approval_of(stack: &Terraform, observed: &Observed, history: &History) -> App
         | approval::ApprovalDecision::OnHold(_) => Approval::Auto,
         approval::ApprovalDecision::Replan => Approval::Replan,
         approval::ApprovalDecision::Approved(_) => Approval::Given { by: approver(stack) },
-        approval::ApprovalDecision::PlanOnly
-        | approval::ApprovalDecision::Pending
-        | approval::ApprovalDecision::Insufficient(_)
-        | approval::ApprovalDecision::Mismatch(_) => Approval::None,
         approval::ApprovalDecision::Agreed(given) => Approval::Given {
             by: approvers(&given),
         },
-        // So is a rejection: later plans are applied automatically as before.
+        // A rejection is about one plan: later ones are applied automatically as before.
         approval::ApprovalDecision::Rejected(_) if is_automatic(&stack.spec) => Approval::Auto,
-        approval::ApprovalDecision::Rejected(_) => Approval::None,
+        approval::ApprovalDecision::PlanOnly
+        | approval::ApprovalDecision::Pending
+        | approval::ApprovalDecision::Insufficient(_)
+        | approval::ApprovalDecision::Mismatch(_)
+        | approval::ApprovalDecision::Rejected(_) => Approval::None,
     }
 }
 

@@ -201,7 +201,8 @@ mod tests {
     fn letters_have_the_look_of_the_last_sequence() {
         let mut screen = Screen::new(10, 1);
         screen.write("\u{1b}[1;31ma\u{1b}[22mb\u{1b}[2;39mc\u{1b}[0md\u{1b}[?25le");
-        let styles = screen.rows()[0].iter().map(|cell| cell.style);
+        let rows = screen.rows();
+        let styles = rows[0].iter().map(|cell| cell.style);
         let style = |colour, bold, faint| Style { colour, bold, faint };
         assert_eq!(
             styles.collect::<Vec<_>>(),

@@ -115,7 +115,7 @@ impl Node {
         let started = Time(Timestamp::now());
         let running = json!({ "running": { "startedAt": started } });
         self.write_status(pod, "Running", &running, &started).await?;
-        Runner::new(runner, pod, &namespace).carry_out().await?;
+        Box::pin(Runner::new(runner, pod, &namespace).carry_out()).await?;
         let ended = Time(Timestamp::now());
         let terminated = json!({ "terminated": { "exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": ended } });
         self.write_status(pod, "Succeeded", &terminated, &started).await
