@@ -100,10 +100,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 42] = [
     ),
     (
         "reject",
-        &[
-            "sluice reject app --comment 'the database must stay'",
-            "sluice reject app --yes",
-        ],
+        &["sluice reject app --comment=too-early", "sluice reject app --yes"],
     ),
     (
         "apply",

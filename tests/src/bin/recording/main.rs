@@ -205,11 +205,19 @@ fn write(args: &Args, recording: &Recording, private: &[String]) -> Result<(), B
         return Err(format!("the image has {} bytes; the maximum is {MAX_SIZE}", image.len()).into());
     }
     let cast = recording.asciicast(TITLE)?;
-    if let Some(text) = private
-        .iter()
-        .find(|text| [&cast, &image].iter().any(|file| file.contains(*text)))
-    {
-        return Err(format!("the recording would show {text:?}").into());
+    for (text, file) in private.iter().flat_map(|text| [(text, &cast), (text, &image)]) {
+        if let Some((before, after)) = file.split_once(text.as_str()) {
+            let near: String = before
+                .chars()
+                .rev()
+                .take(80)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect();
+            let after: String = after.chars().take(80).collect();
+            return Err(format!("the recording would show {text:?}: {near}{text}{after}").into());
+        }
     }
     for (path, content) in [(&args.cast, cast), (&args.svg, image)] {
         if let Some(directory) = path.parent() {
