@@ -16,11 +16,13 @@ const ALLOWANCE: u64 = 64 << 20;
 async fn an_endless_response_in_any_phase_does_not_exhaust_memory() {
     let api = api();
     let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
+    // A host that is known already gets no discovery.
+    let unknown = GitServer::start().await.unwrap();
     repository.commit_files(&[("main.tf", "")], "first").unwrap();
     let (directory, storage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let program = Program::start(&api, directory.path(), storage.path(), "true").await;
     let objects: Api<GitRepository> = Api::namespaced(api.client(), "default");
-    let create = async |name: &str| {
+    let create = async |name: &str, server: &GitServer| {
         let object = json!({
             "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "metadata": { "name": name },
             "spec": {
@@ -30,18 +32,18 @@ async fn an_endless_response_in_any_phase_does_not_exhaust_memory() {
         let object = serde_json::from_value(object).unwrap();
         objects.create(&PostParams::default(), &object).await.unwrap();
     };
-    create("good").await;
+    create("good", &server).await;
     program
         .wait_for(&objects, "good", |ready| ready.status == "True")
         .await;
     let at_rest = program.peak_memory();
-    for (name, scope) in [
-        ("advertisement", Scope::INFO_REFS),
-        ("lookup", Scope::LS_REFS),
-        ("pack", Scope::FETCH),
+    for (name, scope, server) in [
+        ("advertisement", Scope::INFO_REFS, &unknown),
+        ("lookup", Scope::LS_REFS, &server),
+        ("pack", Scope::FETCH, &server),
     ] {
         server.inject(Injection::new(scope, Fault::Oversized).repository(name));
-        create(name).await;
+        create(name, server).await;
         program
             .wait_for(&objects, name, |ready| ready.status == "False")
             .await;

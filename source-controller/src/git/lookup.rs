@@ -1,6 +1,7 @@
 //! Looks up the commit that a reference names: one small request on a pooled connection, except for tags of equal
 //! version, whose commits are compared.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sluice_runtime::semver::{Constraint, Selection};
@@ -18,9 +19,21 @@ use super::remote::Remote;
 /// Maximum number of tags of equal version whose commits are compared.
 const MAX_TIED_TAGS: usize = 20;
 
+/// The heads that one lookup found.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// The head of the reference.
+    pub head: Head,
+    /// The heads of the further references; those without a ref are missing.
+    pub others: HashMap<Reference, Head>,
+}
+
 /// Looks up the reference. With protocol version 2, the size of the response does not depend on the number of refs,
 /// except for a version constraint, which needs all tags. A pinned commit needs no request, unless the object names a
 /// tag for it. Dropping the future cancels the lookup.
+///
+/// The refs of the `further` references are looked up with the same request. They must be branches, tags or names, and
+/// count only for such a reference.
 ///
 /// Among tags that satisfy a constraint equally well (they differ in build metadata or in the notation of the same
 /// numbers), this selects the one with the most recent commit. Only in that case the commits are fetched into the
@@ -32,20 +45,22 @@ pub async fn resolve(
     mirror: &Arc<Mirror>,
     remote: &Remote,
     reference: &Reference,
+    further: &[Reference],
     stop: &CancellationToken,
-) -> Result<Head, FetchError> {
-    let Candidates { last, others } = candidates(remote, reference).await?;
-    if others.iter().all(|other| other.commit == last.commit) {
-        return Ok(last);
+) -> Result<Heads, FetchError> {
+    let Candidates { last, equal, others } = candidates(remote, reference, further).await?;
+    if equal.iter().all(|other| other.commit == last.commit) {
+        return Ok(Heads { head: last, others });
     }
-    let newest = newest(mirror, remote, last, others, stop);
-    remote.within_timeout(newest).await
+    let newest = newest(mirror, remote, last, equal, stop);
+    let head = remote.within_timeout(newest).await?;
+    Ok(Heads { head, others })
 }
 
 /// Looks up the reference as [`resolve`] does, and returns the last of several candidates.
 #[cfg(test)]
 pub(crate) async fn head(remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
-    Ok(candidates(remote, reference).await?.last)
+    Ok(candidates(remote, reference, &[]).await?.last)
 }
 
 /// Verifies with one small request that the server accepts the credentials.
@@ -53,7 +68,15 @@ pub(crate) async fn head(remote: &Remote, reference: &Reference) -> Result<Head,
 /// # Errors
 /// The remote is unreachable, breaks the protocol, or denies access.
 pub async fn verify_access(remote: &Remote) -> Result<(), FetchError> {
-    let result = remote.within_timeout(refs::find(remote, "HEAD")).await;
+    let verified = async {
+        match refs::find(remote, "HEAD").await {
+            Err(error) if remote.transport.is_assumption_wrong(remote, &error) => {
+                refs::find(remote, "HEAD").await
+            }
+            found => found,
+        }
+    };
+    let result = remote.within_timeout(verified).await;
     result.map(drop).inspect_err(|_| {
         remote.transport.forget(remote);
     })
@@ -64,28 +87,47 @@ pub async fn verify_access(remote: &Remote) -> Result<(), FetchError> {
 struct Candidates {
     /// The last of them by name.
     last: Head,
-    /// The others.
-    others: Vec<Head>,
+    /// The others of them.
+    equal: Vec<Head>,
+    /// The heads of the further references.
+    others: HashMap<Reference, Head>,
 }
 
 impl From<Head> for Candidates {
     fn from(last: Head) -> Self {
         Self {
             last,
-            others: Vec::new(),
+            equal: Vec::new(),
+            others: HashMap::new(),
         }
     }
 }
 
-/// Looks up the reference within the remote's timeout.
-async fn candidates(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
-    let result = remote.within_timeout(resolve_reference(remote, reference)).await;
+/// Looks up the references within the remote's timeout.
+async fn candidates(
+    remote: &Remote,
+    reference: &Reference,
+    further: &[Reference],
+) -> Result<Candidates, FetchError> {
+    let resolved = async {
+        match resolve_reference(remote, reference, further).await {
+            Err(error) if remote.transport.is_assumption_wrong(remote, &error) => {
+                resolve_reference(remote, reference, further).await
+            }
+            resolved => resolved,
+        }
+    };
+    let result = remote.within_timeout(resolved).await;
     result.inspect_err(|_| {
         remote.transport.forget(remote);
     })
 }
 
-async fn resolve_reference(remote: &Remote, reference: &Reference) -> Result<Candidates, FetchError> {
+async fn resolve_reference(
+    remote: &Remote,
+    reference: &Reference,
+    further: &[Reference],
+) -> Result<Candidates, FetchError> {
     match reference {
         Reference::Commit { commit, .. } => {
             pinned_head(remote, commit, reference).await.map(Candidates::from)
@@ -95,17 +137,45 @@ async fn resolve_reference(remote: &Remote, reference: &Reference) -> Result<Can
             Err(FetchError::InvalidName { name: name.clone() })
         }
         Reference::Branch(_) | Reference::Tag(_) | Reference::Name(_) => {
-            let name = reference.remote_name().unwrap_or_default();
-            let found = if reference.is_well_formed() {
-                refs::find(remote, &name).await?
-            } else {
-                None
-            };
-            match found {
-                Some(found) => Ok(to_head(&found, reference.clone()).into()),
-                None => Err(missing_ref_error(remote, reference, name).await?),
-            }
+            named_heads(remote, reference, further).await
         }
+    }
+}
+
+/// Looks up the refs that the references name, with one request.
+async fn named_heads(
+    remote: &Remote,
+    reference: &Reference,
+    further: &[Reference],
+) -> Result<Candidates, FetchError> {
+    let name = reference.remote_name().unwrap_or_default();
+    if !reference.is_well_formed() {
+        return Err(missing_ref_error(remote, reference, name).await?);
+    }
+    let named = further
+        .iter()
+        .filter_map(|other| Some((other, other.remote_name()?)));
+    let named: Vec<_> = named.collect();
+    let further_names = named.iter().map(|(_, name)| name.as_str());
+    let names: Vec<_> = std::iter::once(name.as_str()).chain(further_names).collect();
+    let mut found = match refs::find_all(remote, &names).await {
+        // The refs of others must not make this lookup fail.
+        Err(FetchError::RefsTooLong { .. }) if !named.is_empty() => {
+            refs::find_all(remote, &[name.as_str()]).await?
+        }
+        found => found?,
+    };
+    let others = named.into_iter().filter_map(|(other, name)| {
+        let head = to_head(found.get(name.as_bytes())?, other.clone());
+        Some((other.clone(), head))
+    });
+    let others = others.collect();
+    match found.remove(name.as_bytes()) {
+        Some(found) => Ok(Candidates {
+            others,
+            ..Candidates::from(to_head(&found, reference.clone()))
+        }),
+        None => Err(missing_ref_error(remote, reference, name).await?),
     }
 }
 
@@ -157,7 +227,10 @@ async fn select_tag(remote: &Remote, text: &str) -> Result<Candidates, FetchErro
     // A server may list in any order; the selection must not depend on it.
     best.sort_by_key(|head| head.reference.remote_name());
     match best.pop() {
-        Some(last) => Ok(Candidates { last, others: best }),
+        Some(last) => Ok(Candidates {
+            equal: best,
+            ..Candidates::from(last)
+        }),
         None if !has_tags && refs::is_empty(remote).await? => Err(empty_remote_error(remote, "clone")),
         None => Err(FetchError::NoMatch {
             constraint: text.to_owned(),
@@ -170,11 +243,11 @@ async fn newest(
     mirror: &Arc<Mirror>,
     remote: &Remote,
     last: Head,
-    others: Vec<Head>,
+    equal: Vec<Head>,
     stop: &CancellationToken,
 ) -> Result<Head, FetchError> {
     let mut newest = (committed_at(mirror, remote, &last, stop).await?, last);
-    for other in others.into_iter().rev().take(MAX_TIED_TAGS) {
+    for other in equal.into_iter().rev().take(MAX_TIED_TAGS) {
         let date = committed_at(mirror, remote, &other, stop).await?;
         if date > newest.0 {
             newest = (date, other);

@@ -32,7 +32,7 @@ pub use fetch::{fetch, fetch_partial};
 pub use git2::Oid;
 #[cfg(test)]
 pub(crate) use lookup::head;
-pub use lookup::{resolve, verify_access};
+pub use lookup::{Heads, resolve, verify_access};
 pub use mirror::{DiskBudget, Mirror, Mirrors};
 pub use object::{Commit, Kind};
 pub use reference::{Head, RefFields, Reference, TagRef};

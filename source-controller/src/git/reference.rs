@@ -76,6 +76,12 @@ impl Reference {
         }
     }
 
+    /// Whether a lookup of the reference sends a request: not for a pinned commit without a tag.
+    #[must_use]
+    pub(crate) fn needs_request(&self) -> bool {
+        !matches!(self, Self::Commit { .. }) || self.tag().is_some()
+    }
+
     /// Returns the short name of the tag that this reference names.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {

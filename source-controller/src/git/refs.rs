@@ -1,14 +1,18 @@
 //! The refs of a remote as one stream, for all protocol versions.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
 use super::error::{FetchError, ProtocolError};
 use super::protocol::advertisement::Capabilities;
 use super::protocol::ls_refs::{self, RemoteRef};
 use super::protocol::v0::RefAdvertisement;
 use super::remote::Remote;
-use super::transport::Packets;
+use super::transport::{Endpoint, Packets};
 
 /// A list of refs that is being read.
 pub(super) struct Refs {
+    endpoint: Arc<Endpoint>,
     packets: Packets,
     format: Format,
 }
@@ -51,6 +55,7 @@ impl Refs {
             }
         };
         Ok(Self {
+            endpoint,
             packets: packets.with_limit(remote.limits.refs_bytes),
             format,
         })
@@ -66,6 +71,7 @@ impl Refs {
             let found = match &mut self.format {
                 Format::LsRefs => {
                     let Some(line) = packet.text() else {
+                        self.endpoint.confirm();
                         return Ok(None);
                     };
                     ls_refs::parse(line).map_err(ProtocolError::Line)
@@ -75,6 +81,7 @@ impl Refs {
                     .map_err(ProtocolError::RefAdvertisement),
             };
             if let Some(found) = found.map_err(|error| error.for_host(self.packets.host()))? {
+                self.endpoint.confirm();
                 return Ok(Some(found));
             }
         }
@@ -88,11 +95,20 @@ impl Refs {
 
 /// Returns the ref with exactly this name.
 pub(super) async fn find(remote: &Remote, name: &str) -> Result<Option<RemoteRef>, FetchError> {
-    let mut refs = Refs::request(remote, &[name]).await?;
-    let mut found = None;
+    Ok(find_all(remote, &[name]).await?.remove(name.as_bytes()))
+}
+
+/// Returns the refs with exactly these names, by name. Costs one request.
+pub(super) async fn find_all(
+    remote: &Remote,
+    names: &[&str],
+) -> Result<HashMap<Vec<u8>, RemoteRef>, FetchError> {
+    let wanted: HashSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let mut refs = Refs::request(remote, names).await?;
+    let mut found = HashMap::new();
     while let Some(next) = refs.next().await? {
-        if next.name == name.as_bytes() {
-            found = Some(next);
+        if wanted.contains(next.name.as_slice()) {
+            found.insert(next.name.clone(), next);
         }
     }
     refs.finish().await;

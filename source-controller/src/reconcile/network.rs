@@ -99,8 +99,8 @@ impl Origin for Network {
             if !source.parts.sparse.is_empty() {
                 self.mirrors.touch_partial(&source.remote);
             }
-            let request = git::resolve(&mirror, &source.remote, &source.reference, stop);
-            let head = self.throttled(&source.remote, request).await?;
+            let request = git::resolve(&mirror, &source.remote, &source.reference, &[], stop);
+            let head = self.throttled(&source.remote, request).await?.head;
             if !is_pinned(&head) {
                 // Only a pinned commit is resolved without a request.
                 self.mirrors.record_access(&source.remote);

@@ -247,6 +247,20 @@ impl FetchError {
             Self::AuthenticationRequired { .. } | Self::AuthorizationFailed { .. }
         )
     }
+
+    /// Whether a request to another URL of the repository, or with other capabilities, may succeed.
+    pub(super) const fn may_depend_on_endpoint(&self) -> bool {
+        matches!(
+            self,
+            Self::Connection { .. }
+                | Self::AuthenticationRequired { .. }
+                | Self::AuthorizationFailed { .. }
+                | Self::RepositoryNotFound { .. }
+                | Self::Status { .. }
+                | Self::Redirect { .. }
+                | Self::Protocol { .. }
+        )
+    }
 }
 
 impl Failure for FetchError {

@@ -32,7 +32,7 @@ pub(super) async fn fetch(
     selection: &Arc<dyn Selection>,
     stop: CancellationToken,
 ) -> Result<Checkout, FetchError> {
-    let endpoint = remote.transport.endpoint(remote).await?;
+    let endpoint = remote.transport.discovered_endpoint(remote).await?;
     let filters = matches!(&endpoint.capabilities, Capabilities::V2(offered) if offered.filter);
     if filters && let Some(mirror) = mirrors.open_partial(remote) {
         let partial = Fetch {

@@ -199,7 +199,7 @@ impl Response {
         opened: &OpenGeneration,
         request: &TransferRequest,
     ) -> Result<Self, FetchError> {
-        let endpoint = remote.transport.endpoint(remote).await?;
+        let endpoint = remote.transport.confirmed_endpoint(remote).await?;
         // Requests without a history send no `shallow` lines.
         let shallow_commits = opened.record.shallow.iter().filter(|_| request.depth.is_some());
         let shallow: Vec<_> = shallow_commits.copied().collect();

@@ -1,5 +1,6 @@
 //! Tests with the real `git http-backend` and repositories of the real `git`.
 
+mod assumptions;
 mod faults;
 mod hostile;
 mod lookup;
@@ -104,7 +105,8 @@ impl TestEnvironment {
 
     async fn head_at(&self, remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
         let mirror = self.mirrors.open(remote);
-        bounded(resolve(&mirror, remote, reference, &CancellationToken::new())).await
+        let heads = bounded(resolve(&mirror, remote, reference, &[], &CancellationToken::new())).await;
+        heads.map(|heads| heads.head)
     }
 
     async fn fetch(&self, reference: &Reference) -> Result<Checkout, FetchError> {

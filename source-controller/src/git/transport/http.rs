@@ -34,10 +34,12 @@ const RETRY_AFTER_RANGE: std::ops::RangeInclusive<Duration> =
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// A repository after discovery.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// Base URL of the commands: the address, or the target of its redirect.
     repository: Url,
+    /// URL of the commands.
+    upload_pack: Url,
     /// Whether credentials are sent: not after a redirect to another origin. They are read from the remote for each
     /// request, because they may be renewed.
     is_trusted: bool,
@@ -76,7 +78,7 @@ impl Http {
         target: &Target,
         body: Bytes,
     ) -> Result<Packets, FetchError> {
-        let url = redirect::upload_pack_url(&target.repository);
+        let url = &target.upload_pack;
         let mut headers = target.headers(remote);
         headers.insert(
             CONTENT_TYPE,
@@ -87,7 +89,7 @@ impl Http {
             HeaderValue::from_static("application/x-git-upload-pack-result"),
         );
         let response = self
-            .send(remote, target.is_trusted, Method::POST, &url, headers, body)
+            .send(remote, target.is_trusted, Method::POST, url, headers, body)
             .await?;
         if response.status().is_redirection() {
             let why = "a command was redirected; only the first request may be".to_owned();
@@ -96,17 +98,13 @@ impl Http {
                 why,
             });
         }
-        let response = check_status(remote, &url, target.is_trusted, response).await?;
+        let response = check_status(remote, url, target.is_trusted, response).await?;
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind != Some(b"application/x-git-upload-pack-result") {
             let why = format!("content type '{}'", sanitize_text(kind.unwrap_or_default()));
-            return Err(FetchError::Protocol {
-                host: host(&url),
-                why,
-            });
+            return Err(FetchError::Protocol { host: host(url), why });
         }
-        let host = host(&url);
-        Ok(Packets::new(body_chunks(response.into_body()), host))
+        Ok(Packets::new(body_chunks(response.into_body()), host(url)))
     }
 
     /// Requests the ref advertisement of a server that supports only an older version.
@@ -163,12 +161,8 @@ impl Http {
                 url: remote.address.to_string(),
                 source,
             })?;
-            let target = Target {
-                repository,
-                is_trusted,
-                supports_v2: matches!(capabilities, Capabilities::V2(_)),
-            };
-            return Ok((target, capabilities));
+            let supports_v2 = matches!(capabilities, Capabilities::V2(_));
+            return Ok((Target::new(repository, is_trusted, supports_v2), capabilities));
         }
         Err(refused(format!(
             "more than {} times in a row",
@@ -233,7 +227,22 @@ impl Http {
     }
 }
 
+/// Returns the target of a repository that is not redirected, at a server that supports version 2.
+pub(super) fn assumed_target(remote: &Remote) -> Option<Target> {
+    let repository = redirect::repository_url(&redirect::info_refs_url(remote.address.url()));
+    Some(Target::new(repository.ok()?, true, true))
+}
+
 impl Target {
+    fn new(repository: Url, is_trusted: bool, supports_v2: bool) -> Self {
+        Self {
+            upload_pack: redirect::upload_pack_url(&repository),
+            repository,
+            is_trusted,
+            supports_v2,
+        }
+    }
+
     fn headers(&self, remote: &Remote) -> HeaderMap {
         let authorization = self.is_trusted.then(|| remote.credentials.header()).flatten();
         let mut headers = request_headers(authorization.as_ref());

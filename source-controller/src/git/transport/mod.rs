@@ -9,6 +9,7 @@ mod ssh;
 mod tls_error;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use sluice_runtime::http::{Proxy, Route, Settings, TlsError};
 use sluice_runtime::sync::lock;
 
 use super::error::FetchError;
-use super::protocol::advertisement::Capabilities;
+use super::protocol::advertisement::{Capabilities, V2};
 use super::remote::Remote;
 use super::ssh::Algorithms;
 use super::tls::Tls;
@@ -36,18 +37,49 @@ struct Inner {
     http: http::Http,
     ssh: ssh::Ssh,
     endpoints: Mutex<ExpiringCache<Key, Arc<Endpoint>>>,
+    /// Capabilities of a repository at each http host that supports version 2.
+    hosts: Mutex<ExpiringCache<HostKey, V2>>,
+    /// Repositories at which the first request is a discovery, because an assumption failed or would fail.
+    unassumed: Mutex<ExpiringCache<Key, ()>>,
 }
+
+/// Origin of an address, and digest of the route to it: a proxy decides what its own readers see of a host.
+type HostKey = (String, [u8; 32]);
 
 /// Key of the cache: address and access digest. The digest includes the route, because a response counts only for
 /// readers that trust the same authorities and proxy.
 type Key = (String, [u8; 32]);
 
-/// A repository after discovery.
+/// A repository after discovery, or one that is assumed to be like another one at its host.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     target: Target,
-    /// Capabilities of the server.
+    /// Capabilities of the server. Those of an assumed endpoint suffice for `ls-refs`, and after that for fetches without
+    /// a filter.
     pub(super) capabilities: Capabilities,
+    is_discovered: bool,
+    /// Whether the server has answered a command.
+    is_confirmed: AtomicBool,
+}
+
+impl Endpoint {
+    fn new(target: Target, capabilities: Capabilities, is_discovered: bool) -> Arc<Self> {
+        Arc::new(Self {
+            target,
+            capabilities,
+            is_discovered,
+            is_confirmed: AtomicBool::new(is_discovered),
+        })
+    }
+
+    /// Records that the server has answered a command.
+    pub(super) fn confirm(&self) {
+        self.is_confirmed.store(true, Ordering::Relaxed);
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.is_confirmed.load(Ordering::Relaxed)
+    }
 }
 
 /// Target of the repository's commands, by transport.
@@ -94,6 +126,8 @@ impl Transport {
             http: http::Http::new(settings)?,
             ssh: ssh::Ssh::new(algorithms),
             endpoints: Mutex::default(),
+            hosts: Mutex::default(),
+            unassumed: Mutex::default(),
         })))
     }
 
@@ -105,29 +139,102 @@ impl Transport {
         self.0.http.pool(tls, proxy)
     }
 
-    /// Returns the endpoint of the repository, cached or discovered.
+    /// Returns the endpoint of the repository for a lookup: cached, assumed or discovered. It is assumed where another
+    /// repository at the host supports version 2, which saves the discovery. A caller must repeat a lookup that fails if
+    /// [`Transport::is_assumption_wrong`].
     pub(super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
         let key = cache_key(remote);
         let cached = self.endpoints().get(&key);
         if let Some(endpoint) = cached {
             return Ok(endpoint);
         }
+        if let Some(endpoint) = self.assume(remote, &key) {
+            self.endpoints().insert(key, Arc::clone(&endpoint));
+            return Ok(endpoint);
+        }
+        self.discover(remote, key).await
+    }
+
+    /// Returns the endpoint of the repository for a fetch: one that has answered a command, else discovered.
+    pub(super) async fn confirmed_endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
+        self.endpoint_if(remote, Endpoint::is_confirmed).await
+    }
+
+    /// Returns the endpoint of the repository with its own capabilities.
+    pub(super) async fn discovered_endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
+        self.endpoint_if(remote, |endpoint| endpoint.is_discovered).await
+    }
+
+    /// Returns the cached endpoint if it is `usable`, else discovers it.
+    async fn endpoint_if(
+        &self,
+        remote: &Remote,
+        usable: impl Fn(&Endpoint) -> bool,
+    ) -> Result<Arc<Endpoint>, FetchError> {
+        let key = cache_key(remote);
+        let cached = self.endpoints().get(&key);
+        match cached.filter(|endpoint| usable(endpoint)) {
+            Some(endpoint) => Ok(endpoint),
+            None => self.discover(remote, key).await,
+        }
+    }
+
+    async fn discover(&self, remote: &Remote, key: Key) -> Result<Arc<Endpoint>, FetchError> {
         let (target, capabilities) = if remote.address.is_ssh() {
             let (target, capabilities) = Box::pin(self.0.ssh.discover(remote)).await?;
             (Target::Ssh(target), capabilities)
         } else {
             let (target, capabilities) = self.0.http.discover(remote).await?;
+            self.learn(remote, &key, &target, &capabilities);
             (Target::Http(target), capabilities)
         };
-        let endpoint = Arc::new(Endpoint { target, capabilities });
+        let endpoint = Endpoint::new(target, capabilities, true);
         self.endpoints().insert(key, Arc::clone(&endpoint));
         Ok(endpoint)
     }
 
+    /// Records what a discovery says about other repositories at the host, and about assumptions for this one.
+    fn learn(&self, remote: &Remote, key: &Key, target: &http::Target, capabilities: &Capabilities) {
+        let is_as_assumed = http::assumed_target(remote).is_some_and(|assumed| assumed == *target);
+        match capabilities {
+            Capabilities::V2(capabilities) if is_as_assumed => {
+                lock(&self.0.hosts).insert(host_key(remote), capabilities.clone());
+                lock(&self.0.unassumed).remove(key);
+            }
+            _ => lock(&self.0.unassumed).insert(key.clone(), ()),
+        }
+    }
+
+    /// Returns the assumed endpoint of a repository at a host that supports version 2.
+    fn assume(&self, remote: &Remote, key: &Key) -> Option<Arc<Endpoint>> {
+        if remote.address.is_ssh() || lock(&self.0.unassumed).get(key).is_some() {
+            return None;
+        }
+        let capabilities = lock(&self.0.hosts).get(&host_key(remote))?;
+        let target = Target::Http(http::assumed_target(remote)?);
+        Some(Endpoint::new(target, Capabilities::V2(capabilities), false))
+    }
+
+    /// Returns whether a lookup failed with an assumed endpoint that the server may not have. The next lookup discovers
+    /// the endpoint.
+    pub(super) fn is_assumption_wrong(&self, remote: &Remote, error: &FetchError) -> bool {
+        let key = cache_key(remote);
+        let is_assumed = self
+            .endpoints()
+            .get(&key)
+            .is_some_and(|endpoint| !endpoint.is_confirmed());
+        is_assumed && error.may_depend_on_endpoint() && self.forget(remote)
+    }
+
     /// Removes the endpoint from the cache; returns whether it existed. Called after every failure, because a server
-    /// may have moved or changed.
+    /// may have moved or changed. The next request discovers it.
     pub(super) fn forget(&self, remote: &Remote) -> bool {
-        self.endpoints().remove(&cache_key(remote))
+        let key = cache_key(remote);
+        let existed = self.endpoints().remove(&key);
+        if !remote.address.is_ssh() {
+            lock(&self.0.unassumed).insert(key, ());
+        }
+        existed
     }
 
     /// Sends one command, or the request of an older version, and returns the packets of its response.
@@ -178,4 +285,9 @@ impl fmt::Debug for Transport {
 
 fn cache_key(remote: &Remote) -> Key {
     (remote.address.url().as_str().to_owned(), remote.access_digest())
+}
+
+fn host_key(remote: &Remote) -> HostKey {
+    let origin = remote.address.url().origin().ascii_serialization();
+    (origin, remote.route_digest())
 }
