@@ -189,14 +189,13 @@ pub async fn run_with(
         .saturating_mul(RECONCILIATIONS_PER_WORKER);
     let settings = instance.watch_settings("gitrepository", concurrency, reports.recorder.clone());
     let watch = watch(client.clone(), settings);
-    let repositories = watch.objects();
     let context = context(
         &options,
         &instance,
         reports.clone(),
         tokens,
         &disk,
-        repositories,
+        watch.objects(),
         &stop,
     )?;
     let garbage_collector = GarbageCollector {
@@ -209,6 +208,7 @@ pub async fn run_with(
     let (completed, lost) = (Token::new(), Token::new());
     tasks.spawn(hold_leadership(leadership, completed.clone(), lost.clone()));
     let watch = watch.resume(context.slots.granted());
+    let watch = watch.resume(context.origin.changed());
     let reconciliations = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
     tasks.spawn(async move {
         reconciliations.await;

@@ -7,6 +7,7 @@ mod durations;
 mod error;
 mod events;
 mod include;
+mod lookups;
 mod network;
 mod observe;
 mod pack;

@@ -1,37 +1,26 @@
 //! Access to remotes, behind a trait so that tests can inject faults.
-//!
-//! Lookups with equal URL, credentials, route and reference are shared: they join a running lookup, or reuse a result of
-//! less than one second. A reconciliation triggered by an event only reuses lookups that started after the event.
-//! Failures are not shared; the waiting objects send their own request.
 
-use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
 use sluice_runtime::clock::Clock;
+use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
-use sluice_runtime::sync::lock;
-use tokio::sync::watch;
-use tokio::time::Instant;
 
+use super::lookups::SharedLookups;
 use super::resolve::Source;
 use super::throttle::HostThrottle;
-use crate::git::{self, Checkout, FetchError, Head, Mirrors, Reference, Remote, Selection};
+use crate::git::{self, Checkout, FetchError, Head, Heads, Mirror, Mirrors, Reference, Remote, Selection};
 use crate::storage::is_full;
 use crate::tree::Sparse;
 
-/// How long a result can be reused, from the start of the lookup. Shorter than any sensible interval, and long enough
-/// for objects triggered by the same event.
-const REUSE_WINDOW: Duration = Duration::from_secs(1);
-
-/// The remote's URL, a digest of credentials and route, and the reference.
-type LookupKey = (String, [u8; 32], Reference);
-
 /// Resolves references and fetches commits.
 pub trait Origin: Send + Sync {
-    /// Returns the commit that the source's reference names now. Usually costs one small request.
+    /// Returns the commit that the source's reference names, now or at most [`Source::max_age`] ago. Costs at most one small
+    /// request, unless that fails.
     fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>>;
 
     /// Fetches the commit of `head`.
@@ -45,6 +34,12 @@ pub trait Origin: Send + Sync {
     /// Frees disk space by removing cached data. Returns whether anything was removed.
     fn free_space(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
+    }
+
+    /// Returns objects to reconcile at once, because the result of a lookup that they reused has changed. The stream can be
+    /// taken once.
+    fn changed(&self) -> BoxStream<'static, ObjectKey> {
+        stream::empty().boxed()
     }
 }
 
@@ -66,6 +61,26 @@ impl Network {
             throttle: HostThrottle::default(),
             lookups: SharedLookups::default(),
         }
+    }
+
+    /// Looks up the reference of the source, and further ones at its remote.
+    async fn look_up(
+        &self,
+        mirror: &Arc<Mirror>,
+        source: &Source,
+        further: Vec<Reference>,
+        stop: &Token,
+    ) -> Result<Heads, FetchError> {
+        let Source {
+            remote, reference, ..
+        } = source;
+        let request = git::resolve(mirror, remote, reference, &further, stop);
+        let heads = self.throttled(remote, request).await?;
+        if !is_pinned(&heads.head) {
+            // Only a pinned commit is resolved without a request.
+            self.mirrors.record_access(remote);
+        }
+        Ok(heads)
     }
 
     async fn fetch_once(&self, source: &Source, head: &Head, stop: &Token) -> Result<Checkout, FetchError> {
@@ -94,22 +109,18 @@ impl Network {
 
 impl Origin for Network {
     fn head<'a>(&'a self, source: &'a Source, stop: &'a Token) -> BoxFuture<'a, Result<Head, FetchError>> {
-        let lookup = async move {
+        Box::pin(async move {
+            // Every reconciliation counts as a use of its mirror, also if the lookup of another object suffices.
             let mirror = self.mirrors.open(&source.remote);
             if !source.parts.sparse.is_empty() {
                 self.mirrors.touch_partial(&source.remote);
             }
-            let request = git::resolve(&mirror, &source.remote, &source.reference, &[], stop);
-            let head = self.throttled(&source.remote, request).await?.head;
-            if !is_pinned(&head) {
-                // Only a pinned commit is resolved without a request.
-                self.mirrors.record_access(&source.remote);
+            let look_up = |further| self.look_up(&mirror, source, further, stop);
+            if !source.reference.needs_request() {
+                return Ok(look_up(Vec::new()).await?.head);
             }
-            Ok(head)
-        };
-        Box::pin(async move {
             tokio::select! {
-                head = self.lookups.share(source, lookup) => head,
+                head = self.lookups.share(source, look_up) => head,
                 () = stop.cancelled() => Err(FetchError::Stopped),
             }
         })
@@ -143,82 +154,13 @@ impl Origin for Network {
             removed.is_ok_and(|removed| removed > 0)
         })
     }
+
+    fn changed(&self) -> BoxStream<'static, ObjectKey> {
+        self.lookups.changed().boxed()
+    }
 }
 
 /// Returns whether the head is a commit pinned by its hash.
 const fn is_pinned(head: &Head) -> bool {
     matches!(head.reference, Reference::Commit { .. })
-}
-
-/// Running and recent lookups.
-#[derive(Debug, Default)]
-struct SharedLookups {
-    lookups: Mutex<HashMap<LookupKey, Lookup>>,
-}
-
-#[derive(Clone, Debug)]
-struct Lookup {
-    since: Instant,
-    result: watch::Receiver<Option<Head>>,
-}
-
-impl SharedLookups {
-    /// Returns the result of a shared lookup if there is one, otherwise of `lookup`.
-    async fn share(
-        &self,
-        source: &Source,
-        lookup: impl Future<Output = Result<Head, FetchError>>,
-    ) -> Result<Head, FetchError> {
-        let remote = &source.remote;
-        let key = (
-            remote.address.url().as_str().to_owned(),
-            remote.access_digest(),
-            source.reference.clone(),
-        );
-        if let Some(mut shared) = self.reusable(&key, source.triggered_at) {
-            // The sender is dropped without a result if the lookup failed or was cancelled.
-            let waited = tokio::time::timeout(remote.timeout, shared.result.wait_for(Option::is_some)).await;
-            match waited {
-                Ok(Ok(head)) => {
-                    if let Some(head) = head.clone() {
-                        tracing::debug!("lookup shared with another object");
-                        return Ok(head);
-                    }
-                }
-                Ok(Err(_)) => {}
-                Err(_) => return Err(remote.timed_out()),
-            }
-        }
-        let (sender, receiver) = watch::channel(None);
-        self.register(key, receiver);
-        let head = lookup.await?;
-        sender.send_replace(Some(head.clone()));
-        Ok(head)
-    }
-
-    /// Returns a lookup that can be reused by a reconciliation triggered at the given time.
-    fn reusable(&self, key: &LookupKey, triggered_at: Option<Instant>) -> Option<Lookup> {
-        let lookups = lock(&self.lookups);
-        lookups
-            .get(key)
-            .filter(|lookup| {
-                lookup.is_reusable() && triggered_at.is_none_or(|triggered_at| lookup.since > triggered_at)
-            })
-            .cloned()
-    }
-
-    fn register(&self, key: LookupKey, result: watch::Receiver<Option<Head>>) {
-        let mut lookups = lock(&self.lookups);
-        lookups.retain(|_, lookup| lookup.is_reusable());
-        let since = Instant::now();
-        lookups.insert(key, Lookup { since, result });
-    }
-}
-
-impl Lookup {
-    fn is_reusable(&self) -> bool {
-        let is_done = self.result.borrow().is_some();
-        let is_running = !is_done && self.result.has_changed().is_ok();
-        is_running || (is_done && self.since.elapsed() < REUSE_WINDOW)
-    }
 }

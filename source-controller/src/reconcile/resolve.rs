@@ -19,6 +19,10 @@ use crate::git::{
 };
 use crate::identity::{ExchangeSettings, IdentityError, ProviderIdentity};
 
+/// How old the lookup of another object may always be: long enough for objects that one event triggers, and shorter than
+/// any sensible interval.
+pub(super) const MIN_LOOKUP_AGE: Duration = Duration::from_secs(1);
+
 /// The source of a reconciliation.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -26,8 +30,12 @@ pub struct Source {
     pub remote: Remote,
     /// The reference to a commit.
     pub reference: Reference,
+    /// The object that is reconciled again when the result of a lookup that it reused has changed.
+    pub reader: Option<ObjectKey>,
     /// When an event triggered the reconciliation; older lookups of other objects are not reused.
     pub triggered_at: Option<Instant>,
+    /// How old the lookup of another object may be to be reused.
+    pub max_age: Duration,
     /// The selected parts of the commit.
     pub parts: Parts,
 }
@@ -228,7 +236,9 @@ pub(super) async fn resolve(
     Ok(Source {
         remote,
         reference,
+        reader: Some(object.clone()),
         triggered_at: None,
+        max_age: MIN_LOOKUP_AGE,
         parts: Parts::from_spec(spec),
     })
 }

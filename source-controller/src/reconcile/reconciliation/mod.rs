@@ -20,6 +20,7 @@ use finish::Stored;
 use kube::{Api, ResourceExt as _};
 use progress::UpstreamChange;
 use sluice_api::annotation::event_annotations;
+use sluice_api::condition::{SourceCondition, find};
 use sluice_api::source::{Artifact, FINALIZER, GitRepository};
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::event::Event;
@@ -35,7 +36,7 @@ use super::content::{Change, ContentConfig};
 use super::error::ReconcileError;
 use super::include::{self, IncludeError, Included};
 use super::observe::{self, Observed};
-use super::resolve::{self, ResolveError, Source};
+use super::resolve::{self, MIN_LOOKUP_AGE, ResolveError, Source};
 use super::slots::Slot;
 use super::submodules::SubmoduleFetcher;
 use super::verify::{SignatureState, Verification, VerifyError};
@@ -331,8 +332,21 @@ impl<'a> Reconciliation<'a> {
         let triggered_at = self.triggered_at.or_else(|| is_awaited.then(Instant::now));
         Ok(Source {
             triggered_at,
+            max_age: self.max_lookup_age(),
             ..source
         })
+    }
+
+    /// Returns how old the lookup of another object may be. An object that is not ready may need a correction at the
+    /// remote, so it waits for none longer than necessary.
+    fn max_lookup_age(&self) -> Duration {
+        let status = self.object.status.as_ref();
+        let ready = status.and_then(|status| find(&status.conditions, SourceCondition::Ready));
+        if ready.is_some_and(|ready| ready.status == "True") {
+            (self.context.durations.interval(&self.object.spec) / 2).max(MIN_LOOKUP_AGE)
+        } else {
+            MIN_LOOKUP_AGE
+        }
     }
 
     /// Verifies the requested signatures on a blocking thread. An unverified revision is not announced and does not

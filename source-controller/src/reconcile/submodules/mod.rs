@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use super::network::Origin;
-use super::resolve::{Parts, Source};
+use super::resolve::{MIN_LOOKUP_AGE, Parts, Source};
 use super::slots::{Lane, Slot, Slots};
 use crate::git::{Address, Checkout, FetchError, Kind, Oid, ReadError, Reference, Remote};
 use crate::submodule::{self, Submodule};
@@ -176,8 +176,10 @@ impl FetchState<'_> {
                 branch: None,
                 name: None,
             },
-            // A commit hash never changes, so any lookup can be reused.
+            // A pinned commit is resolved without a lookup.
+            reader: None,
             triggered_at: None,
+            max_age: MIN_LOOKUP_AGE,
             parts: Parts::default(),
         };
         let work = async {

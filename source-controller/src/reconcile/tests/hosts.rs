@@ -1,13 +1,12 @@
-//! Tests of objects that share a host: throttling and shared lookups, counted at the server.
+//! Tests of objects that share a host: throttling and slots, counted at the server and at the API.
 
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use serde_json::json;
-use sluice_harness::git::{Fault, Scope, Step};
+use sluice_harness::git::{Fault, Scope};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
-use tokio::time::Instant;
 
 use super::environment::{LIMIT, NAMESPACE, RequestCounter, TestEnvironment, has_condition};
 use crate::reconcile::slots::Lane;
@@ -105,65 +104,6 @@ async fn a_503_throttles_all_objects_of_the_host() {
         );
     }
     assert_eq!(env.server.requests().len(), 1);
-}
-
-#[tokio::test]
-async fn objects_of_one_reference_share_a_lookup_unless_requested() {
-    let mut env = TestEnvironment::new().await;
-    let origin = env.network();
-    for name in ["one", "two", "three"] {
-        env.create(name, json!({})).await;
-        env.reconcile_in(env.context_with(origin.clone()), name).await;
-    }
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    env.server.clear_requests();
-    // Slow enough for all three to overlap.
-    let slow = Fault::Slow {
-        bytes: 16,
-        pause: Duration::from_millis(20),
-    };
-    env.server.fault(Scope::LS_REFS, slow);
-    let reconcile = |name: &'static str| env.reconcile_in(env.context_with(origin.clone()), name);
-    let (one, two, three) = tokio::join!(reconcile("one"), reconcile("two"), reconcile("three"));
-    assert!(
-        [one, two, three]
-            .iter()
-            .all(|next| matches!(next, Requeue::After(_)))
-    );
-    assert_eq!(env.server.count(Step::LsRefs), 1);
-    env.server.clear_faults();
-    env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    env.request("two", "now").await;
-    env.reconcile_in(env.context_with(origin.clone()), "two").await;
-    assert_eq!(env.server.count(Step::LsRefs), 2);
-    assert!(env.table("two").await.contains("main@sha1:<second>"));
-}
-
-#[tokio::test]
-async fn a_lookup_older_than_the_trigger_is_not_reused() {
-    let mut env = TestEnvironment::new().await;
-    let origin = env.network();
-    for name in ["one", "two"] {
-        env.create(name, json!({})).await;
-        env.reconcile_in(env.context_with(origin.clone()), name).await;
-    }
-    // A lookup, then a push, then an event, all within the reuse window of lookups.
-    env.server.clear_requests();
-    env.reconcile_in(env.context_with(origin.clone()), "one").await;
-    env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    let context = env.context_with(origin.clone());
-    let key = ObjectKey {
-        namespace: NAMESPACE.into(),
-        name: "two".into(),
-    };
-    context.tracker.record_trigger(&key, Instant::now());
-    env.reconcile_in(context, "two").await;
-    assert!(env.table("two").await.contains("main@sha1:<second>"));
-    // The same for an edit without a recorded trigger.
-    env.commit("third", &[("main.tf", "locals { a = 2 }\n")]);
-    env.edit("one", json!({ "spec": { "timeout": "59s" } })).await;
-    env.reconcile_in(env.context_with(origin.clone()), "one").await;
-    assert!(env.table("one").await.contains("main@sha1:<third>"));
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod https;
 mod includes;
 mod interruption;
 mod lifecycle;
+mod lookups;
 mod providers;
 mod random;
 mod rotation;

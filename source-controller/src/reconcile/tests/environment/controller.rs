@@ -83,7 +83,9 @@ impl TestEnvironment {
             recorder: self.recorder.clone(),
             random: Arc::new(Generator::seeded(1)),
         };
-        let watch = watch(self.client.clone(), settings).resume(context.slots.granted());
+        let watch = watch(self.client.clone(), settings)
+            .resume(context.slots.granted())
+            .resume(context.origin.changed());
         let context = Context {
             repositories: Arc::new(watch.objects()),
             ..context

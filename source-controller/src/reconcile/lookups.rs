@@ -1,0 +1,286 @@
+//! Lookups that objects share: those with equal URL, credentials and route.
+//!
+//! A lookup also refreshes the other refs that objects read at the remote, so that all of them cost one request. A
+//! reconciliation joins a running lookup, or reuses a result that is not older than [`Source::max_age`]. If an event
+//! triggered it, only a lookup that started after the event counts. Failures are not shared: the waiting objects send
+//! their own request.
+//!
+//! An object that reused a result may have missed a push since. It is reconciled at once when a later lookup finds
+//! another commit ([`SharedLookups::changed`]).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::sync::lock;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::resolve::Source;
+use crate::git::{FetchError, Head, Heads, Reference, Remote};
+
+/// Maximum number of refs that a lookup refreshes for others: about 50 KB of request.
+const MAX_FURTHER: usize = 500;
+/// A ref is refreshed for others, and its result is kept, for this multiple of the age at which objects reuse it: an object
+/// asks once in an interval, and reuses what is half an interval old.
+const ASKED_AGAIN: u32 = 4;
+/// Maximum of that time. Objects with longer intervals share a lookup only if one of them asks this often.
+const MAX_KEPT: Duration = Duration::from_secs(2 * 60 * 60);
+/// Minimum number of new refs before unused ones are removed.
+const MIN_ADDED: usize = 64;
+
+/// URL of a remote, and digest of credentials and route.
+type RemoteKey = (String, [u8; 32]);
+
+/// Running and recent lookups.
+pub(super) struct SharedLookups {
+    table: Mutex<Table>,
+    changed: UnboundedSender<ObjectKey>,
+    receiver: Mutex<Option<UnboundedReceiver<ObjectKey>>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    remotes: HashMap<RemoteKey, HashMap<Reference, Entry>>,
+    /// Number of references that were added since unused ones were removed.
+    added: usize,
+    /// Number at which they are removed again.
+    limit: usize,
+}
+
+/// The lookups of one reference.
+#[derive(Debug)]
+struct Entry {
+    lookup: Option<Lookup>,
+    /// The result of the last lookup that succeeded.
+    head: Option<Head>,
+    /// The objects that reused this result.
+    reused_by: HashSet<ObjectKey>,
+    /// How long the reference counts as used.
+    used_until: Instant,
+}
+
+#[derive(Debug)]
+struct Lookup {
+    since: Instant,
+    /// The sender is dropped without a result if the lookup fails or is cancelled.
+    result: watch::Receiver<Option<Head>>,
+}
+
+/// A reference of a lookup that the caller carries out.
+struct Running {
+    reference: Reference,
+    result: watch::Sender<Option<Head>>,
+}
+
+impl Default for SharedLookups {
+    fn default() -> Self {
+        let (changed, receiver) = unbounded();
+        Self {
+            table: Mutex::default(),
+            changed,
+            receiver: Mutex::new(Some(receiver)),
+        }
+    }
+}
+
+impl SharedLookups {
+    /// Returns a stream of objects to reconcile again. It can be taken once; a second stream is empty.
+    pub(super) fn changed(&self) -> impl Stream<Item = ObjectKey> + Send + 'static {
+        let receiver = lock(&self.receiver).take();
+        receiver.unwrap_or_else(|| unbounded().1)
+    }
+
+    /// Returns the result of a shared lookup if there is one, otherwise of `look_up`, which receives the further
+    /// references to look up with the same request.
+    pub(super) async fn share<F>(
+        &self,
+        source: &Source,
+        look_up: impl FnOnce(Vec<Reference>) -> F,
+    ) -> Result<Head, FetchError>
+    where
+        F: Future<Output = Result<Heads, FetchError>>,
+    {
+        let remote = &source.remote;
+        let key = remote_key(remote);
+        if let Some(mut shared) = self.reusable(&key, source) {
+            let waited = tokio::time::timeout(remote.timeout, shared.wait_for(Option::is_some)).await;
+            match waited {
+                Ok(Ok(head)) => {
+                    if let Some(head) = head.clone() {
+                        tracing::debug!("lookup shared with another object");
+                        return Ok(head);
+                    }
+                }
+                Ok(Err(_)) => {}
+                Err(_) => return Err(remote.timed_out()),
+            }
+        }
+        let running = self.begin(&key, source);
+        let further = running.iter().skip(1).map(|running| running.reference.clone());
+        let found = look_up(further.collect()).await?;
+        Ok(self.end(&key, running, found))
+    }
+
+    /// Returns a lookup whose result the source may use.
+    fn reusable(&self, key: &RemoteKey, source: &Source) -> Option<watch::Receiver<Option<Head>>> {
+        let now = Instant::now();
+        let mut table = self.lock();
+        let entry = table.remotes.get_mut(key)?.get_mut(&source.reference)?;
+        entry.record_use(source, now);
+        let lookup = entry.lookup.as_ref()?;
+        let is_done = lookup.is_done();
+        let is_usable = if is_done {
+            now.saturating_duration_since(lookup.since) < source.max_age
+        } else {
+            lookup.is_running()
+        };
+        if !is_usable || source.triggered_at.is_some_and(|event| lookup.since <= event) {
+            return None;
+        }
+        let result = lookup.result.clone();
+        if is_done && let Some(reader) = &source.reader {
+            entry.reused_by.insert(reader.clone());
+        }
+        Some(result)
+    }
+
+    /// Begins a lookup of the source's reference, and of others at its remote. The first one is the source's.
+    fn begin(&self, key: &RemoteKey, source: &Source) -> Vec<Running> {
+        let now = Instant::now();
+        let mut table = self.lock();
+        table.remove_unused(now);
+        let Table { remotes, added, .. } = &mut *table;
+        let entries = remotes.entry(key.clone()).or_default();
+        let own = entries.entry(source.reference.clone()).or_insert_with(|| {
+            *added += 1;
+            Entry::new(now)
+        });
+        own.record_use(source, now);
+        let mut running = vec![own.begin(&source.reference, now)];
+        if source.reference.remote_name().is_some() {
+            let others = entries
+                .iter_mut()
+                .filter(|(other, entry)| **other != source.reference && entry.is_refreshed_with(other, now));
+            running.extend(
+                others
+                    .take(MAX_FURTHER)
+                    .map(|(other, entry)| entry.begin(other, now)),
+            );
+        }
+        running
+    }
+
+    /// Ends a lookup that succeeded, and returns the head of its first reference.
+    fn end(&self, key: &RemoteKey, running: Vec<Running>, found: Heads) -> Head {
+        let Heads { head, mut others } = found;
+        let mut own = Some(head.clone());
+        let mut table = self.lock();
+        let mut entries = table.remotes.get_mut(key);
+        for Running { reference, result } in running {
+            // A ref may be gone. Its objects then send their own request, which reports that.
+            let found = own.take().or_else(|| others.remove(&reference));
+            if let Some(entry) = entries.as_mut().and_then(|entries| entries.get_mut(&reference)) {
+                for reader in entry.update(found.as_ref()) {
+                    tracing::debug!(%reader, "the result of a shared lookup has changed");
+                    // Sending fails only on shutdown.
+                    drop(self.changed.unbounded_send(reader));
+                }
+            }
+            if found.is_some() {
+                result.send_replace(found);
+            }
+        }
+        head
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
+    }
+}
+
+impl Table {
+    /// Removes references that no object asks for any more, once as many were added as there were before.
+    fn remove_unused(&mut self, now: Instant) {
+        if self.added < self.limit {
+            return;
+        }
+        self.remotes.retain(|_, entries| {
+            entries.retain(|_, entry| entry.is_used(now) || entry.is_running());
+            !entries.is_empty()
+        });
+        let left = self.remotes.values().map(HashMap::len).sum::<usize>();
+        (self.added, self.limit) = (0, left.max(MIN_ADDED));
+    }
+}
+
+impl Entry {
+    fn new(now: Instant) -> Self {
+        Self {
+            lookup: None,
+            head: None,
+            reused_by: HashSet::new(),
+            used_until: now,
+        }
+    }
+
+    fn record_use(&mut self, source: &Source, now: Instant) {
+        let kept = source.max_age.saturating_mul(ASKED_AGAIN).min(MAX_KEPT);
+        self.used_until = self.used_until.max(now + kept);
+    }
+
+    fn is_used(&self, now: Instant) -> bool {
+        now < self.used_until
+    }
+
+    fn is_running(&self) -> bool {
+        self.lookup
+            .as_ref()
+            .is_some_and(|lookup| !lookup.is_done() && lookup.is_running())
+    }
+
+    /// Returns whether the lookup of another reference at the same remote refreshes this one: only names that existed at
+    /// the last lookup are sent, so that no object lengthens the responses of others with a short prefix.
+    fn is_refreshed_with(&self, reference: &Reference, now: Instant) -> bool {
+        self.head.is_some()
+            && self.is_used(now)
+            && !self.is_running()
+            && reference.remote_name().is_some()
+            && reference.is_well_formed()
+    }
+
+    fn begin(&mut self, reference: &Reference, now: Instant) -> Running {
+        let (sender, result) = watch::channel(None);
+        self.lookup = Some(Lookup { since: now, result });
+        Running {
+            reference: reference.clone(),
+            result: sender,
+        }
+    }
+
+    /// Records the result of a lookup, and returns the objects that reused another result.
+    fn update(&mut self, found: Option<&Head>) -> HashSet<ObjectKey> {
+        let is_changed = self.head.is_some() && self.head.as_ref() != found;
+        self.head = found.cloned();
+        let readers = std::mem::take(&mut self.reused_by);
+        if is_changed { readers } else { HashSet::new() }
+    }
+}
+
+impl Lookup {
+    fn is_done(&self) -> bool {
+        self.result.borrow().is_some()
+    }
+
+    /// Returns whether a lookup without a result may still have one.
+    fn is_running(&self) -> bool {
+        self.result.has_changed().is_ok()
+    }
+}
+
+fn remote_key(remote: &Remote) -> RemoteKey {
+    (remote.address.url().as_str().to_owned(), remote.access_digest())
+}
