@@ -45,6 +45,8 @@ const MIRRORS: &str = ".mirrors";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// Concurrent reconciliations for each of `--concurrent`: most wait for a remote, and only packing needs CPU time.
 const RECONCILIATIONS_PER_WORKER: u16 = 8;
+/// How long a reconciliation runs before it writes its progress. Most reconciliations are faster, and write their status once.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Time limit for the delivery of queued events and spans on shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -311,6 +313,7 @@ fn context(
         clock: Arc::clone(&instance.clock),
         repositories: Arc::new(repositories),
         dependency_wait: options.common.retry.requeue_dependency,
+        progress_delay: PROGRESS_DELAY,
         origin: Arc::new(Network::new(
             Arc::clone(&disk.mirrors),
             Arc::clone(&instance.clock),

@@ -168,16 +168,18 @@ impl Recorder {
     /// Records an event about an object. Never waits and never fails: a full queue drops the event with a log line. The
     /// correlator limits the events that are written per object; all are posted.
     pub fn record<K: Resource<DynamicType = ()>>(&self, object: &K, event: Event) {
+        if event.severity == Severity::Trace && !self.trace {
+            let meta = object.meta();
+            let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+            tracing::debug!(namespace, name, reason = event.reason, "{}", event.message);
+            return;
+        }
         self.record_reference(reference(object), event);
     }
 
     /// Records an event about a referenced object, see [`Recorder::record`].
     pub(crate) fn record_reference(&self, object: ObjectReference, event: Event) {
         let (namespace, name) = (object.namespace.as_deref(), object.name.as_deref());
-        if event.severity == Severity::Trace && !self.trace {
-            tracing::debug!(namespace, name, reason = event.reason, "{}", event.message);
-            return;
-        }
         if let Some(poster) = &self.poster {
             poster.post(&object, &event);
         }

@@ -31,6 +31,15 @@ impl<K> Applied<K> {
             Self::Gone => None,
         }
     }
+
+    /// Converts the object.
+    pub fn map<T>(self, convert: impl FnOnce(K) -> T) -> Applied<T> {
+        match self {
+            Self::Unchanged(object) => Applied::Unchanged(convert(object)),
+            Self::Written(object) => Applied::Written(convert(object)),
+            Self::Gone => Applied::Gone,
+        }
+    }
 }
 
 /// A status or finalizer could not be written.

@@ -1,5 +1,6 @@
 //! Bounds of the durations in specs. Pure.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use sluice_api::interval::Interval;
@@ -36,12 +37,15 @@ impl Default for DurationBounds {
 
 impl DurationBounds {
     /// Returns the spec with a timeout within the bound.
-    pub(super) fn clamp_timeout(&self, spec: &GitRepositorySpec) -> GitRepositorySpec {
-        let mut spec = spec.clone();
-        if spec.timeout.to_duration() > self.max_timeout {
-            spec.timeout = Interval::from_secs(u32::try_from(self.max_timeout.as_secs()).unwrap_or(u32::MAX));
+    pub(super) fn clamp_timeout<'a>(&self, spec: &'a GitRepositorySpec) -> Cow<'a, GitRepositorySpec> {
+        if spec.timeout.to_duration() <= self.max_timeout {
+            return Cow::Borrowed(spec);
         }
-        spec
+        let seconds = u32::try_from(self.max_timeout.as_secs()).unwrap_or(u32::MAX);
+        Cow::Owned(GitRepositorySpec {
+            timeout: Interval::from_secs(seconds),
+            ..spec.clone()
+        })
     }
 
     /// Returns the interval within the bounds.

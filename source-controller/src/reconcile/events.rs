@@ -40,7 +40,7 @@ pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
 pub(super) fn outcome_events(
     before: &GitRepository,
     outcome: &Outcome,
-    after: &GitRepositoryStatus,
+    after: Option<&Artifact>,
 ) -> Vec<Event> {
     let artifact = artifact_event(before, outcome, after);
     verified_event(before, outcome)
@@ -69,12 +69,9 @@ fn verified_event(before: &GitRepository, outcome: &Outcome) -> Option<Event> {
 
 /// Returns the event about the artifact. An artifact is new if its digest is; a recovery is only reported without a new
 /// artifact.
-fn artifact_event(before: &GitRepository, outcome: &Outcome, after: &GitRepositoryStatus) -> Option<Event> {
-    let status = before.status.clone().unwrap_or_default();
-    let artifact = after.artifact.as_ref();
-    let revision = artifact
-        .map(|existing| existing.revision.clone())
-        .unwrap_or_default();
+fn artifact_event(before: &GitRepository, outcome: &Outcome, artifact: Option<&Artifact>) -> Option<Event> {
+    let status = before.status.as_ref();
+    let revision = artifact.map_or("", |existing| &existing.revision);
     let text = match outcome {
         Outcome::Suspended => return None,
         Outcome::Failed(error) => {
@@ -82,7 +79,7 @@ fn artifact_event(before: &GitRepository, outcome: &Outcome, after: &GitReposito
                 ReconcileError::Fetch(FetchError::Throttled { .. })
                 | ReconcileError::Resolve(ResolveError::Identity(IdentityError::Token(
                     TokenError::Throttled { .. },
-                ))) => was_throttled(&status),
+                ))) => status.is_some_and(was_throttled),
                 error => matches!(error.class(), Class::Waiting(_)),
             };
             let event = if is_quiet { Event::trace } else { Event::warning };
@@ -91,8 +88,8 @@ fn artifact_event(before: &GitRepository, outcome: &Outcome, after: &GitReposito
         Outcome::Stored(stored) => format!("stored artifact for commit '{}'", shortened(&stored.subject)),
         Outcome::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
     };
-    let digest = |existing: &Artifact| existing.digest.clone();
-    if status.artifact.as_ref().map(digest) != artifact.map(digest) {
+    let previous = status.and_then(|status| status.artifact.as_ref());
+    if previous.map(|existing| &existing.digest) != artifact.map(|existing| &existing.digest) {
         let event = with_artifact_metadata(Event::normal("NewArtifact", text), artifact);
         return Some(match outcome {
             Outcome::Stored(stored) => event.with(EVENT_FILES, stored.files.to_string()),
@@ -104,10 +101,8 @@ fn artifact_event(before: &GitRepository, outcome: &Outcome, after: &GitReposito
         Kind::IncludeUnavailable,
         Kind::StorageOperationFailed,
     ];
-    let had_failed = status
-        .conditions
-        .iter()
-        .any(|existing| failures.iter().any(|kind| kind.as_str() == existing.type_));
+    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+    let had_failed = conditions.any(|existing| failures.iter().any(|kind| kind.as_str() == existing.type_));
     if had_failed {
         return Some(with_artifact_metadata(Event::normal("Succeeded", text), artifact));
     }

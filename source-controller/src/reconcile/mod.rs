@@ -65,6 +65,8 @@ pub struct Context {
     pub repositories: Arc<dyn Repositories>,
     /// Delay before a retry when an include is not available.
     pub dependency_wait: Duration,
+    /// How long a reconciliation runs before it writes its progress.
+    pub progress_delay: Duration,
     /// Artifact storage.
     pub storage: Arc<dyn Storage>,
     /// Recorder for Kubernetes events.
@@ -166,7 +168,7 @@ impl Reconciler<GitRepository> for GitRepositories {
         };
         let triggered_at = context.tracker.last_trigger(&key);
         // Box the future once: the many phases make it large.
-        let reconciliation = Reconciliation::new(context, api, (*object).clone(), key.namespace.clone());
+        let reconciliation = Reconciliation::new(context, api, object, key.namespace.clone());
         let result = Box::pin(reconciliation.with_slot(slot, triggered_at).run()).await;
         if matches!(result, Ok(Requeue::After(_) | Requeue::OnChange)) {
             context.tracker.clear_trigger(&key, triggered_at);

@@ -68,11 +68,11 @@ pub(super) fn observed_generation(object: &GitRepository) -> Option<i64> {
 pub(super) fn observe(
     storage: &dyn Storage,
     directory: &ObjectDirectory,
-    status: &GitRepositoryStatus,
+    status: Option<&GitRepositoryStatus>,
     retention: Duration,
     now: Timestamp,
 ) -> Result<Observed, StorageError> {
-    let Some(artifact) = &status.artifact else {
+    let Some(artifact) = status.and_then(|status| status.artifact.as_ref()) else {
         return Ok(Observed::default());
     };
     let path = directory.recorded(&artifact.path);

@@ -79,7 +79,8 @@ impl Reconciliation<'_> {
             return Ok(Requeue::OnChange);
         };
         self.export_trace(&outcome);
-        for event in events::outcome_events(&self.object, &outcome, &after.status.unwrap_or_default()) {
+        let artifact = after.status.as_ref().and_then(|status| status.artifact.as_ref());
+        for event in events::outcome_events(&self.object, &outcome, artifact) {
             self.record_event(event);
         }
         let interval = || {
@@ -113,7 +114,7 @@ impl Reconciliation<'_> {
     /// Removes the artifacts and then the finalizer. Needs neither the remote nor a Secret, so that deletion cannot block on
     /// them.
     pub(super) async fn delete(&self) -> Result<Requeue, UnreportedError> {
-        if !finalizer::is_present(&self.object, FINALIZER) {
+        if !finalizer::is_present(&*self.object, FINALIZER) {
             return Ok(Requeue::OnChange);
         }
         // Another finalizer may keep the object for long: its status must not name a removed file.
@@ -136,7 +137,7 @@ impl Reconciliation<'_> {
                 Err(error) => return Ok(self.cleanup_failed(&error)),
             }
         }
-        let released = finalizer::remove(&self.api, &latest, FINALIZER).await;
+        let released = finalizer::remove(&self.api, &*latest, FINALIZER).await;
         self.record_write(&released);
         released?;
         Ok(Requeue::OnChange)

@@ -2,30 +2,29 @@
 //! verify, merge, pack and publish; then report. This module defines the order. Each phase has its own file and passes
 //! a value to the next; `progress` announces changes, `build` packs and publishes, `finish` reports.
 //!
-//! The status is written at most twice: once to announce progress, and once at the end. A reconciliation that finds no
-//! change writes nothing.
+//! The status is written at most twice: once to announce progress, if the reconciliation takes long, and once at the end.
+//! A reconciliation that finds no change writes nothing.
 
 mod build;
 mod finish;
+mod inputs;
 mod progress;
 mod trace;
 mod wait;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use build::Published;
 pub(super) use finish::Outcome;
 use finish::Stored;
 use kube::{Api, ResourceExt as _};
-use progress::UpstreamChange;
+use progress::{Progress, UpstreamChange};
 use sluice_api::annotation::event_annotations;
-use sluice_api::condition::{SourceCondition, find};
-use sluice_api::source::{Artifact, FINALIZER, GitRepository};
+use sluice_api::source::{FINALIZER, GitRepository};
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::event::Event;
 use sluice_runtime::finalizer;
-use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
@@ -34,9 +33,9 @@ pub(super) use wait::QueueWait;
 
 use super::content::{Change, ContentConfig};
 use super::error::ReconcileError;
-use super::include::{self, IncludeError, Included};
+use super::include::{self, Included};
 use super::observe::{self, Observed};
-use super::resolve::{self, MIN_LOOKUP_AGE, ResolveError, Source};
+use super::resolve::Source;
 use super::slots::Slot;
 use super::submodules::SubmoduleFetcher;
 use super::verify::{SignatureState, Verification, VerifyError};
@@ -83,9 +82,10 @@ pub(super) struct Reconciliation<'a> {
     context: &'a Context,
     api: Api<GitRepository>,
     /// The object at the start; all decisions are based on it.
-    object: GitRepository,
-    /// The object after our last write; the next write builds on it.
-    latest: GitRepository,
+    object: Arc<GitRepository>,
+    progress: Mutex<Progress>,
+    /// When the progress is written, if the reconciliation has not ended.
+    progress_due: Instant,
     namespace: String,
     /// The upstream changes found so far.
     change: UpstreamChange,
@@ -102,13 +102,14 @@ impl<'a> Reconciliation<'a> {
     pub(super) fn new(
         context: &'a Context,
         api: Api<GitRepository>,
-        object: GitRepository,
+        object: Arc<GitRepository>,
         namespace: String,
     ) -> Self {
         Self {
             context,
             api,
-            latest: object.clone(),
+            progress: Mutex::new(Progress::new(Arc::clone(&object))),
+            progress_due: Instant::now() + context.progress_delay,
             object,
             namespace,
             change: UpstreamChange::default(),
@@ -129,9 +130,9 @@ impl<'a> Reconciliation<'a> {
         if self.object.metadata.deletion_timestamp.is_some() {
             return self.delete().await;
         }
-        if !finalizer::is_present(&self.object, FINALIZER) {
+        if !finalizer::is_present(&*self.object, FINALIZER) {
             // The watch reports the added finalizer and triggers the next reconciliation.
-            let ensured = finalizer::ensure(&self.api, &self.object, FINALIZER).await;
+            let ensured = finalizer::ensure(&self.api, &*self.object, FINALIZER).await;
             self.record_write(&ensured);
             ensured?;
             return Ok(Requeue::OnChange);
@@ -164,28 +165,25 @@ impl<'a> Reconciliation<'a> {
         directory: &ObjectDirectory,
         observed: &Observed,
     ) -> Result<Outcome, EarlyExit> {
-        let announcement = progress::announcement(&self.object, observed);
-        let mut is_announced = announcement.is_some();
-        if let Some(text) = announcement {
+        if let Some(text) = progress::announcement(&self.object, observed) {
             for warning in self.context.durations.warnings(&self.object.spec) {
                 self.record_event(Event::warning("ValueOutOfBounds", warning));
             }
-            self.announce(observed, &text).await?;
+            self.expect_progress(text);
         }
         self.begin_phase("resolve");
-        let source = tokio::select! {
-            source = self.resolve() => source.map_err(EarlyExit::failed)?,
-            () = self.context.stop.cancelled() => return Err(EarlyExit::failed(FetchError::Stopped)),
-        };
+        let source = self.with_progress(observed, self.resolve()).await??;
         let included = self.included().map_err(EarlyExit::failed)?;
         self.change.includes = include::differ(&included, self.previous_includes());
-        if self.change.includes && !is_announced {
-            self.announce_change(observed).await?;
-            is_announced = true;
+        if self.change.includes {
+            self.expect_change(observed);
         }
-        let verification = Verification::load(&self.object.spec, &self.namespace, &self.context.client).await;
+        let context = self.context;
+        let verification = Verification::load(&self.object.spec, &self.namespace, &context.client);
+        let verification = self.with_progress(observed, verification).await?;
         self.begin_phase("lookup");
-        let head = self.context.origin.head(&source, &self.context.stop).await;
+        let head = context.origin.head(&source, &context.stop);
+        let head = self.with_progress(observed, head).await?;
         let head = head.map_err(|error| self.remote_failure(&source, error))?;
         let inputs = BuildInputs {
             content: ContentConfig::new(&self.object.spec, &included),
@@ -198,14 +196,14 @@ impl<'a> Reconciliation<'a> {
         self.times.revision = Some(revision.clone());
         if let Some(because) = self.build_reason(observed, &revision, &inputs.content) {
             tracing::info!(revision, because, "building a new artifact");
-            return self.build(directory, observed, inputs, is_announced).await;
+            return self.build(directory, observed, inputs).await;
         }
         tracing::debug!(revision, "the stored artifact is up to date");
-        self.reuse_stored(inputs).await
+        self.reuse_stored(observed, inputs).await
     }
 
     /// Keeps the stored artifact, after verifying its revision again if required.
-    async fn reuse_stored(&self, inputs: BuildInputs) -> Result<Outcome, EarlyExit> {
+    async fn reuse_stored(&self, observed: &Observed, inputs: BuildInputs) -> Result<Outcome, EarlyExit> {
         let (source, head, content) = (&inputs.source, &inputs.head, inputs.content);
         let verification = inputs.verification.map_err(EarlyExit::failed)?;
         let status = self.object.status.as_ref();
@@ -213,8 +211,9 @@ impl<'a> Reconciliation<'a> {
             .filter(|verification| status.is_none_or(|status| verification.is_required(status, &content)));
         let signatures = match due {
             Some(verification) => {
-                let checkout = self.fetch(source, head).await?;
-                self.verify(Some(verification), &checkout, head).await?
+                let checkout = self.with_progress(observed, self.fetch(source, head)).await??;
+                let verified = self.verify(Some(verification), &checkout, head);
+                self.with_progress(observed, verified).await??
             }
             None if self.object.spec.verify.is_some() => SignatureState::StillValid,
             None => SignatureState::NotRequested,
@@ -228,33 +227,36 @@ impl<'a> Reconciliation<'a> {
         directory: &ObjectDirectory,
         observed: &Observed,
         inputs: BuildInputs,
-        is_announced: bool,
     ) -> Result<Outcome, EarlyExit> {
         let (source, head) = (&inputs.source, &inputs.head);
-        self.change.revision = Some(head.revision());
         self.begin_phase("fetch");
         let deadline = Instant::now() + source.remote.timeout;
-        let checkout = self.fetch(source, head).await?;
-        // Do not announce a revision before it is verified.
-        let revision = self.change.revision.take();
+        let fetched = self.with_progress(observed, self.fetch(source, head)).await?;
+        if fetched.is_err() {
+            self.change.revision = Some(head.revision());
+        }
+        let checkout = fetched?;
         self.begin_phase("verify");
-        let signatures = self
-            .verify(inputs.verification.map_err(EarlyExit::failed)?, &checkout, head)
-            .await?;
-        self.change.revision = revision;
+        let verification = inputs.verification.map_err(EarlyExit::failed)?;
+        let verified = self.verify(verification, &checkout, head);
+        let signatures = self.with_progress(observed, verified).await??;
+        // Do not announce a revision before it is verified.
+        self.change.revision = Some(head.revision());
         self.begin_phase("compose");
-        let tree = self.compose(source, checkout, deadline).await;
+        let tree = self.compose(source, checkout, deadline);
+        let tree = self.with_progress(observed, tree).await?;
         let tree = tree.map_err(EarlyExit::failed)?;
         if let Some(slot) = &mut self.slot {
             // The remaining phases do not use the host.
             slot.release();
         }
-        if self.change.requires_build(observed) && !is_announced {
-            self.announce_change(observed).await?;
+        if self.change.requires_build(observed) {
+            self.expect_change(observed);
         }
         self.begin_phase("pack");
         let subject = tree.commit().subject().to_owned();
-        let stored = self.store(directory, observed, tree, inputs.included, head).await;
+        let stored = Box::pin(self.store(directory, observed, tree, inputs.included, head));
+        let stored = self.with_progress(observed, stored).await?;
         let published = stored.map_err(EarlyExit::failed)?;
         let Published { artifact, files, .. } = published;
         self.times.begin("publish", published.packed_at);
@@ -283,18 +285,12 @@ impl<'a> Reconciliation<'a> {
         content.change_since(status).map(Change::as_str)
     }
 
-    /// Returns the artifacts that the stored artifact includes.
-    fn previous_includes(&self) -> &[Artifact] {
-        let status = self.object.status.as_ref();
-        status.map_or(&[], |status| &status.included_artifacts)
-    }
-
     async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
         let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
         let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
         let ttl = self.context.retention.ttl;
-        let (slot, status) = (directory.clone(), self.object.status.clone().unwrap_or_default());
-        let observe = move || observe::observe(&*storage, &slot, &status, ttl, now);
+        let (slot, object) = (directory.clone(), Arc::clone(&self.object));
+        let observe = move || observe::observe(&*storage, &slot, object.status.as_ref(), ttl, now);
         let observed = self.run_blocking(observe).await??;
         for event in events::storage_events(&observed) {
             self.record_event(event);
@@ -322,31 +318,6 @@ impl<'a> Reconciliation<'a> {
     async fn fetch(&self, source: &Source, head: &Head) -> Result<Checkout, EarlyExit> {
         let checkout = self.context.origin.fetch(source, head, &self.context.stop).await;
         checkout.map_err(|error| self.remote_failure(source, error))
-    }
-
-    async fn resolve(&self) -> Result<Source, ResolveError> {
-        let spec = self.context.durations.clamp_timeout(&self.object.spec);
-        let source = resolve::resolve(&spec, &ObjectKey::of(&self.object), self.context).await?;
-        // Without a recorded trigger, assume that the event arrived just now.
-        let is_awaited = observe::is_awaited(&self.object);
-        let triggered_at = self.triggered_at.or_else(|| is_awaited.then(Instant::now));
-        Ok(Source {
-            triggered_at,
-            max_age: self.max_lookup_age(),
-            ..source
-        })
-    }
-
-    /// Returns how old the lookup of another object may be. An object that is not ready may need a correction at the
-    /// remote, so it waits for none longer than necessary.
-    fn max_lookup_age(&self) -> Duration {
-        let status = self.object.status.as_ref();
-        let ready = status.and_then(|status| find(&status.conditions, SourceCondition::Ready));
-        if ready.is_some_and(|ready| ready.status == "True") {
-            (self.context.durations.interval(&self.object.spec) / 2).max(MIN_LOOKUP_AGE)
-        } else {
-            MIN_LOOKUP_AGE
-        }
     }
 
     /// Verifies the requested signatures on a blocking thread. An unverified revision is not announced and does not
@@ -393,15 +364,10 @@ impl<'a> Reconciliation<'a> {
         Ok(self.run_blocking(move || Tree::select(base, &paths)).await??)
     }
 
-    fn included(&self) -> Result<Vec<Included>, IncludeError> {
-        let (repositories, wait) = (&*self.context.repositories, self.context.dependency_wait);
-        include::resolve(&self.object.spec, &self.namespace, repositories, wait)
-    }
-
     /// Records an event, with the object's own event annotations.
     fn record_event(&self, event: Event) {
         let own = event_annotations(self.object.annotations());
         let event = own.fold(event, |event, (key, value)| event.with(key, value));
-        self.context.recorder.record(&self.object, event);
+        self.context.recorder.record(&*self.object, event);
     }
 }

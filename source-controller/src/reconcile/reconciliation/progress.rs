@@ -1,5 +1,8 @@
 //! The status while a reconciliation runs: the conditions under construction, the upstream changes found so far, and the
-//! messages about them. `write` is the only writer of a status, also of the final one.
+//! messages about them. They are written only if the reconciliation takes long. `write` is the only writer of a status,
+//! also of the final one.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,6 +12,8 @@ use sluice_api::condition::{
 use sluice_api::source::{GitRepository, GitRepositoryStatus};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::status::{self, Applied, WriteError};
+use sluice_runtime::sync::lock;
+use tokio::time::{Instant, sleep_until};
 
 use super::super::observe::{Observed, is_new_generation, is_requested, observed_generation};
 use super::super::slots::WAITING;
@@ -41,21 +46,87 @@ impl UpstreamChange {
     }
 }
 
+/// The progress of a reconciliation, as others see it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The object after our last write; the next write builds on it.
+    latest: Arc<GitRepository>,
+    /// The message to write when it is due.
+    pending: Option<String>,
+    /// Whether a message was written.
+    is_written: bool,
+}
+
+impl Progress {
+    /// Starts with this object.
+    pub(super) const fn new(object: Arc<GitRepository>) -> Self {
+        Self {
+            latest: object,
+            pending: None,
+            is_written: false,
+        }
+    }
+}
+
 impl Reconciliation<'_> {
-    /// Announces the upstream changes found so far.
-    pub(super) async fn announce_change(&mut self, observed: &Observed) -> Result<(), WriteError> {
-        let text = progress(&self.object, observed, &self.change);
-        self.announce(observed, &text).await
+    /// Sets the message that [`Reconciliation::with_progress`] writes when it is due. Only one message is written.
+    pub(super) fn expect_progress(&self, text: String) {
+        let mut progress = lock(&self.progress);
+        if !progress.is_written {
+            progress.pending = Some(text);
+        }
     }
 
-    /// Writes the progress of the reconciliation.
-    pub(super) async fn announce(&mut self, observed: &Observed, text: &str) -> Result<(), WriteError> {
+    /// Does so with the upstream changes found so far.
+    pub(super) fn expect_change(&self, observed: &Observed) {
+        self.expect_progress(progress(&self.object, observed, &self.change));
+    }
+
+    /// Runs a step of the reconciliation, and writes the progress as soon as it is due. Most reconciliations end before
+    /// that, and write their status once.
+    ///
+    /// # Errors
+    /// The progress cannot be written.
+    pub(super) async fn with_progress<T>(
+        &self,
+        observed: &Observed,
+        step: impl Future<Output = T>,
+    ) -> Result<T, WriteError> {
+        if Instant::now() >= self.progress_due {
+            self.announce_pending(observed).await?;
+            return Ok(step.await);
+        }
+        if lock(&self.progress).pending.is_none() {
+            return Ok(step.await);
+        }
+        let mut step = Box::pin(step);
+        tokio::select! {
+            biased;
+            done = &mut step => return Ok(done),
+            () = sleep_until(self.progress_due) => {}
+        }
+        let (done, written) = tokio::join!(step, self.announce_pending(observed));
+        written.map(|()| done)
+    }
+
+    async fn announce_pending(&self, observed: &Observed) -> Result<(), WriteError> {
+        let pending = lock(&self.progress).pending.take();
+        match pending {
+            Some(text) => self.announce(observed, &text).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the progress of the reconciliation now.
+    pub(super) async fn announce(&self, observed: &Observed, text: &str) -> Result<(), WriteError> {
         let (change, now) = (&self.change, self.context.clock.now());
         let written = self
             .write(|object| progress_status(object, observed, text, change, now))
             .await?;
+        let mut progress = lock(&self.progress);
+        progress.is_written = true;
         if let Some(latest) = written.object() {
-            self.latest = latest;
+            progress.latest = latest;
         }
         Ok(())
     }
@@ -64,32 +135,42 @@ impl Reconciliation<'_> {
     pub(super) async fn write(
         &self,
         compute: impl Fn(&GitRepository) -> GitRepositoryStatus,
-    ) -> Result<Applied<GitRepository>, WriteError> {
-        let written = status::apply(&self.api, &self.latest, &owned(), |current| {
-            compute(&GitRepository {
-                status: current.status.clone(),
-                ..self.object.clone()
-            })
-        })
-        .await;
+    ) -> Result<Applied<Arc<GitRepository>>, WriteError> {
+        let latest = Arc::clone(&lock(&self.progress).latest);
+        let with_status_of = |current: &GitRepository| GitRepository {
+            status: current.status.clone(),
+            ..GitRepository::clone(&self.object)
+        };
+        // Nearly always nothing has changed: compare before the object is copied and serialized.
+        let status = if Arc::ptr_eq(&latest, &self.object) {
+            compute(&self.object)
+        } else {
+            compute(&with_status_of(&latest))
+        };
+        if latest.status.as_ref() == Some(&status) {
+            return Ok(Applied::Unchanged(latest));
+        }
+        let compute = |current: &GitRepository| compute(&with_status_of(current));
+        let written = status::apply(&self.api, &*latest, &owned(), compute).await;
         self.record_write(&written);
-        written
+        written.map(|written| written.map(Arc::new))
     }
 
     /// Records the result of a write: the next reconciliation must not use an older version of the object.
     pub(super) fn record_write(&self, written: &Result<Applied<GitRepository>, WriteError>) {
         self.context
             .tracker
-            .record_write(&ObjectKey::of(&self.object), written);
+            .record_write(&ObjectKey::of(&*self.object), written);
     }
 }
 
 /// Returns the progress message to write at the start of a reconciliation, if any: only for a new generation, a new
 /// request or a missing artifact, and once for each.
 pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Option<String> {
-    let status = object.status.clone().unwrap_or_default();
+    let status = object.status.as_ref();
     let is_announced = || {
-        find(&status.conditions, Kind::Reconciling).is_some_and(|existing| {
+        let existing = status.and_then(|status| find(&status.conditions, Kind::Reconciling));
+        existing.is_some_and(|existing| {
             existing.observed_generation == object.metadata.generation
                 && !existing.message.starts_with(WAITING)
         })

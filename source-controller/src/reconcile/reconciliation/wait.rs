@@ -1,5 +1,6 @@
 //! Reports that an object has waited long for its reconciliation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
@@ -34,7 +35,7 @@ impl QueueWait {
         self,
         context: &Context,
         api: Api<GitRepository>,
-        object: &GitRepository,
+        object: &Arc<GitRepository>,
         request: &SlotRequest,
     ) -> Result<Requeue, UnreportedError> {
         let waited = self.since.elapsed();
@@ -45,12 +46,12 @@ impl QueueWait {
         if waited < report_after {
             return Ok(Requeue::Queued(report_after.saturating_sub(waited)));
         }
-        let key = ObjectKey::of(object);
+        let key = ObjectKey::of(&**object);
         context.slots.mark_reported(&key);
         let text = context.slots.wait_message(&request.lane);
         let (existing, waiting) = context.slots.load(&request.lane);
         tracing::info!(lane = %request.lane, existing, waiting, waited = ?waited, "object is waiting for a slot");
-        let mut reconciliation = Reconciliation::new(context, api, object.clone(), key.namespace.clone());
+        let reconciliation = Reconciliation::new(context, api, Arc::clone(object), key.namespace.clone());
         let has_artifact = object
             .status
             .as_ref()

@@ -16,6 +16,7 @@ mod lifecycle;
 mod lookups;
 mod providers;
 mod random;
+mod requests;
 mod rotation;
 mod sequences;
 mod sparse;

@@ -59,8 +59,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const REQUESTS_OF_START: usize = 25;
 /// Objects for one more of these: a list has pages of 500, and there are about ten lists.
 const OBJECTS_OF_REQUEST: usize = 50;
-/// Requests for a new source: finalizer, two writes of the status, an event; as many again in case of conflicts.
-const REQUESTS_OF_SOURCE: usize = 8;
+/// Requests for a new source: finalizer, status, an event; as many again in case of conflicts, or to report the progress of slow ones.
+const REQUESTS_OF_SOURCE: usize = 6;
 /// Requests for a new stack: up to six reconciliations of ten requests (without its source, at its turn, at the start of its run, at
 /// two changes of the run, and at its end), and 5 for each outdated report of its position in the queue, of which it has two on average.
 const REQUESTS_OF_STACK: usize = 70;

@@ -184,6 +184,8 @@ impl TestEnvironment {
             clock: self.clock.clone(),
             repositories: Arc::new(NoRepositories),
             dependency_wait: Duration::from_secs(30),
+            // At once, so that the tests see it.
+            progress_delay: Duration::ZERO,
             origin,
             storage: Arc::new(LocalDirectory::open(self.storage.path(), "sc").unwrap()),
             recorder: self.recorder.clone(),

@@ -1,15 +1,14 @@
-//! A client that counts its requests.
+//! A client that records its requests.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Request;
 use kube::Client;
 use kube::client::Body;
 
-/// The number of requests sent, without watches.
+/// The requests sent, without watches: method and path.
 #[derive(Clone, Default)]
-pub(in crate::reconcile::tests) struct RequestCounter(Arc<AtomicUsize>);
+pub(in crate::reconcile::tests) struct RequestCounter(Arc<Mutex<Vec<String>>>);
 
 impl RequestCounter {
     /// Returns a client whose requests are counted.
@@ -19,7 +18,7 @@ impl RequestCounter {
             let (client, count) = (client.clone(), count.clone());
             async move {
                 if !request.uri().query().unwrap_or_default().contains("watch=") {
-                    count.0.fetch_add(1, Ordering::Relaxed);
+                    count.record(format!("{} {}", request.method(), request.uri().path()));
                 }
                 client.send(request).await
             }
@@ -27,7 +26,19 @@ impl RequestCounter {
         Client::new(tower::service_fn(send), "default")
     }
 
+    fn record(&self, request: String) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request);
+    }
+
+    /// Returns the requests so far.
+    pub(in crate::reconcile::tests) fn sent(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(in crate::reconcile::tests) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.sent().len()
     }
 }

@@ -1,0 +1,109 @@
+//! Tests of the requests to the API: their number in each part of an object's life.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sluice_harness::git::{Fault, Gate, Scope};
+
+use super::environment::{LIMIT, RequestCounter, TestEnvironment, has_condition};
+use crate::reconcile::Context;
+
+/// The writes of an object.
+const FINALIZER: &str = "PATCH /apis/source.toolkit.fluxcd.io/v1/namespaces/team/gitrepositories/app";
+const STATUS: &str = "PATCH /apis/source.toolkit.fluxcd.io/v1/namespaces/team/gitrepositories/app/status";
+
+/// Returns a context whose requests are counted, and whose reconciliations write their progress after `delay`.
+fn counted(env: &TestEnvironment, delay: Duration) -> (Context, RequestCounter) {
+    let requests = RequestCounter::default();
+    let context = Context {
+        client: requests.client(env.client.clone()),
+        progress_delay: delay,
+        ..env.context()
+    };
+    (context, requests)
+}
+
+#[tokio::test]
+async fn a_new_object_takes_two_writes_and_one_event() {
+    let env = TestEnvironment::new().await;
+    let (context, requests) = counted(&env, LIMIT);
+    let mut controller = env.start_controller(context);
+    env.create("app", json!({})).await;
+    env.until("app", has_condition("Ready", "Succeeded")).await;
+    controller.until_reconciled("app", 2).await;
+    controller.end().await;
+    assert_eq!(requests.sent(), [FINALIZER, STATUS]);
+    let events = env.events().await;
+    assert_eq!(events.len(), 1, "{events:?}");
+}
+
+#[tokio::test]
+async fn a_start_with_stored_artifacts_writes_only_what_was_requested() {
+    let env = TestEnvironment::ready().await;
+    for (requested, expected) in [(false, &[] as &[&str]), (true, &[STATUS])] {
+        if requested {
+            env.request("app", "now").await;
+        }
+        let (context, requests) = counted(&env, LIMIT);
+        let mut controller = env.start_controller(context);
+        controller.until_reconciled("app", 1).await;
+        controller.end().await;
+        assert_eq!(requests.sent(), expected, "requested: {requested}");
+        assert_eq!(env.events().await, Vec::<String>::new());
+    }
+    let handled = env.status("app").await.last_handled_reconcile_at;
+    assert_eq!(handled.as_deref(), Some("now"));
+}
+
+#[tokio::test]
+async fn a_push_takes_one_write_and_one_event() {
+    let mut env = TestEnvironment::ready().await;
+    env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
+    let (context, requests) = counted(&env, LIMIT);
+    env.reconcile_in(context, "app").await;
+    assert_eq!(requests.sent(), [STATUS]);
+    insta::assert_snapshot!(env.table("app").await, @r"
+    Ready=True/Succeeded @1 stored artifact for revision 'main@sha1:<second>'
+    ArtifactInStorage=True/Succeeded @1 stored artifact for revision 'main@sha1:<second>'
+    generation 1 observed 1 artifact main@sha1:<second>
+    event Normal NewArtifact stored artifact for commit 'second' (files, digest, revision)
+    ");
+}
+
+#[tokio::test]
+async fn a_reconciliation_that_takes_long_writes_its_progress() {
+    let env = TestEnvironment::new().await;
+    for (scope, text) in [
+        (Scope::LS_REFS, "processing object: new generation -1 -> 1"),
+        (Scope::FETCH, "processing object: new generation 1 -> 2"),
+    ] {
+        let gate = Gate::default();
+        env.server.fault(scope, Fault::Wait(gate.clone()));
+        if scope == Scope::LS_REFS {
+            env.create("app", json!({})).await;
+        } else {
+            env.repository.commit_files(&[("b.tf", "")], "second").unwrap();
+            env.edit("app", json!({ "spec": { "timeout": "59s" } })).await;
+        }
+        let (context, requests) = counted(&env, Duration::from_millis(10));
+        let controller = env.start_controller(context);
+        // The request does not end before the gate opens.
+        let waiting = env
+            .until("app", has_condition("Reconciling", "Progressing"))
+            .await;
+        let conditions = waiting.status.unwrap().conditions;
+        let shown = conditions.iter().find(|shown| shown.type_ == "Reconciling");
+        assert_eq!(shown.unwrap().message, text);
+        gate.open();
+        env.until("app", |object| {
+            let status = object.status.as_ref();
+            object.metadata.generation == status.and_then(|status| status.observed_generation)
+        })
+        .await;
+        controller.end().await;
+        let mut sent = requests.sent();
+        sent.retain(|request| request == STATUS);
+        assert_eq!(sent.len(), 2, "{scope:?}");
+        env.server.clear_faults();
+    }
+}
