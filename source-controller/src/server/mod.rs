@@ -5,11 +5,16 @@
 //! must use a known host name (`admission`).
 //!
 //! Slow clients do not block others: stalled connections are closed, each address has a limited share of the downloads,
-//! and more connections than downloads are accepted, so that probes are always answered.
+//! and more connections than downloads are accepted, so that probes are always answered. A download holds two chunks at
+//! most. Small files are sent from memory (`memory`).
 
 mod admission;
+mod body;
+mod buffers;
 mod conditional;
 mod downloads;
+mod file;
+mod memory;
 mod response;
 mod stall;
 
@@ -19,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use admission::Admission;
-use downloads::Downloads;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -41,26 +45,19 @@ const STALL_LIMIT: Duration = Duration::from_secs(30);
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// Grace period for running responses on shutdown.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Maximum number of unsent bytes with which a connection reads the next chunk of a file; also that of a request's head.
+const CONNECTION_BUFFER: usize = 64 * 1024;
 /// Pause after a failed accept, mostly for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`, then lets running responses end within five seconds.
 pub(crate) async fn serve(listener: TcpListener, storage: LocalDirectory, admission: Admission, stop: Token) {
-    serve_within(listener, storage, admission, stop, STALL_LIMIT).await;
+    let files = FileService::new(storage, admission);
+    serve_within(listener, files, stop, STALL_LIMIT).await;
 }
 
-async fn serve_within(
-    listener: TcpListener,
-    storage: LocalDirectory,
-    admission: Admission,
-    stop: Token,
-    stall: Duration,
-) {
-    let files = Arc::new(FileService {
-        storage,
-        admission,
-        downloads: Downloads::new(),
-    });
+async fn serve_within(listener: TcpListener, files: FileService, stop: Token, stall: Duration) {
+    let files = Arc::new(files);
     let slots = ConnectionLimit::new(CONNECTIONS);
     let connections = TaskTracker::new();
     loop {
@@ -108,7 +105,10 @@ async fn connection(
         async move { Ok::<_, Infallible>(files.respond(&request, client, &slot).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(CONNECTION_BUFFER);
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

@@ -1,31 +1,25 @@
-//! Responses of the file server: maps the path of a request to a file and streams it in chunks.
+//! Responses of the file server: maps the path of a request to a file, in memory or on disk.
 
-use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{Stream, stream};
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
-use sluice_runtime::serve::ConnectionSlot;
+use sluice_runtime::serve::{ConnectionSlot, ResponseGuard};
 
 use super::admission::Admission;
-use super::conditional::{self, FileInfo, Part};
+use super::body::Body;
+use super::buffers::Buffers;
+use super::conditional::{self, Part};
 use super::downloads::{Download, Downloads};
-use crate::storage::{LocalDirectory, open_below};
-
-/// Size of a chunk in bytes.
-const CHUNK: u64 = 256 * 1024;
+use super::file::{Content, ServedFile};
+use super::memory::{MAX_AGE, SmallFiles};
+use crate::storage::LocalDirectory;
 
 /// Suffix of all served files. Locks and unfinished files have other suffixes.
 const ARTIFACT_SUFFIX: &str = ".tar.gz";
@@ -33,16 +27,38 @@ const ARTIFACT_SUFFIX: &str = ".tar.gz";
 /// Number of path components of an artifact: kind, namespace, name, file.
 const COMPONENTS: usize = 4;
 
-type Body = UnsyncBoxBody<Bytes, io::Error>;
-
 /// The served files and the limits of downloads.
 pub(super) struct FileService {
-    pub(super) storage: LocalDirectory,
-    pub(super) admission: Admission,
-    pub(super) downloads: Downloads,
+    storage: LocalDirectory,
+    admission: Admission,
+    downloads: Downloads,
+    small: SmallFiles,
+    buffers: Buffers,
 }
 
 impl FileService {
+    /// Serves the artifacts of a storage.
+    pub(super) fn new(storage: LocalDirectory, admission: Admission) -> Self {
+        Self::with_max_age(storage, admission, MAX_AGE)
+    }
+
+    /// As [`FileService::new`], with another age at which small files are read again.
+    pub(super) fn with_max_age(storage: LocalDirectory, admission: Admission, max_age: Duration) -> Self {
+        Self {
+            storage,
+            admission,
+            downloads: Downloads::new(),
+            small: SmallFiles::new(max_age),
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Returns the buffers of its downloads.
+    #[cfg(test)]
+    pub(super) fn buffers(&self) -> Buffers {
+        self.buffers.clone()
+    }
+
     /// Responds to a request of this client on the given connection.
     pub(super) async fn respond<B>(
         &self,
@@ -57,7 +73,8 @@ impl FileService {
                 .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
-        if request.uri().path() == "/" {
+        let path = request.uri().path();
+        if path == "/" {
             // Used by the probes of deployments. Lists nothing.
             return plain(StatusCode::OK, "");
         }
@@ -67,25 +84,113 @@ impl FileService {
                 "421 unknown host name; it can be allowed with --storage-allowed-hosts\n",
             );
         }
-        let path = artifact_path(request.uri().path());
-        let Some(path) = path.filter(|_| self.admission.allows_token(request)) else {
+        if !self.admission.allows_token(request) {
+            return not_found();
+        }
+        // Read before the file: a change in between makes the file count as outdated.
+        let changes = self.storage.changes();
+        if let Some(file) = self.small.get(path, changes) {
+            return self.send(request, &file, Slot::Answer(slot.begin_response()));
+        }
+        let Some(relative) = artifact_path(path) else {
             return not_found();
         };
         let Some(mut download) = self.downloads.acquire(client).await else {
             return busy();
         };
         download.answer = Some(slot.begin_response());
-        match open(self.storage.clone(), path).await {
-            Ok(found) => send(request, found, download),
-            Err(error) if is_not_found(&error) => not_found(),
-            Err(error) => {
-                let (error, text) = (
-                    &error as &dyn std::error::Error,
-                    "500 the artifact cannot be read\n",
-                );
-                tracing::warn!(error, "artifact cannot be read");
-                plain(StatusCode::INTERNAL_SERVER_ERROR, text)
+        match self.open(relative).await {
+            Ok(file) => {
+                let file = Arc::new(file);
+                self.small.insert(path, changes, &file);
+                self.send(request, &file, Slot::Download(download))
             }
+            Err(error) => {
+                self.small.remove(path);
+                failed(&error)
+            }
+        }
+    }
+
+    /// Opens a file on a blocking thread.
+    async fn open(&self, path: PathBuf) -> io::Result<ServedFile> {
+        let storage = self.storage.clone();
+        let opened = tokio::task::spawn_blocking(move || ServedFile::open(&storage, &path));
+        opened.await.map_err(io::Error::other)?
+    }
+
+    /// Sends the part of the file that the request selects.
+    fn send<B>(&self, request: &Request<B>, file: &ServedFile, slot: Slot) -> Response<Body> {
+        let size = file.info.size;
+        let part = conditional::part(request.headers(), &file.info);
+        let (status, range) = match &part {
+            Part::NotModified => (StatusCode::NOT_MODIFIED, 0..0),
+            Part::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0..0),
+            Part::Whole => (StatusCode::OK, 0..size),
+            Part::Range(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
+        };
+        let mut headers = file.headers.clone();
+        match part {
+            Part::Whole => {}
+            Part::NotModified => {
+                headers.remove(header::CONTENT_TYPE);
+                headers.remove(header::CONTENT_LENGTH);
+            }
+            Part::Unsatisfiable => {
+                headers.remove(header::CONTENT_TYPE);
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+            }
+            Part::Range(_) => {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+            }
+        }
+        let content_range = match status {
+            StatusCode::RANGE_NOT_SATISFIABLE => Some(format!("bytes */{size}")),
+            StatusCode::PARTIAL_CONTENT => Some(format!("bytes {}-{}/{size}", range.start, range.end - 1)),
+            _ => None,
+        };
+        if let Some(value) = content_range.and_then(|value| HeaderValue::try_from(value).ok()) {
+            headers.insert(header::CONTENT_RANGE, value);
+        }
+        let body = if *request.method() == Method::GET && !range.is_empty() {
+            self.body(file, range, slot)
+        } else {
+            Body::empty()
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    fn body(&self, file: &ServedFile, range: Range<u64>, slot: Slot) -> Body {
+        match (&file.content, slot) {
+            (Content::File(file), Slot::Download(download)) => {
+                Body::file(Arc::clone(file), range, self.buffers.clone(), download)
+            }
+            (Content::Memory(bytes), slot) => {
+                let at = |offset: u64| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+                Body::memory(bytes.slice(at(range.start)..at(range.end)), slot.into_answer())
+            }
+            // Only small files are found without a slot of a download.
+            (Content::File(_), Slot::Answer(_)) => Body::empty(),
+        }
+    }
+}
+
+/// What a response holds until it was sent.
+enum Slot {
+    /// A slot of a download.
+    Download(Download),
+    /// The mark of a busy connection alone.
+    Answer(ResponseGuard),
+}
+
+impl Slot {
+    fn into_answer(self) -> Option<ResponseGuard> {
+        match self {
+            Self::Download(download) => download.answer,
+            Self::Answer(answer) => Some(answer),
         }
     }
 }
@@ -99,31 +204,6 @@ fn artifact_path(path: &str) -> Option<PathBuf> {
     good.then(|| PathBuf::from(path.into_owned()))
 }
 
-struct Found {
-    file: Arc<File>,
-    info: FileInfo,
-}
-
-/// Opens a file on a blocking thread.
-async fn open(storage: LocalDirectory, path: PathBuf) -> io::Result<Found> {
-    let opened = tokio::task::spawn_blocking(move || {
-        let file = open_below(storage.root(), &path)?;
-        let metadata = file.metadata()?;
-        let digest = storage.cached_digest(&path, &metadata);
-        let modified = Timestamp::from_second(metadata.mtime()).map_err(io::Error::other)?;
-        let tag = digest.map(|digest| format!("\"{digest}\""));
-        Ok(Found {
-            file: Arc::new(file),
-            info: FileInfo {
-                size: metadata.len(),
-                modified,
-                tag,
-            },
-        })
-    });
-    opened.await.map_err(io::Error::other)?
-}
-
 /// Symbolic links count as absent, like everything that is not published.
 fn is_not_found(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -135,82 +215,16 @@ fn is_not_found(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn send<B>(request: &Request<B>, found: Found, download: Download) -> Response<Body> {
-    let size = found.info.size;
-    let (status, range) = match conditional::part(request.headers(), &found.info) {
-        Part::NotModified => (StatusCode::NOT_MODIFIED, None),
-        Part::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, None),
-        Part::Whole => (StatusCode::OK, Some(0..size)),
-        Part::Range(range) => (StatusCode::PARTIAL_CONTENT, Some(range)),
-    };
-    let body = match range.clone() {
-        Some(range) if request.method() == Method::GET => {
-            StreamBody::new(chunks(found.file, range, download)).boxed_unsync()
-        }
-        _ => empty(),
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    let mut put = |name, value: Option<String>| {
-        if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
-            headers.insert(name, value);
-        }
-    };
-    put(header::LAST_MODIFIED, conditional::date(found.info.modified));
-    put(header::ETAG, found.info.tag);
-    put(header::ACCEPT_RANGES, Some("bytes".to_owned()));
-    match status {
-        StatusCode::NOT_MODIFIED => return response,
-        StatusCode::RANGE_NOT_SATISFIABLE => put(header::CONTENT_RANGE, Some(format!("bytes */{size}"))),
-        StatusCode::PARTIAL_CONTENT => put(
-            header::CONTENT_RANGE,
-            range
-                .as_ref()
-                .map(|range| format!("bytes {}-{}/{size}", range.start, range.end - 1)),
-        ),
-        _ => {}
+fn failed(error: &io::Error) -> Response<Body> {
+    if is_not_found(error) {
+        return not_found();
     }
-    put(
-        header::CONTENT_TYPE,
-        range.is_some().then(|| "application/gzip".to_owned()),
+    let (error, text) = (
+        error as &dyn std::error::Error,
+        "500 the artifact cannot be read\n",
     );
-    put(
-        header::CONTENT_LENGTH,
-        Some(range.map_or(0, |range| range.end - range.start).to_string()),
-    );
-    response
-}
-
-/// Streams the bytes of `range` in chunks on demand. Holds `download` until the end of the stream.
-fn chunks(
-    file: Arc<File>,
-    range: Range<u64>,
-    download: Download,
-) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
-    stream::try_unfold((file, range, download), |(file, range, download)| async move {
-        if range.is_empty() {
-            return Ok(None);
-        }
-        let reader = Arc::clone(&file);
-        let from = range.start;
-        let length = CHUNK.min(range.end - range.start);
-        let chunk = tokio::task::spawn_blocking(move || read_chunk(&reader, from, length))
-            .await
-            .map_err(io::Error::other)??;
-        Ok(Some((
-            Frame::data(chunk),
-            (file, from + length..range.end, download),
-        )))
-    })
-}
-
-/// Reads one chunk. A truncated file causes an error, never other content.
-fn read_chunk(file: &File, from: u64, length: u64) -> io::Result<Bytes> {
-    let length = usize::try_from(length).map_err(io::Error::other)?;
-    let mut chunk = vec![0; length];
-    file.read_exact_at(&mut chunk, from)?;
-    Ok(chunk.into())
+    tracing::warn!(error, "artifact cannot be read");
+    plain(StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 fn not_found() -> Response<Body> {
@@ -227,17 +241,13 @@ fn busy() -> Response<Body> {
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Full::from(text).map_err(|never| match never {}).boxed_unsync());
+    let mut response = Response::new(Body::memory(text, None));
     *response.status_mut() = status;
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     response
-}
-
-fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 #[cfg(test)]

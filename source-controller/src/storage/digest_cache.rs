@@ -6,6 +6,7 @@ use std::fs::Metadata;
 use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
@@ -50,7 +51,11 @@ struct CachedDigest {
 
 /// The cached digests by path. Paths are ordered by component: entries below a directory directly follow it.
 #[derive(Debug, Default)]
-pub(super) struct DigestCache(Mutex<BTreeMap<PathBuf, CachedDigest>>);
+pub(super) struct DigestCache {
+    entries: Mutex<BTreeMap<PathBuf, CachedDigest>>,
+    /// Number of insertions and removals so far.
+    changes: AtomicU64,
+}
 
 impl DigestCache {
     /// Caches the digest of a file in the state described by `metadata`.
@@ -71,6 +76,17 @@ impl DigestCache {
                 is_stable,
             },
         );
+        self.record_change();
+    }
+
+    /// Returns the number of insertions and removals so far: while it stays the same, this process has stored no file and
+    /// removed none.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn record_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the digest of the file, if it is unchanged.
@@ -105,11 +121,13 @@ impl DigestCache {
         for path in removed {
             entries.remove(&path);
         }
+        drop(entries);
+        self.record_change();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, CachedDigest>> {
         // Each entry is valid by itself, so a poisoned lock can be used.
-        lock(&self.0)
+        lock(&self.entries)
     }
 }
 

@@ -66,6 +66,12 @@ impl LocalDirectory {
         self.digests.digest(&self.root.join(relative), metadata)
     }
 
+    /// Returns the number of files that this process has stored or removed so far.
+    #[must_use]
+    pub(crate) fn changes(&self) -> u64 {
+        self.digests.changes()
+    }
+
     fn absolute(&self, path: &ArtifactPath) -> PathBuf {
         self.root.join(path.relative())
     }
@@ -156,8 +162,9 @@ impl Storage for LocalDirectory {
                 format!("computed digest doesn't match '{digest}'")
             }
         };
+        let removed = fs::remove_file(&absolute);
         self.digests.remove(&absolute);
-        fs::remove_file(&absolute).map_err(StorageError::remove(&absolute))?;
+        removed.map_err(StorageError::remove(&absolute))?;
         Ok(FileState::Damaged(problem))
     }
 
@@ -222,8 +229,9 @@ impl Storage for LocalDirectory {
 
     fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError> {
         let absolute = self.root.join(directory.relative());
+        let removed = fs::remove_dir_all(&absolute);
         self.digests.remove(&absolute);
-        match fs::remove_dir_all(&absolute) {
+        match removed {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(StorageError::remove(&absolute)(error)),

@@ -1,5 +1,7 @@
 //! Tests of the file server with a handwritten HTTP client.
 
+mod files;
+
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
@@ -8,15 +10,21 @@ use sluice_runtime::shutdown::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::buffers::Buffers;
+use super::response::FileService;
 use super::{Admission, downloads, serve_within};
 use crate::archive::{Algorithm, Hasher};
 use crate::storage::{AdvertisedAddress, LocalDirectory, ObjectDirectory, Storage};
 
 const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 const LIMIT: Duration = Duration::from_secs(20);
+/// No file is read again because of its age.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 struct FileServer {
     root: tempfile::TempDir,
+    storage: LocalDirectory,
+    buffers: Buffers,
     address: std::net::SocketAddr,
     digest: Digest,
     stop: Token,
@@ -33,34 +41,39 @@ impl FileServer {
         Self::with_admission(content, stall, |_| Admission::default()).await
     }
 
+    /// Reads small files again after this time.
+    async fn with_max_age(content: &[u8], max_age: Duration) -> Self {
+        Self::start(content, LIMIT, max_age, |_| Admission::default()).await
+    }
+
     /// With an admission derived from the server's address.
     async fn with_admission(
         content: &[u8],
         stall: Duration,
         admission: impl FnOnce(std::net::SocketAddr) -> Admission,
     ) -> Self {
+        Self::start(content, stall, FOREVER, admission).await
+    }
+
+    async fn start(
+        content: &[u8],
+        stall: Duration,
+        max_age: Duration,
+        admission: impl FnOnce(std::net::SocketAddr) -> Admission,
+    ) -> Self {
         let root = tempfile::tempdir().unwrap();
         let storage = LocalDirectory::open(root.path(), "sc").unwrap();
-        let path = ObjectDirectory::git_repository("ns", "n")
-            .unwrap()
-            .artifact(COMMIT)
-            .unwrap();
-        let mut draft = storage.create(&path).unwrap();
-        std::io::Write::write_all(&mut draft, content).unwrap();
-        let digest = Hasher::of(Algorithm::Sha256, content).unwrap();
-        draft.publish(&digest).unwrap();
+        let digest = store(&storage, content);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Token::new();
-        let running = tokio::spawn(serve_within(
-            listener,
-            storage,
-            admission(address),
-            stop.clone(),
-            stall,
-        ));
+        let files = FileService::with_max_age(storage.clone(), admission(address), max_age);
+        let buffers = files.buffers();
+        let running = tokio::spawn(serve_within(listener, files, stop.clone(), stall));
         Self {
             root,
+            storage,
+            buffers,
             address,
             digest,
             stop,
@@ -96,6 +109,19 @@ impl FileServer {
         let (head, _) = self.request(method, path, "").await;
         head.split(' ').nth(1).unwrap().parse().unwrap()
     }
+}
+
+fn directory() -> ObjectDirectory {
+    ObjectDirectory::git_repository("ns", "n").unwrap()
+}
+
+/// Publishes an artifact with this content.
+fn store(storage: &LocalDirectory, content: &[u8]) -> Digest {
+    let mut draft = storage.create(&directory().artifact(COMMIT).unwrap()).unwrap();
+    std::io::Write::write_all(&mut draft, content).unwrap();
+    let digest = Hasher::of(Algorithm::Sha256, content).unwrap();
+    draft.publish(&digest).unwrap();
+    digest
 }
 
 fn artifact() -> String {
@@ -226,11 +252,7 @@ async fn an_artifact_is_not_found_without_its_token() {
     let server = FileServer::with_admission(b"content", LIMIT, admission).await;
     let address = AdvertisedAddress::new(server.address.to_string(), Some(token.clone()));
     let storage = LocalDirectory::open(server.root.path(), address).unwrap();
-    let path = ObjectDirectory::git_repository("ns", "n")
-        .unwrap()
-        .artifact(COMMIT)
-        .unwrap();
-    let url = storage.url(&path);
+    let url = storage.url(&directory().artifact(COMMIT).unwrap());
     let (_, known) = url.split_once(&server.address.to_string()).unwrap();
     let status = async |path: &str| {
         let (head, _) = server.request_as("localhost", "GET", path, "").await;
