@@ -101,6 +101,10 @@ pub trait Reconciler<K>: Send + Sync + 'static {
     /// Called when the object was deleted or does not decode, so that it is not reconciled.
     fn deleted(&self, _key: &ObjectKey) {}
 
+    /// Removes from an object what the reconciler never reads, before it is cached. The version stays, so a write is based on
+    /// the whole object.
+    fn trim(_object: &mut K) {}
+
     /// Moves the actual state towards the desired state. Never runs twice at once for the same object.
     fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
 }
@@ -242,6 +246,7 @@ impl<K: Kind> Watch<K> {
         let mut deletions = DeletionTracker::new(objects.clone());
         let changes = watcher(api, reconciliations.settings().scope.config())
             .default_backoff()
+            .modify(trim::<K, R>)
             .reflect(writer)
             .inspect(move |event| {
                 let Ok(event) = event else { return };
@@ -278,6 +283,13 @@ impl<K: Kind> Watch<K> {
             () = controller => {}
             () = stopped_before_first_list(&objects, &stop) => {}
         }
+    }
+}
+
+/// Removes what the reconciler does not read.
+fn trim<K: Kind, R: Reconciler<K>>(object: &mut DeserializeGuard<K>) {
+    if let Ok(object) = &mut object.0 {
+        R::trim(object);
     }
 }
 

@@ -53,6 +53,9 @@ use crate::git::{Limits, Transport};
 use crate::identity::Tokens;
 use crate::storage::{Retention, Storage};
 
+/// Annotation in which `kubectl apply` keeps the object that it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// The dependencies of a reconciliation; everything with a side effect goes through them.
 pub struct Context {
     /// Client for the Kubernetes API.
@@ -134,6 +137,14 @@ impl Reconciler<GitRepository> for GitRepositories {
     fn deleted(&self, key: &ObjectKey) {
         self.0.slots.forget(key);
         self.0.tracker.forget(key);
+    }
+
+    /// The history of an object is often larger than the rest of it.
+    fn trim(object: &mut GitRepository) {
+        object.metadata.managed_fields = None;
+        if let Some(annotations) = &mut object.metadata.annotations {
+            annotations.remove(LAST_APPLIED);
+        }
     }
 
     async fn reconcile(&self, cached: Arc<GitRepository>) -> Result<Requeue, UnreportedError> {

@@ -22,6 +22,7 @@ use crate::random::Generator;
 use crate::sync::lock;
 
 mod dependents;
+mod trimmed;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -143,6 +144,10 @@ impl Reconciler<ConfigMap> for RecordingReconciler {
     fn deleted(&self, key: &ObjectKey) {
         lock(&self.gone).push(key.clone());
         self.api.changed.notify_waiters();
+    }
+
+    fn trim(object: &mut ConfigMap) {
+        object.metadata.managed_fields = None;
     }
 
     async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Requeue, Lost> {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_harness::git::{Fault, Gate, Scope};
+use sluice_runtime::watch::Reconciler as _;
 
 use super::environment::{LIMIT, RequestCounter, TestEnvironment, has_condition};
-use crate::reconcile::Context;
+use crate::reconcile::{Context, GitRepositories};
 
 /// The writes of an object.
 const FINALIZER: &str = "PATCH /apis/source.toolkit.fluxcd.io/v1/namespaces/team/gitrepositories/app";
@@ -53,6 +54,28 @@ async fn a_start_with_stored_artifacts_writes_only_what_was_requested() {
     }
     let handled = env.status("app").await.last_handled_reconcile_at;
     assert_eq!(handled.as_deref(), Some("now"));
+}
+
+/// The cache omits the history of an object, and no write takes it from the object.
+#[tokio::test]
+async fn a_write_keeps_what_the_cache_omits() {
+    let env = TestEnvironment::new().await;
+    env.create("app", json!({})).await;
+    let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
+    let annotations = json!({ last_applied: "{}", "other": "x" });
+    env.edit("app", json!({ "metadata": { "annotations": annotations } }))
+        .await;
+    let mut trimmed = env.get("app").await;
+    GitRepositories::trim(&mut trimmed);
+    assert_eq!(trimmed.metadata.managed_fields, None);
+    let kept: Vec<_> = trimmed.metadata.annotations.unwrap().into_keys().collect();
+    assert_eq!(kept, ["other"]);
+    let mut controller = env.start_controller(env.context());
+    env.until("app", has_condition("Ready", "Succeeded")).await;
+    controller.until_reconciled("app", 2).await;
+    controller.end().await;
+    let annotations = env.get("app").await.metadata.annotations.unwrap();
+    assert_eq!(annotations[last_applied], "{}");
 }
 
 #[tokio::test]

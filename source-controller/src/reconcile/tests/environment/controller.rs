@@ -45,6 +45,10 @@ impl Reconciler<GitRepository> for CountingReconciler {
         self.reconciliations.deleted(key);
     }
 
+    fn trim(object: &mut GitRepository) {
+        GitRepositories::trim(object);
+    }
+
     async fn reconcile(&self, object: Arc<GitRepository>) -> Result<Requeue, UnreportedError> {
         let name = ObjectKey::of(&*object).name;
         let ended = self.reconciliations.reconcile(object).await;
