@@ -22,7 +22,7 @@ use sluice_runtime::schedule::Schedule;
 use sluice_runtime::serve::ListenAddress;
 use sluice_runtime::shutdown::{self, Token};
 use sluice_runtime::trace::{TraceError, Tracer};
-use sluice_runtime::watch::ObjectCache;
+use sluice_runtime::watch::{ObjectCache, ShownVersions};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -30,7 +30,7 @@ use crate::garbage::GarbageCollector;
 use crate::git::{DiskBudget, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{CONCURRENT, Gate, Options, StorageOptions};
-use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, SlotLimits, Slots, watch};
+use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, Secrets, SlotLimits, Slots, watch};
 use crate::server::{self, Admission};
 use crate::storage::{
     AddressError, AdvertisedAddress, LocalDirectory, Retention, StorageError, advertised_address, is_full,
@@ -190,14 +190,15 @@ pub async fn run_with(
         .concurrent
         .saturating_mul(RECONCILIATIONS_PER_WORKER);
     let settings = instance.watch_settings("gitrepository", concurrency, reports.recorder.clone());
-    let watch = watch(client.clone(), settings);
+    let secrets = Secrets::new(client.clone(), ShownVersions::default());
+    let watch = watch(client.clone(), settings, secrets.shown());
     let context = context(
         &options,
         &instance,
         reports.clone(),
         tokens,
         &disk,
-        watch.objects(),
+        (watch.objects(), secrets),
         &stop,
     )?;
     let garbage_collector = GarbageCollector {
@@ -303,13 +304,14 @@ fn context(
     reports: Reports,
     tokens: Arc<Tokens>,
     disk: &Disk,
-    repositories: ObjectCache<GitRepository>,
+    (repositories, secrets): (ObjectCache<GitRepository>, Secrets),
     stop: &Token,
 ) -> Result<Context, StartError> {
     let concurrent = options.common.concurrency.concurrent;
     let workers = usize::from(concurrent.saturating_mul(RECONCILIATIONS_PER_WORKER));
     Ok(Context {
         client: instance.client.clone(),
+        secrets,
         clock: Arc::clone(&instance.clock),
         repositories: Arc::new(repositories),
         dependency_wait: options.common.retry.requeue_dependency,
@@ -388,7 +390,7 @@ fn tokens(options: &Options, instance: &Instance<'_, CONCURRENT>) -> Result<Arc<
 fn log_ineffective_flags(options: &Options) {
     if options.gates.is_open(Gate::CacheSecretsAndConfigMaps) {
         tracing::info!(
-            "the feature gate CacheSecretsAndConfigMaps has no effect: each reconciliation reads its Secret from the API server"
+            "the feature gate CacheSecretsAndConfigMaps has no effect: a Secret is read once for each of its versions"
         );
     }
 }

@@ -30,7 +30,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
-pub use metadata::MetadataWatch;
+pub use metadata::{MetadataWatch, ShownVersions};
 use reconcile::{Reconciliations, reconcile_trigger};
 pub use secondary::SecondaryWatch;
 use serde::de::DeserializeOwned;

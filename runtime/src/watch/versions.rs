@@ -51,6 +51,11 @@ impl VersionIndex {
         self.current.contains_key(key)
     }
 
+    /// Returns the version of an object.
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&String> {
+        self.current.get(key)?.as_ref()
+    }
+
     /// Returns the keys of all objects.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
         self.current.keys().cloned().collect()

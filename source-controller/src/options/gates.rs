@@ -4,7 +4,7 @@
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Gates {
     /// Feature gates, `name=true,other=false`: `ObjectLevelWorkloadIdentity` lets objects use ServiceAccounts;
-    /// `CacheSecretsAndConfigMaps` has no effect, since each reconciliation reads its Secrets from the API server.
+    /// `CacheSecretsAndConfigMaps` has no effect, since a Secret is read once for each of its versions.
     #[arg(long, value_delimiter = ',', value_parser = gate)]
     pub feature_gates: Vec<(Gate, bool)>,
 }

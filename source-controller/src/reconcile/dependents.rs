@@ -8,17 +8,18 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, ResourceExt as _};
 use sluice_api::source::GitRepository;
 use sluice_runtime::schedule::ObjectKey;
-use sluice_runtime::watch::{MetadataWatch, ObjectCache, Scope, Settings, Watch};
+use sluice_runtime::watch::{MetadataWatch, ObjectCache, Scope, Settings, ShownVersions, Watch};
 
 /// Returns the watch of all objects selected by `settings`, with triggers for Secrets and includes. Only the metadata
-/// of Secrets is watched.
+/// of Secrets is watched; `shown` receives their versions.
 #[must_use]
-pub fn watch(client: Client, settings: Settings) -> Watch<GitRepository> {
+pub fn watch(client: Client, settings: Settings, shown: ShownVersions) -> Watch<GitRepository> {
     let scope = Scope {
         labels: None,
         ..settings.scope.clone()
     };
-    let (secrets, listed) = MetadataWatch::<Secret>::new(client.clone(), scope).keys();
+    let secrets = MetadataWatch::<Secret>::new(client.clone(), scope).with_versions(shown);
+    let (secrets, listed) = secrets.keys();
     let watch = Watch::new(client, settings);
     let objects = watch.objects();
     let readers = secrets.flat_map(move |secret| stream::iter(objects.keys(|object| reads(object, &secret))));

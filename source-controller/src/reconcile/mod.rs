@@ -13,6 +13,7 @@ mod observe;
 mod pack;
 mod reconciliation;
 mod resolve;
+mod secrets;
 mod slots;
 mod submodules;
 mod throttle;
@@ -32,6 +33,7 @@ pub use network::{Network, Origin};
 pub use pack::PackError;
 use reconciliation::{QueueWait, Reconciliation};
 pub use resolve::{Parts, ResolveError, Source};
+pub use secrets::Secrets;
 use slots::{Acquisition, SlotRequest};
 pub use slots::{SlotLimits, Slots};
 use sluice_api::source::GitRepository;
@@ -60,6 +62,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub struct Context {
     /// Client for the Kubernetes API.
     pub client: Client,
+    /// The Secrets that objects name.
+    pub secrets: Secrets,
     /// Source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Access to Git remotes.

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
 use sha2::{Digest as _, Sha256};
 use sluice_api::source::GitRepositorySpec;
 use sluice_runtime::failure::{Class, Failure};
@@ -13,6 +11,7 @@ use sluice_runtime::schedule::ObjectKey;
 use tokio::time::Instant;
 
 use super::Context;
+use super::secrets::{SecretContent, Secrets};
 use crate::git::{
     Address, AddressError, Credentials, CredentialsError, Owner, Proxy, ProxyError, RefFields, Reference,
     Remote, Tls, hash_parts,
@@ -182,23 +181,23 @@ pub(super) async fn resolve(
     object: &ObjectKey,
     context: &Context,
 ) -> Result<Source, ResolveError> {
-    let (client, transport, tokens) = (&context.client, &context.transport, &context.tokens);
+    let (secrets, transport, tokens) = (&context.secrets, &context.transport, &context.tokens);
     let namespace = &object.namespace;
-    let proxy = read_proxy(spec, namespace, client).await?;
+    let proxy = read_proxy(spec, namespace, secrets).await?;
     let (address, reference) = parse_source(spec)?;
     let name = spec.secret_ref.as_ref().map(|reference| reference.name.as_str());
     let found = match name {
-        Some(name) => Some(read_secret(client, namespace, name).await?),
+        Some(name) => Some(read_secret(secrets, namespace, name).await?),
         None => None,
     };
-    let (uid, data) = found.map(|found| (found.uid, found.data)).unzip();
+    let data = found.as_ref().map(|found| &found.data);
     let secret = name.map(|name| format!("{namespace}/{name}")).unwrap_or_default();
     let timeout = match spec.timeout.to_duration() {
         Duration::ZERO => Duration::from_secs(60),
         timeout => timeout,
     };
-    let named_data = data.as_ref().map(|data| (secret.as_str(), data));
-    let tls = Arc::new(data.as_ref().map(Tls::from_secret).unwrap_or_default());
+    let named_data = data.map(|data| (secret.as_str(), data));
+    let tls = Arc::new(data.map(Tls::from_secret).unwrap_or_default());
     let identity = ProviderIdentity::from_spec(spec, namespace, &address, named_data, tokens.policy())?;
     let uses_secret = !matches!(
         identity,
@@ -215,11 +214,11 @@ pub(super) async fn resolve(
             };
             Box::pin(tokens.credentials(identity, object, &settings)).await?
         }
-        _ => static_credentials(&address, data.as_ref(), secret.clone())?,
+        _ => static_credentials(&address, data, secret.clone())?,
     };
-    let principal = uid
+    let principal = found
         .filter(|_| uses_secret)
-        .map(|uid| principal(&secret, &uid, &address));
+        .map(|found| principal(&secret, &found.uid, &address));
     let remote = Remote {
         transport: transport.clone(),
         address,
@@ -255,16 +254,14 @@ fn principal(secret: &str, uid: &str, address: &Address) -> [u8; 32] {
 async fn read_proxy(
     spec: &GitRepositorySpec,
     namespace: &str,
-    client: &Client,
+    secrets: &Secrets,
 ) -> Result<Option<Arc<Proxy>>, ResolveError> {
     let Some(reference) = &spec.proxy_secret_ref else {
         return Ok(None);
     };
-    let data = read_secret(client, namespace, &reference.name).await;
-    let data = data
-        .map_err(|error| ResolveError::ProxySecret(error.into()))?
-        .data;
-    let proxy = parse_proxy(&data).map_err(|source| ResolveError::Proxy {
+    let found = read_secret(secrets, namespace, &reference.name).await;
+    let found = found.map_err(|error| ResolveError::ProxySecret(error.into()))?;
+    let proxy = parse_proxy(&found.data).map_err(|source| ResolveError::Proxy {
         secret: format!("{namespace}/{}", reference.name),
         source,
     })?;
@@ -309,27 +306,14 @@ fn parse_source(spec: &GitRepositorySpec) -> Result<(Address, Reference), Resolv
     Ok((address, Reference::resolve(fields)))
 }
 
-/// The content of a Secret.
-struct SecretContent {
-    uid: String,
-    data: BTreeMap<String, Vec<u8>>,
-}
-
-async fn read_secret(client: &Client, namespace: &str, name: &str) -> Result<SecretContent, ResolveError> {
+async fn read_secret(
+    secrets: &Secrets,
+    namespace: &str,
+    name: &str,
+) -> Result<Arc<SecretContent>, ResolveError> {
     let secret = format!("{namespace}/{name}");
-    match Api::<Secret>::namespaced(client.clone(), namespace)
-        .get_opt(name)
-        .await
-    {
-        Ok(Some(found)) => Ok(SecretContent {
-            uid: found.metadata.uid.unwrap_or_default(),
-            data: found
-                .data
-                .unwrap_or_default()
-                .into_iter()
-                .map(|(key, value)| (key, value.0))
-                .collect(),
-        }),
+    match secrets.read(namespace, name).await {
+        Ok(Some(found)) => Ok(found),
         Ok(None) => Err(ResolveError::MissingSecret {
             secret,
             name: name.to_owned(),

@@ -6,15 +6,14 @@
 //! is verified in each reconciliation, from the mirror and without network access.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Api, Client};
 use sluice_api::condition::{SourceCondition, find};
 use sluice_api::digest::Digest;
 use sluice_api::source::{GitRepositorySpec, GitRepositoryStatus, VerificationMode};
 use sluice_runtime::failure::{Class, Failure};
 
 use super::content::ContentConfig;
+use super::secrets::Secrets;
 use crate::git::{Checkout, Head, ReadError, TagRef};
 use crate::signature::{self, ObjectKind, SignatureError, SignedObject, TrustedKeys};
 
@@ -133,21 +132,20 @@ impl Verification {
     pub(super) async fn load(
         spec: &GitRepositorySpec,
         namespace: &str,
-        client: &Client,
+        secrets: &Secrets,
     ) -> Result<Option<Self>, VerifyError> {
         let Some(verify) = &spec.verify else {
             return Ok(None);
         };
         let name = &verify.secret_ref.name;
-        let secret = Api::<Secret>::namespaced(client.clone(), namespace)
-            .get_opt(name)
+        let secret = secrets
+            .read(namespace, name)
             .await
             .map_err(|error| VerifyError::Keys(Box::new(error)))?
             .ok_or_else(|| VerifyError::MissingKeys { name: name.clone() })?;
-        let entries = secret.data.unwrap_or_default().into_iter();
         Ok(Some(Self {
             mode: verify.mode,
-            keys: TrustedKeys::new(entries.map(|(key, value)| (key, value.0)).collect()),
+            keys: TrustedKeys::new(secret.data.clone()),
         }))
     }
 

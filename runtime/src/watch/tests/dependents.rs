@@ -78,3 +78,28 @@ async fn a_late_first_list_is_yielded_completely() {
         Some(key("old"))
     );
 }
+
+#[tokio::test]
+async fn the_shown_versions_are_those_of_the_last_list_and_of_the_changes_since() {
+    let api = Arc::new(FakeApi::default());
+    api.put("a", &json!({}));
+    let shown = ShownVersions::default();
+    let is_shown = |uid: &str, version: &str| shown.is_shown(&key("a"), Some(uid), Some(version));
+    let watch = MetadataWatch::<ConfigMap>::new(api.client(), Scope::default());
+    let (keys, listed) = watch.with_versions(shown.clone()).keys();
+    assert!(!is_shown("a", "2"), "before the list");
+    let running = tokio::spawn(keys.for_each(|_| std::future::ready(())));
+    tokio::time::timeout(LONG, listed).await.unwrap();
+    assert!(is_shown("a", "2"));
+    assert!(!is_shown("a", "1") && !is_shown("other", "2"));
+    api.until(|api| !lock(&api.watchers).is_empty()).await;
+    assert_eq!(shown.interruptions(), 0);
+    api.delete_unseen("a");
+    let noticed = async {
+        while shown.interruptions() == 0 || is_shown("a", "2") {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LONG, noticed).await.unwrap();
+    running.abort();
+}

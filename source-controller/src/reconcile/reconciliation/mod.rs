@@ -179,7 +179,7 @@ impl<'a> Reconciliation<'a> {
             self.expect_change(observed);
         }
         let context = self.context;
-        let verification = Verification::load(&self.object.spec, &self.namespace, &context.client);
+        let verification = Verification::load(&self.object.spec, &self.namespace, &context.secrets);
         let verification = self.with_progress(observed, verification).await?;
         self.begin_phase("lookup");
         let head = context.origin.head(&source, &context.stop);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_harness::git::{Fault, Gate, Scope};
-use sluice_runtime::watch::Reconciler as _;
+use sluice_runtime::watch::{Reconciler as _, ShownVersions};
 
 use super::environment::{LIMIT, RequestCounter, TestEnvironment, has_condition};
-use crate::reconcile::{Context, GitRepositories};
+use crate::reconcile::{Context, GitRepositories, Secrets};
 
 /// The writes of an object.
 const FINALIZER: &str = "PATCH /apis/source.toolkit.fluxcd.io/v1/namespaces/team/gitrepositories/app";
@@ -16,8 +16,10 @@ const STATUS: &str = "PATCH /apis/source.toolkit.fluxcd.io/v1/namespaces/team/gi
 /// Returns a context whose requests are counted, and whose reconciliations write their progress after `delay`.
 fn counted(env: &TestEnvironment, delay: Duration) -> (Context, RequestCounter) {
     let requests = RequestCounter::default();
+    let client = requests.client(env.client.clone());
     let context = Context {
-        client: requests.client(env.client.clone()),
+        secrets: Secrets::new(client.clone(), ShownVersions::default()),
+        client,
         progress_delay: delay,
         ..env.context()
     };
@@ -91,6 +93,68 @@ async fn a_push_takes_one_write_and_one_event() {
     generation 1 observed 1 artifact main@sha1:<second>
     event Normal NewArtifact stored artifact for commit 'second' (files, digest, revision)
     ");
+}
+
+/// Waits until a reconcile request was handled.
+async fn request(env: &TestEnvironment, token: &str) {
+    env.request("app", token).await;
+    env.until("app", |object| {
+        let status = object.status.as_ref();
+        status.and_then(|status| status.last_handled_reconcile_at.as_deref()) == Some(token)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_secret_is_read_once_for_each_version() {
+    const SECRETS: &str = "GET /api/v1/namespaces/team/secrets/";
+    let env = TestEnvironment::new().await;
+    env.server.require_basic("user", "one");
+    let login = |password: &str| json!({ "username": "user", "password": password });
+    env.secret("login", login("one")).await;
+    env.secret("unrelated", login("one")).await;
+    env.create("app", json!({ "secretRef": { "name": "login" } }))
+        .await;
+    let (context, requests) = counted(&env, LIMIT);
+    let controller = env.start_controller(context);
+    let reads = || {
+        let sent = requests.sent().into_iter();
+        sent.filter_map(|request| request.strip_prefix(SECRETS).map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    env.until("app", has_condition("Ready", "Succeeded")).await;
+    for token in ["one", "two", "three"] {
+        request(&env, token).await;
+    }
+    assert_eq!(reads(), ["login"]);
+    // A new version is read by the reconciliation that it triggers.
+    env.server.require_basic("user", "two");
+    env.secret("login", login("two")).await;
+    let read = async {
+        while reads().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, read).await.expect("read in time");
+    for token in ["four", "five"] {
+        request(&env, token).await;
+    }
+    assert_eq!(reads(), ["login", "login"]);
+    env.until("app", has_condition("Ready", "Succeeded")).await;
+    // A Secret that is gone is not used any longer, once the watch shows it.
+    env.delete_secret("login").await;
+    let refused = async {
+        for number in 0.. {
+            request(&env, &format!("gone-{number}")).await;
+            if has_condition("FetchFailed", "AuthenticationFailed")(&env.get("app").await) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, refused)
+        .await
+        .expect("noticed in time");
+    controller.end().await;
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ impl TestEnvironment {
             recorder: self.recorder.clone(),
             random: Arc::new(Generator::seeded(1)),
         };
-        let watch = watch(self.client.clone(), settings)
+        let watch = watch(self.client.clone(), settings, context.secrets.shown())
             .resume(context.slots.granted())
             .resume(context.origin.changed());
         let context = Context {

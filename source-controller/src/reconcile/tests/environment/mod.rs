@@ -30,14 +30,15 @@ use sluice_runtime::random::Generator;
 use sluice_runtime::schedule::Schedule;
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::trace::Tracer;
-use sluice_runtime::watch::{Reconciler as _, Requeue};
+use sluice_runtime::watch::{Reconciler as _, Requeue, ShownVersions};
 use writes::{CachedObjects, NoRepositories, check_writes, versions_of};
 
 use crate::archive::Algorithm;
 use crate::git::{Limits, Mirrors, Transport};
 use crate::identity::{CacheSettings, Environment, IdentityPolicy, TokenSettings, Tokens};
 use crate::reconcile::{
-    Context, DurationBounds, GitRepositories, Network, ObjectTracker, Origin, Repositories, SlotLimits, Slots,
+    Context, DurationBounds, GitRepositories, Network, ObjectTracker, Origin, Repositories, Secrets,
+    SlotLimits, Slots,
 };
 use crate::storage::{LocalDirectory, Retention};
 
@@ -181,10 +182,10 @@ impl TestEnvironment {
     pub(in crate::reconcile::tests) fn context_with(&self, origin: Arc<dyn Origin>) -> Context {
         Context {
             client: self.client.clone(),
+            secrets: Secrets::new(self.client.clone(), ShownVersions::default()),
             clock: self.clock.clone(),
             repositories: Arc::new(NoRepositories),
             dependency_wait: Duration::from_secs(30),
-            // At once, so that the tests see it.
             progress_delay: Duration::ZERO,
             origin,
             storage: Arc::new(LocalDirectory::open(self.storage.path(), "sc").unwrap()),
