@@ -3,6 +3,9 @@
 
 mod cli;
 mod commands;
+mod controller;
+mod fleet;
+mod serving;
 mod sources;
 mod stacks;
 mod usage;
@@ -38,9 +41,12 @@ struct Args {
     /// Another build of `sluice`, which reconciles sources alternately with this one.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Measure only the reconciliations of sources.
+    /// Measure only the reconciliations of sources, their number and their downloads.
     #[arg(long)]
     sources_only: bool,
+    /// Number of small sources.
+    #[arg(long, default_value_t = 300)]
+    sources: usize,
 }
 
 #[tokio::main]
@@ -60,6 +66,8 @@ async fn main() -> ExitCode {
 async fn measure(args: &Args) -> Result<(), BoxError> {
     let mut table = Table::default();
     sources::measure(args.rounds, args.against.as_deref(), &mut table).await?;
+    fleet::measure(args.sources, args.rounds, &mut table).await?;
+    serving::measure(args.rounds, &mut table).await?;
     if !args.sources_only {
         measure_stacks(args, &mut table).await?;
     }
