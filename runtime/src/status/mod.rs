@@ -33,6 +33,7 @@ impl<K> Applied<K> {
     }
 
     /// Converts the object.
+    #[must_use]
     pub fn map<T>(self, convert: impl FnOnce(K) -> T) -> Applied<T> {
         match self {
             Self::Unchanged(object) => Applied::Unchanged(convert(object)),

@@ -52,9 +52,9 @@ pub(super) struct FileBody {
 impl Body {
     /// Returns a body of these bytes.
     pub(super) fn memory(bytes: impl Into<Bytes>, answer: Option<ResponseGuard>) -> Self {
-        let bytes = Some(bytes.into()).filter(|bytes| !bytes.is_empty());
+        let bytes: Bytes = bytes.into();
         Self::Memory(MemoryBody {
-            bytes,
+            bytes: (!bytes.is_empty()).then_some(bytes),
             _answer: answer,
         })
     }
