@@ -160,6 +160,10 @@ impl SharedLookups {
             Entry::new(now)
         });
         own.record_use(source, now);
+        if let Some(reader) = &source.reader {
+            // It gets the new result itself.
+            own.reused_by.remove(reader);
+        }
         let mut running = vec![own.begin(&source.reference, now)];
         if source.reference.remote_name().is_some() {
             let others = entries
