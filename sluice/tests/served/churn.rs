@@ -18,6 +18,8 @@ use tokio::sync::watch;
 use crate::fixture::{Controller, start};
 
 const DOWNLOADS: u64 = 10_000;
+/// Minimum number of revisions during the downloads.
+const CHANGES: u64 = 10;
 const CONSUMERS: usize = 4;
 const CHANGE: Duration = Duration::from_millis(100);
 /// Time limit of the test, which takes a few seconds.
@@ -41,11 +43,15 @@ async fn download(client: &HttpClient<Empty<Bytes>>, artifact: &Artifact) -> Res
         .ok_or_else(|| format!("{}: {digest} instead of {}", artifact.url, artifact.digest))
 }
 
-/// Downloads the artifact in the status repeatedly, until all consumers together have enough. Reads the status from a
-/// watch, which lags.
-async fn consume(seen: watch::Receiver<Artifact>, done: Arc<AtomicU64>) -> Result<(), String> {
+/// Downloads the artifact in the status repeatedly, until all consumers together have enough, of enough revisions. Reads the
+/// status from a watch, which lags.
+async fn consume(
+    seen: watch::Receiver<Artifact>,
+    done: Arc<AtomicU64>,
+    changes: Arc<AtomicU64>,
+) -> Result<(), String> {
     let client = client(&Settings::default()).unwrap();
-    while done.fetch_add(1, Ordering::Relaxed) < DOWNLOADS {
+    while done.fetch_add(1, Ordering::Relaxed) < DOWNLOADS || changes.load(Ordering::Relaxed) < CHANGES {
         let artifact = seen.borrow().clone();
         download(&client, &artifact).await?;
     }
@@ -108,7 +114,8 @@ async fn ten_thousand_downloads_of_changing_revisions_all_match() {
         .await;
     let (seen, changes) = follow(&controller, controller.ready("app", &first).await);
     let done = Arc::new(AtomicU64::new(0));
-    let consumers = (0..CONSUMERS).map(|_| tokio::spawn(consume(seen.clone(), Arc::clone(&done))));
+    let consumers =
+        (0..CONSUMERS).map(|_| tokio::spawn(consume(seen.clone(), Arc::clone(&done), Arc::clone(&changes))));
     let consumers = futures::future::join_all(consumers.collect::<Vec<_>>());
     let results = tokio::time::timeout(TIME_LIMIT, async {
         tokio::select! {
@@ -123,8 +130,11 @@ async fn ten_thousand_downloads_of_changing_revisions_all_match() {
         .filter_map(|result| result.unwrap().err())
         .collect();
     assert_eq!(failures, Vec::<String>::new());
-    let changes = changes.load(Ordering::Relaxed);
-    println!("{DOWNLOADS} downloads over {changes} revisions: none failed, none mismatched");
-    assert!(changes >= 10, "revisions changed {changes} times only");
+    let (done, changes) = (done.load(Ordering::Relaxed), changes.load(Ordering::Relaxed));
+    println!("{done} downloads over {changes} revisions: none failed, none mismatched");
+    assert!(
+        done >= DOWNLOADS && changes >= CHANGES,
+        "{done} downloads of {changes} revisions"
+    );
     controller.end().await;
 }
