@@ -9,6 +9,7 @@ async fn the_cache_omits_what_the_reconciler_does_not_read() {
     api.put("listed", &json!({ "metadata": { "managedFields": fields } }));
     let running = RunningWatch::start(&api);
     running.until_seen("listed", 1).await;
+    api.until(|api| !lock(&api.watchers).is_empty()).await;
     api.put("watched", &json!({ "metadata": { "managedFields": fields } }));
     running.until_seen("watched", 1).await;
     for name in ["listed", "watched"] {
