@@ -9,6 +9,7 @@
 //! another commit ([`SharedLookups::changed`]).
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,11 +25,9 @@ use crate::git::{FetchError, Head, Heads, Reference, Remote};
 
 /// Maximum number of refs that a lookup refreshes for others: about 50 KB of request.
 const MAX_FURTHER: usize = 500;
-/// A ref is refreshed for others, and its result is kept, for this multiple of the age at which objects reuse it: an object
-/// asks once in an interval, and reuses what is half an interval old.
-const ASKED_AGAIN: u32 = 4;
-/// Maximum of that time. Objects with longer intervals share a lookup only if one of them asks this often.
-const MAX_KEPT: Duration = Duration::from_secs(2 * 60 * 60);
+/// Bounds of the time for which a ref is refreshed for others, and its result is kept: two intervals of the object that asked
+/// last. Objects with longer intervals share a lookup only if one of them asks this often.
+const KEPT: RangeInclusive<Duration> = Duration::from_secs(4)..=Duration::from_secs(2 * 60 * 60);
 /// Minimum number of new refs before unused ones are removed.
 const MIN_ADDED: usize = 64;
 
@@ -232,7 +231,10 @@ impl Entry {
     }
 
     fn record_use(&mut self, source: &Source, now: Instant) {
-        let kept = source.max_age.saturating_mul(ASKED_AGAIN).min(MAX_KEPT);
+        let kept = source
+            .interval
+            .saturating_mul(2)
+            .clamp(*KEPT.start(), *KEPT.end());
         self.used_until = self.used_until.max(now + kept);
     }
 

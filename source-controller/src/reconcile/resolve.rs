@@ -35,6 +35,8 @@ pub struct Source {
     pub triggered_at: Option<Instant>,
     /// How old the lookup of another object may be to be reused.
     pub max_age: Duration,
+    /// `spec.interval`; zero if the object is reconciled after events alone.
+    pub interval: Duration,
     /// The selected parts of the commit.
     pub parts: Parts,
 }
@@ -238,6 +240,7 @@ pub(super) async fn resolve(
         reader: Some(object.clone()),
         triggered_at: None,
         max_age: MIN_LOOKUP_AGE,
+        interval: Duration::ZERO,
         parts: Parts::from_spec(spec),
     })
 }

@@ -28,20 +28,22 @@ impl Reconciliation<'_> {
         // Without a recorded trigger, assume that the event arrived just now.
         let is_awaited = observe::is_awaited(&self.object);
         let triggered_at = self.triggered_at.or_else(|| is_awaited.then(Instant::now));
+        let interval = self.context.durations.interval(&self.object.spec);
         Ok(Source {
             triggered_at,
-            max_age: self.max_lookup_age(),
+            max_age: self.max_lookup_age(interval),
+            interval,
             ..source
         })
     }
 
     /// Returns how old the lookup of another object may be. An object that is not ready may need a correction at the
     /// remote, so it looks up itself.
-    fn max_lookup_age(&self) -> Duration {
+    fn max_lookup_age(&self, interval: Duration) -> Duration {
         let status = self.object.status.as_ref();
         let ready = status.and_then(|status| find(&status.conditions, SourceCondition::Ready));
         if ready.is_some_and(|ready| ready.status == "True") {
-            (self.context.durations.interval(&self.object.spec) / 2).max(MIN_LOOKUP_AGE)
+            (interval / 2).max(MIN_LOOKUP_AGE)
         } else {
             MIN_LOOKUP_AGE
         }

@@ -7,6 +7,7 @@ mod error;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub use error::SubmoduleError;
 use futures::future::BoxFuture;
@@ -180,6 +181,7 @@ impl FetchState<'_> {
             reader: None,
             triggered_at: None,
             max_age: MIN_LOOKUP_AGE,
+            interval: Duration::ZERO,
             parts: Parts::default(),
         };
         let work = async {

@@ -14,9 +14,9 @@ use super::environment::{LIMIT, NAMESPACE, TestEnvironment};
 use crate::reconcile::{Network, Origin as _};
 
 /// Interval of objects whose lookups expire during a test.
-const QUICK: &str = "4s";
+const QUICK: &str = "6s";
 /// Longer than half of that interval, and than a lookup is shared by objects that are not ready.
-const EXPIRED: Duration = Duration::from_millis(2100);
+const EXPIRED: Duration = Duration::from_millis(3100);
 
 /// Reconciles an object without an event.
 async fn reconcile(env: &TestEnvironment, origin: &Arc<Network>, name: &str) -> Requeue {
