@@ -172,7 +172,9 @@ impl<'a> Reconciliation<'a> {
             self.expect_progress(text);
         }
         self.begin_phase("resolve");
-        let source = self.with_progress(observed, self.resolve()).await??;
+        // In boxes: a future that is passed on by value takes its space twice.
+        let source = Box::pin(self.resolve());
+        let source = self.with_progress(observed, source).await??;
         let included = self.included().map_err(EarlyExit::failed)?;
         self.change.includes = include::differ(&included, self.previous_includes());
         if self.change.includes {
@@ -180,7 +182,7 @@ impl<'a> Reconciliation<'a> {
         }
         let context = self.context;
         let verification = Verification::load(&self.object.spec, &self.namespace, &context.secrets);
-        let verification = self.with_progress(observed, verification).await?;
+        let verification = self.with_progress(observed, Box::pin(verification)).await?;
         self.begin_phase("lookup");
         let head = context.origin.head(&source, &context.stop);
         let head = self.with_progress(observed, head).await?;
@@ -243,7 +245,7 @@ impl<'a> Reconciliation<'a> {
         // Do not announce a revision before it is verified.
         self.change.revision = Some(head.revision());
         self.begin_phase("compose");
-        let tree = self.compose(source, checkout, deadline);
+        let tree = Box::pin(self.compose(source, checkout, deadline));
         let tree = self.with_progress(observed, tree).await?;
         let tree = tree.map_err(EarlyExit::failed)?;
         if let Some(slot) = &mut self.slot {
