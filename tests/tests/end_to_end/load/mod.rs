@@ -350,6 +350,12 @@ impl Load {
             measured.git.fetches, self.size.sources,
             "each source is fetched once"
         );
+        // The first sources learn at the same time what their host supports.
+        let capabilities = measured.git.capabilities;
+        assert!(
+            capabilities < self.size.sources,
+            "{capabilities} requests for the capabilities of one host"
+        );
         // The log is complete: without it, no number of requests would be too high.
         assert!(measured.requests.sum("tf-controller", creates_run) >= self.size.stacks);
         let each = [REQUESTS_OF_SOURCE, REQUESTS_OF_STACK];
