@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use sluice_runtime::serve::ResponseGuard;
 use tokio::task::JoinHandle;
 
@@ -41,6 +41,8 @@ pub(super) struct FileBody {
     file: Arc<File>,
     range: Range<u64>,
     buffers: Buffers,
+    /// Whether the file system can read without waiting, as far as known.
+    reads_without_waiting: bool,
     /// The chunk that is read on a blocking thread.
     reading: Option<JoinHandle<io::Result<Buffer>>>,
     /// Number of bytes since others could proceed.
@@ -70,6 +72,7 @@ impl Body {
             file,
             range,
             buffers,
+            reads_without_waiting: true,
             reading: None,
             in_turn: 0,
             _download: download,
@@ -129,10 +132,16 @@ impl FileBody {
     }
 
     /// Reads what is in the page cache of the next chunk; `None` if the disk has to be read, or the file is too short.
-    fn read_without_waiting(&self) -> Option<Buffer> {
+    fn read_without_waiting(&mut self) -> Option<Buffer> {
+        if !self.reads_without_waiting {
+            return None;
+        }
         let mut buffer = self.buffers.take();
         let mut space = [IoSliceMut::new(buffer.space(self.next_length()))];
         let read = preadv2(&self.file, &mut space, self.range.start, ReadWriteFlags::NOWAIT);
+        if read == Err(Errno::OPNOTSUPP) {
+            self.reads_without_waiting = false;
+        }
         let count = read.ok().filter(|count| *count > 0)?;
         buffer.set_filled(count);
         Some(buffer)
