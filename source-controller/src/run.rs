@@ -26,6 +26,7 @@ use sluice_runtime::watch::{ObjectCache, ShownVersions};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::archive::Capacity;
 use crate::garbage::GarbageCollector;
 use crate::git::{DiskBudget, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
@@ -341,6 +342,7 @@ fn context(
         blocking_pool: Pool::new(workers),
         // Twice as many, for namespaces that would otherwise wait for another one.
         packing: Pool::new(usize::from(concurrent).saturating_mul(2)),
+        capacity: Capacity::of_machine(),
         slots: Slots::new(SlotLimits::of(workers, usize::from(concurrent))),
         tracker: ObjectTracker::default(),
         tracer: reports.tracer,

@@ -2,10 +2,20 @@
 //! preceded by a PAX extended header if USTAR cannot represent the name. Consumers compare only digests, so equal bytes
 //! keep a migration from rebuilding every artifact.
 
-use super::Kind;
-
 /// Block size of tar.
 pub(super) const BLOCK: usize = 512;
+
+/// Type of an entry. Links, devices and sockets are never archived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A directory, mode 0750.
+    Directory,
+    /// A regular file, mode 0700 or 0600.
+    File {
+        /// Whether any execute bit is set.
+        executable: bool,
+    },
+}
 
 const NAME_BYTES: usize = 100;
 const PREFIX_BYTES: usize = 155;
@@ -18,22 +28,34 @@ const EXTENDED: u8 = b'x';
 
 /// Returns all header blocks of one entry.
 pub(super) fn header(path: &[u8], kind: Kind, size: u64) -> Vec<u8> {
-    let split = if path.len() <= NAME_BYTES {
+    if let Some((prefix, name)) = ustar_name(path, size) {
+        let mut block = entry_block(name, kind, size);
+        put(&mut block, 345, prefix);
+        write_checksum(&mut block).to_vec()
+    } else {
+        let mut blocks = extended_header(path, size);
+        blocks.extend_from_slice(&write_checksum(&mut entry_block(&keep_ascii(path), kind, size)));
+        blocks
+    }
+}
+
+/// Returns the number of bytes of [`header`].
+pub(super) fn header_length(path: &[u8], size: u64) -> u64 {
+    let extended = match ustar_name(path, size) {
+        Some(_) => 0,
+        None => extended_header(path, size).len(),
+    };
+    (extended + BLOCK) as u64
+}
+
+/// Returns prefix and name of an entry that USTAR can represent.
+fn ustar_name(path: &[u8], size: u64) -> Option<(&[u8], &[u8])> {
+    if !path.is_ascii() || size > OCTAL_LIMIT {
+        None
+    } else if path.len() <= NAME_BYTES {
         Some((&b""[..], path))
     } else {
         split_name(path)
-    };
-    match split {
-        Some((prefix, name)) if path.is_ascii() && size <= OCTAL_LIMIT => {
-            let mut block = entry_block(name, kind, size);
-            put(&mut block, 345, prefix);
-            write_checksum(&mut block).to_vec()
-        }
-        _ => {
-            let mut blocks = extended_header(path, size);
-            blocks.extend_from_slice(&write_checksum(&mut entry_block(&keep_ascii(path), kind, size)));
-            blocks
-        }
     }
 }
 
@@ -152,6 +174,7 @@ mod tests {
     fn a_short_name_needs_one_block() {
         let block = header(b"a/b", Kind::File { executable: false }, 59);
         assert_eq!(block.len(), BLOCK);
+        assert_eq!(header_length(b"a/b", 59), BLOCK as u64);
         assert_eq!(&block[..4], b"a/b\0");
         assert_eq!(&block[100..108], b"0000600\0");
         assert_eq!(&block[124..136], b"00000000073\0");
@@ -188,6 +211,7 @@ mod tests {
         ] {
             let blocks = header(path.as_bytes(), Kind::File { executable: true }, 1);
             assert_eq!(blocks.len(), 3 * BLOCK, "{path}");
+            assert_eq!(header_length(path.as_bytes(), 1), 3 * BLOCK as u64);
             assert_eq!(blocks[156], EXTENDED);
             let name = |block: &[u8]| block[..NAME_BYTES].split(|b| *b == 0).next().unwrap().to_vec();
             assert_eq!(name(&blocks[..BLOCK]), extended.as_bytes());

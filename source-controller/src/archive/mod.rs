@@ -1,39 +1,91 @@
-//! The archive format: a deterministic tar in one gzip member, written as a stream.
+//! The archive format: a deterministic tar in one gzip member.
 //!
-//! Pure except for its writer: equal entries in equal order yield equal bytes. `reconcile::pack` writes a checkout into
-//! an [`Archive`]; `storage` provides the file. Everything that could differ between two builds of one tree is fixed:
-//! owners, times, the file name and the operating system in the gzip header. Only [`Archive`] knows the compressor, so
-//! it could reuse segments of an older artifact without a change of the tar layer.
+//! Equal entries in equal order yield equal bytes, with any number of threads and whatever was stored before. Everything that could
+//! differ between two builds of one tree is fixed: owners, times, the file name and the operating system in the gzip header.
+//!
+//! An archive is a sequence of segments, each of which is compressed for itself. `header` writes the headers of the tar, `segment` cuts
+//! the entries and names the content of each segment, `piece` and `member` compress it, and `index` records the segments beside the
+//! file. `build` copies those that the previous artifact has and compresses the others on several threads, within a [`Capacity`], and
+//! `join` writes all of them as one member. `reconcile::pack` lists a checkout and calls [`write()`]; `storage` provides the files. Only
+//! `member` knows the compressor.
 
+mod build;
+mod capacity;
 mod digest;
 mod header;
+mod index;
+mod join;
+mod member;
+mod piece;
+mod segment;
 
-use std::io::{self, Write};
+use std::io;
 
+pub use build::{Previous, Settings, write};
+pub use capacity::Capacity;
 pub use digest::Hasher;
-use flate2::write::GzEncoder;
-use flate2::{Compression, GzBuilder};
-use header::BLOCK;
+pub use index::{Index, IndexError, MAX_INDEX_BYTES};
+pub use join::{StoredFile, Written};
 pub use sluice_api::digest::Algorithm;
 use sluice_api::digest::Digest;
 
-/// Go's default compression level.
-const COMPRESSION_LEVEL: u32 = 6;
+/// An entry of an archive. Parents must precede their children.
+#[derive(Clone, Debug)]
+pub struct Entry<C> {
+    /// Path from the root; `.` is the root itself.
+    pub path: Vec<u8>,
+    /// The rest of the entry.
+    pub body: Body<C>,
+}
 
-/// "Unknown" operating system in the gzip header, RFC 1952 section 2.3.1.
-const UNKNOWN_OS: u8 = 0xff;
+impl<C> Entry<C> {
+    /// Returns the entry of a directory.
+    #[must_use]
+    pub fn directory(path: &[u8]) -> Self {
+        Self {
+            path: path.to_vec(),
+            body: Body::Directory,
+        }
+    }
+}
 
-/// Type of an entry. Links, devices and sockets are never archived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+/// Type and content of an entry. Links, devices and sockets are never archived.
+#[derive(Clone, Debug)]
+pub enum Body<C> {
     /// A directory, mode 0750.
     Directory,
     /// A regular file, mode 0700 or 0600.
     File {
         /// Whether any execute bit is set.
         executable: bool,
+        /// Length of the content in bytes.
+        size: u64,
+        /// Names the content: equal names mean equal content. Names of different kinds must differ, for example in length.
+        id: Box<[u8]>,
+        /// Reads the content.
+        content: C,
     },
 }
+
+/// The content of a file. It is read on the thread that compresses it, and not at all if its segment is copied.
+pub trait Content: Send + Sync {
+    /// Why a build fails.
+    type Error: From<io::Error> + From<Stopped> + Send;
+
+    /// Passes the content to `sink`, in one part or in several. Returns whether the file is notable, which [`Totals`] reports.
+    ///
+    /// # Errors
+    /// The content cannot be read, or an error of `sink`.
+    fn read(
+        &self,
+        sink: &mut dyn FnMut(&[u8]) -> Result<(), Self::Error>,
+    ) -> Result<bool, Self::Error>;
+}
+
+/// The build was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped")]
+pub struct Stopped;
 
 /// Summary of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,110 +98,14 @@ pub struct Totals {
     pub files: u64,
     /// Number of bytes of the tar before compression.
     pub unpacked: u64,
-}
-
-/// An archive that is being written. Parents must precede their children; only the compressor's window is held in
-/// memory.
-pub struct Archive<W: Write> {
-    gzip: GzEncoder<HashingWriter<W>>,
-    files: u64,
-    unpacked: u64,
-}
-
-impl<W: Write> Archive<W> {
-    /// Starts an archive with its root entry.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn new(out: W, algorithm: Algorithm) -> io::Result<Self> {
-        Self::with_root(out, algorithm, b".")
-    }
-
-    /// Like [`Archive::new`], with another name for the root.
-    fn with_root(out: W, algorithm: Algorithm, root: &[u8]) -> io::Result<Self> {
-        let writer = HashingWriter {
-            out,
-            hasher: Hasher::new(algorithm),
-            size: 0,
-        };
-        let gzip = GzBuilder::new()
-            .mtime(0)
-            .operating_system(UNKNOWN_OS)
-            .write(writer, Compression::new(COMPRESSION_LEVEL));
-        let mut archive = Self {
-            gzip,
-            files: 0,
-            unpacked: 0,
-        };
-        archive.directory(root)?;
-        Ok(archive)
-    }
-
-    /// Adds a directory.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn directory(&mut self, path: &[u8]) -> io::Result<()> {
-        self.put(&header::header(path, Kind::Directory, 0))
-    }
-
-    /// Adds a file.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn file(&mut self, path: &[u8], executable: bool, content: &[u8]) -> io::Result<()> {
-        let size = content.len() as u64;
-        self.put(&header::header(path, Kind::File { executable }, size))?;
-        self.put(content)?;
-        let used = content.len() % BLOCK;
-        if used > 0 {
-            self.put(&[0; BLOCK][used..])?;
-        }
-        self.files += 1;
-        Ok(())
-    }
-
-    /// Finishes the archive; returns the flushed output and the summary.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn finish(mut self) -> io::Result<(W, Totals)> {
-        self.put(&[0; 2 * BLOCK])?;
-        let mut writer = self.gzip.finish()?;
-        writer.out.flush()?;
-        let totals = Totals {
-            digest: writer.hasher.finish(),
-            size: writer.size,
-            files: self.files,
-            unpacked: self.unpacked,
-        };
-        Ok((writer.out, totals))
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.unpacked += bytes.len() as u64;
-        self.gzip.write_all(bytes)
-    }
-}
-
-/// Counts and hashes the output, so that the file is not read a second time.
-struct HashingWriter<W> {
-    out: W,
-    hasher: Hasher,
-    size: u64,
-}
-
-impl<W: Write> Write for HashingWriter<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        self.size += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+    /// Number of segments, without the end of the tar.
+    pub segments: u64,
+    /// Number of segments that were copied from the previous artifact.
+    pub copied: u64,
+    /// Number of notable files.
+    pub notable: u64,
+    /// Path of the first notable file.
+    pub first_notable: Option<Vec<u8>>,
 }
 
 #[cfg(test)]

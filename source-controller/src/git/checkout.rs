@@ -212,18 +212,26 @@ impl Checkout {
     /// # Errors
     /// The object is larger than allowed, or cannot be read.
     pub fn read(&self, id: Oid) -> Result<Blob<'_>, ReadError> {
-        let limit = self.0.limits.blob_bytes;
-        let size = self.size(id)?;
-        if size > limit {
-            return Err(ReadError::BlobTooLarge {
-                id,
-                size,
-                limit,
-                flag: BLOB_BYTES_FLAG,
-            });
-        }
+        self.allowed_size(id)?;
         let blob = self.0.odb.read(id).map(Blob);
         self.mark_if_unreadable(blob.map_err(|error| unreadable(id, &error)))
+    }
+
+    /// As [`Checkout::size`], for an object that [`Checkout::read`] returns later.
+    ///
+    /// # Errors
+    /// The object is larger than allowed, or missing.
+    pub(crate) fn allowed_size(&self, id: Oid) -> Result<u64, ReadError> {
+        let (limit, size) = (self.0.limits.blob_bytes, self.size(id)?);
+        if size <= limit {
+            return Ok(size);
+        }
+        Err(ReadError::BlobTooLarge {
+            id,
+            size,
+            limit,
+            flag: BLOB_BYTES_FLAG,
+        })
     }
 
     /// Returns the size of an object in bytes, without reading it.

@@ -50,7 +50,7 @@ use tokio::time::Instant;
 pub use tracker::ObjectTracker;
 pub use verify::VerifyError;
 
-use crate::archive::Algorithm;
+use crate::archive::{Algorithm, Capacity};
 use crate::git::{Limits, Transport};
 use crate::identity::Tokens;
 use crate::storage::{Retention, Storage};
@@ -96,6 +96,8 @@ pub struct Context {
     pub blocking_pool: Pool,
     /// Threads for packing artifacts, which is bound by CPU and disk.
     pub packing: Pool,
+    /// Threads and memory for building archives.
+    pub capacity: Capacity,
     /// Concurrency slots for hosts and for packing.
     pub slots: Slots,
     /// State of each object between reconciliations.

@@ -1,13 +1,15 @@
-//! Packs a tree into an archive: loads the ignore rules, then streams every entry that they keep. Blocks. Writes no
-//! work tree and holds one file in memory at a time.
+//! Packs a tree into an archive: loads the ignore rules, then lists every entry that they keep. Blocks. Writes no work tree, and reads
+//! only files whose segment the previous artifact does not have.
 
 use std::io::{self, Write};
+use std::iter;
 
+use sha2::{Digest as _, Sha256};
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::shutdown::Token;
 
-use super::warnings::ContentWarnings;
-use crate::archive::{Algorithm, Archive, Totals};
+use super::warnings::{ContentWarnings, is_pointer};
+use crate::archive::{self, Body, Content, Entry, Previous, Settings, Stopped, Written};
 use crate::git::{IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG};
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError, lossy_path};
@@ -83,38 +85,53 @@ impl Failure for PackError {
     }
 }
 
-/// Writes the archive of a tree to `out`. Returns `out`, the totals and warnings about the content.
+impl From<Stopped> for PackError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+/// Writes the archive of a tree to `out`. Returns it with warnings about the content.
 ///
 /// # Errors
-/// The checkout or an ignore file cannot be read, `out` cannot be written, or `stop` was cancelled.
+/// The checkout or an ignore file cannot be read, `out` cannot be written, or the build was cancelled.
 pub(super) fn pack<W: Write>(
     tree: &Tree,
     spec_ignore: Option<&str>,
-    algorithm: Algorithm,
+    previous: Option<Previous>,
+    settings: &Settings<'_>,
     out: W,
-    stop: &Token,
-) -> Result<(W, Totals, ContentWarnings), PackError> {
+) -> Result<(Written<W>, ContentWarnings), PackError> {
+    let stop = settings.stop;
     let rules = Rules::new(ignore_files(tree, stop)?, spec_ignore);
-    let (mut archive, mut warnings) = (Archive::new(out, algorithm)?, ContentWarnings::default());
-    for node in tree.nodes() {
+    let mut warnings = ContentWarnings::default();
+    let root = Entry::directory(b".");
+    let listed = tree.nodes().filter_map(|node| {
         if stop.is_cancelled() {
-            return Err(PackError::Stopped);
+            return Some(Err(PackError::Stopped));
         }
-        add(&mut archive, &mut warnings, &rules, &node?)?;
-    }
-    let (out, totals) = archive.finish()?;
-    Ok((out, totals, warnings))
+        let entry = node
+            .map_err(PackError::from)
+            .and_then(|node| entry_of(node, &rules));
+        if let Ok(Some(entry)) = &entry {
+            warnings.inspect(&entry.path);
+        }
+        entry.transpose()
+    });
+    let written = archive::write(iter::once(Ok(root)).chain(listed), previous, settings, out)?;
+    let totals = &written.totals;
+    warnings.add_pointers(
+        totals.notable,
+        totals.first_notable.as_deref().unwrap_or_default(),
+    );
+    Ok((written, warnings))
 }
 
-fn add<W: Write>(
-    archive: &mut Archive<W>,
-    warnings: &mut ContentWarnings,
-    rules: &Rules,
-    node: &Node,
-) -> Result<(), PackError> {
+/// Returns the entry of a node; `None` if it is not packed.
+fn entry_of(node: Node, rules: &Rules) -> Result<Option<Entry<FileContent>>, PackError> {
     let directory = node.kind == Kind::Directory;
     if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
-        return Ok(());
+        return Ok(None);
     }
     // Consumers refuse the whole archive because of one such name.
     if node.path.iter().any(u8::is_ascii_control) {
@@ -123,14 +140,36 @@ fn add<W: Write>(
         });
     }
     if directory {
-        warnings.inspect(&node.path, b"");
-        archive.directory(&node.path)?;
-    } else {
-        let content = node.read()?;
-        warnings.inspect(&node.path, &content);
-        archive.file(&node.path, node.kind == Kind::Executable, &content)?;
+        return Ok(Some(Entry::directory(&node.path)));
     }
-    Ok(())
+    let size = node.allowed_size()?;
+    let id: Box<[u8]> = match node.object() {
+        Some(id) => id.as_bytes().into(),
+        // A file of an included artifact has no name of its own.
+        None => Sha256::digest(&*node.read()?).to_vec().into(),
+    };
+    Ok(Some(Entry {
+        path: node.path.clone(),
+        body: Body::File {
+            executable: node.kind == Kind::Executable,
+            size,
+            id,
+            content: FileContent(node),
+        },
+    }))
+}
+
+/// The content of a file of the tree. Git LFS pointers are notable.
+struct FileContent(Node);
+
+impl Content for FileContent {
+    type Error = PackError;
+
+    fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), PackError>) -> Result<bool, PackError> {
+        let content = self.0.read()?;
+        sink(&content)?;
+        Ok(is_pointer(&content))
+    }
 }
 
 /// Returns every ignore file of the tree; follows links inside it.

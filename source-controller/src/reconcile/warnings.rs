@@ -19,7 +19,8 @@ struct PathCount {
 }
 
 impl PathCount {
-    fn add(&mut self, path: &[u8]) {
+    /// Adds `count` paths, the first of which is `path`.
+    fn add(&mut self, count: u64, path: &[u8]) {
         if self.count == 0 {
             self.first = path.escape_ascii().to_string();
             if let Cow::Borrowed(text) = String::from_utf8_lossy(path)
@@ -28,7 +29,7 @@ impl PathCount {
                 text.clone_into(&mut self.first);
             }
         }
-        self.count += 1;
+        self.count += count;
     }
 }
 
@@ -40,13 +41,17 @@ pub(super) struct ContentWarnings {
 }
 
 impl ContentWarnings {
-    /// Checks an entry. Directories have empty content.
-    pub(super) fn inspect(&mut self, path: &[u8], content: &[u8]) {
-        if content.len() <= MAX_POINTER_BYTES && content.starts_with(POINTER) {
-            self.pointers.add(path);
-        }
+    /// Checks the name of an entry.
+    pub(super) fn inspect(&mut self, path: &[u8]) {
         if !is_readable(path) {
-            self.unreadable.add(path);
+            self.unreadable.add(1, path);
+        }
+    }
+
+    /// Adds the pointers of an archive: their number, and the path of the first.
+    pub(super) fn add_pointers(&mut self, count: u64, first: &[u8]) {
+        if count > 0 {
+            self.pointers.add(count, first);
         }
     }
 
@@ -74,6 +79,11 @@ impl ContentWarnings {
     }
 }
 
+/// Returns whether the content of a file is a Git LFS pointer.
+pub(super) fn is_pointer(content: &[u8]) -> bool {
+    content.len() <= MAX_POINTER_BYTES && content.starts_with(POINTER)
+}
+
 /// Returns whether Flux's consumers unpack an entry of this name. One refused entry fails the whole artifact.
 fn is_readable(path: &[u8]) -> bool {
     let strange = path.iter().any(|byte| matches!(byte, b'\\' | b'\t' | b'\n'));
@@ -88,14 +98,19 @@ mod tests {
     fn only_valid_lfs_pointers_are_detected() {
         let pointer = [POINTER, b"\noid sha256:00\nsize 1\n"].concat();
         let long = [&pointer[..], &[b'x'; MAX_POINTER_BYTES]].concat();
+        for (content, expected) in [
+            (&pointer[..], true),
+            (&pointer[1..], false),
+            (&long, false),
+            (b"", false),
+        ] {
+            assert_eq!(is_pointer(content), expected, "{}", content.escape_ascii());
+        }
         let mut warnings = ContentWarnings::default();
-        warnings.inspect(b"a", &pointer[1..]);
-        warnings.inspect(b"b", &long);
-        warnings.inspect(b"directory", b"");
+        warnings.add_pointers(0, b"");
         assert_eq!(warnings, ContentWarnings::default());
         assert!(warnings.events().is_empty());
-        warnings.inspect("\u{e9}/c".as_bytes(), &pointer);
-        warnings.inspect(b"d", &pointer);
+        warnings.add_pointers(2, "\u{e9}/c".as_bytes());
         assert_eq!(
             (warnings.pointers.count, warnings.pointers.first.as_str()),
             (2, "\u{e9}/c")
@@ -119,7 +134,7 @@ mod tests {
             assert_eq!(is_readable(path), readable, "{}", path.escape_ascii());
         }
         let mut warnings = ContentWarnings::default();
-        warnings.inspect(b"a\\\nb", b"");
+        warnings.inspect(b"a\\\nb");
         assert_eq!(warnings.unreadable.first, "a\\\\\\nb");
         assert_eq!(warnings.events().len(), 1);
     }

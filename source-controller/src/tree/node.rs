@@ -8,7 +8,7 @@ use std::ops::Deref;
 use super::Tree;
 use super::error::{TreeError, lossy_path};
 use super::layer::{Item, Layer, Leaf, list};
-use crate::git::{BLOB_BYTES_FLAG, Blob, Limits, MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES, ReadError};
+use crate::git::{BLOB_BYTES_FLAG, Blob, Limits, MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES, Oid, ReadError};
 
 /// Type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +49,35 @@ impl Node {
         }
     }
 
+    /// As [`Node::size`], for content that [`Node::read`] returns later.
+    ///
+    /// # Errors
+    /// The file is larger than allowed, or missing.
+    pub(crate) fn allowed_size(&self) -> Result<u64, TreeError> {
+        match &self.leaf {
+            Some(Leaf::Object { checkout, id, .. }) => Ok(checkout.allowed_size(*id)?),
+            Some(Leaf::File { size, .. }) if *size > self.limits.blob_bytes => Err(self.too_large(*size)),
+            _ => self.size(),
+        }
+    }
+
+    /// Returns the name of the object that has the content, if it is in a mirror.
+    pub(crate) const fn object(&self) -> Option<Oid> {
+        match &self.leaf {
+            Some(Leaf::Object { id, .. }) => Some(*id),
+            _ => None,
+        }
+    }
+
+    fn too_large(&self, size: u64) -> TreeError {
+        TreeError::TooLarge {
+            path: lossy_path(&self.path),
+            size,
+            limit: self.limits.blob_bytes,
+            flag: BLOB_BYTES_FLAG,
+        }
+    }
+
     /// Returns the content of a file, or the target of a symlink; empty for a directory.
     ///
     /// # Errors
@@ -68,12 +97,7 @@ impl Node {
                     .read_to_end(&mut bytes)
                     .map_err(TreeError::disk(&self.path))?;
                 if bytes.len() as u64 > limit {
-                    return Err(TreeError::TooLarge {
-                        path: lossy_path(&self.path),
-                        size: self.size()?,
-                        limit,
-                        flag: BLOB_BYTES_FLAG,
-                    });
+                    return Err(self.too_large(self.size()?));
                 }
                 Ok(Content::File(bytes))
             }

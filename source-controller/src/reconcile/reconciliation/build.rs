@@ -21,7 +21,7 @@ use super::super::pack::{self, PackError};
 use super::super::slots::Lane;
 use super::super::warnings::ContentWarnings;
 use super::Reconciliation;
-use crate::archive::{Algorithm, Totals};
+use crate::archive::{Algorithm, Capacity, Settings, Totals, Written};
 use crate::git::Head;
 use crate::storage::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, is_full};
 use crate::tree::Tree;
@@ -50,6 +50,7 @@ struct ArtifactBuild {
     /// `spec.ignore`.
     ignore: Option<String>,
     algorithm: Algorithm,
+    capacity: Capacity,
     path: ArtifactPath,
     revision: String,
     /// The artifact in the status, if any.
@@ -83,6 +84,7 @@ impl Reconciliation<'_> {
             include_entries: context.limits.entries,
             ignore: self.object.spec.ignore.clone(),
             algorithm: context.algorithm,
+            capacity: context.capacity.clone(),
             path: directory.artifact(&head.commit.to_string())?,
             revision: head.revision(),
             previous,
@@ -147,13 +149,27 @@ impl ArtifactBuild {
 
     fn attempt(&self, stop: &Token) -> Result<Published, ReconcileError> {
         let draft = self.storage.create(&self.path)?;
-        let (draft, totals, warnings) =
-            pack::pack(&self.tree, self.ignore.as_deref(), self.algorithm, draft, stop)?;
+        let settings = Settings {
+            algorithm: self.algorithm,
+            capacity: &self.capacity,
+            stop,
+        };
+        let (written, warnings) = pack::pack(&self.tree, self.ignore.as_deref(), None, &settings, draft)?;
+        let Written { out, totals, .. } = written;
         let (files, revision) = (totals.files, &self.revision);
-        tracing::info!(revision, files, bytes = totals.size, digest = %totals.digest, "artifact packed");
+        let (segments, copied) = (totals.segments, totals.copied);
+        tracing::info!(
+            revision,
+            files,
+            segments,
+            copied,
+            bytes = totals.size,
+            digest = %totals.digest,
+            "artifact packed"
+        );
         let packed_at = self.clock.now();
         Ok(Published {
-            artifact: self.publish(draft, &totals)?,
+            artifact: self.publish(out, &totals)?,
             files,
             warnings,
             packed_at,

@@ -15,7 +15,7 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::shutdown::Token;
 use trees::{TREES, checked_out, import, random_tree};
 
-use crate::archive::Algorithm;
+use crate::archive::{Algorithm, Capacity, Settings};
 use crate::git::{
     Address, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport, fetch,
 };
@@ -42,16 +42,14 @@ async fn packed(
         .unwrap();
     let work = move || {
         let tree = Tree::new(checkout, None);
-        let (gzip, ..) = pack(
-            &tree,
-            ignore.as_deref(),
-            Algorithm::Sha256,
-            Vec::new(),
-            &Token::new(),
-        )
-        .unwrap();
+        let settings = Settings {
+            algorithm: Algorithm::Sha256,
+            capacity: &Capacity::new(2, 4),
+            stop: &Token::new(),
+        };
+        let (written, _) = pack(&tree, ignore.as_deref(), None, &settings, Vec::new()).unwrap();
         let mut tar = Vec::new();
-        flate2::read::GzDecoder::new(gzip.as_slice())
+        flate2::read::GzDecoder::new(written.out.as_slice())
             .read_to_end(&mut tar)
             .unwrap();
         tar

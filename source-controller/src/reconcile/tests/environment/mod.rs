@@ -33,7 +33,7 @@ use sluice_runtime::trace::Tracer;
 use sluice_runtime::watch::{Reconciler as _, Requeue, ShownVersions};
 use writes::{CachedObjects, NoRepositories, check_writes, versions_of};
 
-use crate::archive::Algorithm;
+use crate::archive::{Algorithm, Capacity};
 use crate::git::{Limits, Mirrors, Transport};
 use crate::identity::{CacheSettings, Environment, IdentityPolicy, TokenSettings, Tokens};
 use crate::reconcile::{
@@ -202,6 +202,7 @@ impl TestEnvironment {
             algorithm: Algorithm::Sha256,
             blocking_pool: Pool::new(4),
             packing: Pool::new(2),
+            capacity: Capacity::new(2, 4),
             slots: Slots::new(SlotLimits::of(16, 2)),
             tracker: ObjectTracker::default(),
             tracer: Tracer::default(),

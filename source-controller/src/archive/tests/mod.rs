@@ -1,11 +1,17 @@
 //! Golden digests of whole tar files (compressors differ), and properties of arbitrary trees.
 
+mod damage;
+mod fixture;
+mod incremental;
+
+use std::collections::BTreeMap;
 use std::io::Read;
 
+use fixture::{Text, directory, file, scratch};
 use flate2::read::GzDecoder;
 use proptest::prelude::*;
 
-use super::{Algorithm, Archive, Hasher, Totals};
+use super::{Algorithm, Entry, Hasher, Totals};
 use crate::ignore::{IgnoreFile, Rules};
 
 /// `(path, content)`; a directory has no content.
@@ -34,23 +40,17 @@ fn pack(tree: Tree<'_>, spec_ignore: Option<&str>, prefix: &str) -> (Vec<u8>, To
             format!("{prefix}/{path}")
         }
     };
-    let mut archive = if prefix.is_empty() {
-        Archive::new(Vec::new(), Algorithm::Sha256).unwrap()
-    } else {
-        Archive::with_root(Vec::new(), Algorithm::Sha256, prefix.as_bytes()).unwrap()
-    };
-    for (path, content) in tree {
-        if rules.excludes(path.as_bytes(), content.is_none()) {
-            continue;
-        }
-        match content {
-            Some(content) => archive
-                .file(name(path).as_bytes(), false, content.as_bytes())
-                .unwrap(),
-            None => archive.directory(name(path).as_bytes()).unwrap(),
-        }
-    }
-    archive.finish().unwrap()
+    let root = if prefix.is_empty() { "." } else { prefix };
+    let included = tree
+        .iter()
+        .filter(|(path, content)| !rules.excludes(path.as_bytes(), content.is_none()));
+    let entries = included.map(|(path, content)| match content {
+        Some(content) => file(&name(path), content.as_bytes()),
+        None => directory(&name(path)),
+    });
+    let entries: Vec<Entry<Text>> = std::iter::once(directory(root)).chain(entries).collect();
+    let written = scratch(&entries, 2);
+    (written.out, written.totals)
 }
 
 fn unpacked(gzip: &[u8]) -> Vec<u8> {
@@ -147,13 +147,10 @@ proptest! {
     fn a_reader_extracts_every_file_unchanged(
         files in proptest::collection::btree_map("[a-zü]{1,120}(/[a-z]{1,60}){0,3}", proptest::collection::vec(any::<u8>(), 0..1500), 0..6)
     ) {
-        let mut archive = Archive::new(Vec::new(), Algorithm::Sha256).unwrap();
-        for (path, content) in &files {
-            archive.file(path.as_bytes(), false, content).unwrap();
-        }
-        let (gzip, _) = archive.finish().unwrap();
+        let entries: Vec<_> = files.iter().map(|(path, content)| file(path, content)).collect();
+        let gzip = scratch(&entries, 1).out;
         let mut reader = tar::Archive::new(GzDecoder::new(gzip.as_slice()));
-        let mut found = std::collections::BTreeMap::new();
+        let mut found = BTreeMap::new();
         for entry in reader.entries().unwrap() {
             let mut entry = entry.unwrap();
             if entry.header().entry_type().is_file() {

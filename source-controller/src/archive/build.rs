@@ -1,0 +1,279 @@
+//! Builds an archive: copies the segments that the previous artifact has, compresses the others on several threads, and writes all of
+//! them in order.
+//!
+//! One thread lists the segments in order, workers compress, the calling thread copies and writes, and one more thread computes the
+//! digest. The lister asks for memory before each segment that is to be compressed, so the memory does not depend on the size of the
+//! tree. An archive of a single segment is built without threads.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use sluice_api::digest::{Algorithm, Digest};
+use sluice_runtime::shutdown::Token;
+use sluice_runtime::sync::lock;
+
+use super::capacity::{Capacity, Permit};
+use super::index::{Index, Record, Table};
+use super::join::{Member, StoredFile, Written, wrong_number};
+use super::piece::{Buffers, Piece, compress_segment};
+use super::segment::{Key, Segment, Segments};
+use super::{Content, Entry, Hasher, Stopped};
+
+/// Segments that are listed before they are written. They hold entries without content.
+const STEPS_AHEAD: usize = 16;
+/// Buffers that are written before they are hashed.
+const BUFFERS_AHEAD: usize = 4;
+
+/// An earlier artifact, from which segments are copied.
+pub struct Previous {
+    /// Its segments.
+    pub index: Index,
+    /// Its file.
+    pub file: Box<dyn StoredFile>,
+}
+
+/// How an archive is built.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    /// The algorithm of its digest.
+    pub algorithm: Algorithm,
+    /// Threads and memory.
+    pub capacity: &'a Capacity,
+    /// Cancels the build.
+    pub stop: &'a Token,
+}
+
+/// Writes an archive of these entries, which begin with the root, to `out`.
+///
+/// # Errors
+/// An entry, a content or `out` fails, or the build is cancelled. A previous artifact that cannot be used is no error.
+pub fn write<C, I, W>(
+    entries: I,
+    previous: Option<Previous>,
+    settings: &Settings<'_>,
+    out: W,
+) -> Result<Written<W>, C::Error>
+where
+    C: Content,
+    I: Iterator<Item = Result<Entry<C>, C::Error>> + Send,
+    W: Write,
+{
+    let (table, file) = match previous {
+        Some(Previous { index, file }) => (index.into_table(), Some(file)),
+        None => (Table::new(), None),
+    };
+    let mut segments = Segments::new(entries);
+    let (first, second) = (segments.next(), segments.next());
+    if second.is_some() {
+        let segments = first.into_iter().chain(second).chain(segments);
+        return build(segments, &table, file, settings, out);
+    }
+    let mut hasher = Hasher::new(settings.algorithm);
+    let hash = |bytes: Vec<u8>| hasher.update(&bytes);
+    let mut member = Member::new(out, hash, file, settings.stop);
+    if let Some(segment) = first {
+        member.append_segment(&segment?, &table)?;
+    }
+    let parts = member.finish()?;
+    Ok(parts.into_written(hasher.finish()))
+}
+
+/// Builds on several threads.
+fn build<C, S, W>(
+    segments: S,
+    table: &Table,
+    file: Option<Box<dyn StoredFile>>,
+    settings: &Settings<'_>,
+    out: W,
+) -> Result<Written<W>, C::Error>
+where
+    C: Content,
+    S: Iterator<Item = Result<Segment<C>, C::Error>> + Send,
+    W: Write,
+{
+    let (work, jobs) = mpsc::channel();
+    let jobs = Mutex::new(jobs);
+    let (listed, steps) = mpsc::sync_channel(STEPS_AHEAD);
+    let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
+    let lister = Lister {
+        table,
+        settings,
+        work,
+        listed,
+    };
+    // After an error the channels close, so that every thread ends.
+    thread::scope(|scope| {
+        let digest = scope.spawn(move || digest_of(settings.algorithm, buffers));
+        scope.spawn(move || lister.run(segments));
+        for _ in 0..settings.capacity.threads() {
+            let jobs = &jobs;
+            scope.spawn(move || compress_jobs(jobs, settings.stop));
+        }
+        let hash = move |bytes: Vec<u8>| drop(written.send(bytes));
+        let mut member = Member::new(out, hash, file, settings.stop);
+        member.append_all(steps)?;
+        let parts = member.finish()?;
+        let digest = digest.join();
+        let digest = digest.map_err(|_| io::Error::other("the digest was not computed"))?;
+        Ok(parts.into_written(digest))
+    })
+}
+
+fn digest_of(algorithm: Algorithm, buffers: Receiver<Vec<u8>>) -> Digest {
+    let mut hasher = Hasher::new(algorithm);
+    for bytes in buffers {
+        hasher.update(&bytes);
+    }
+    hasher.finish()
+}
+
+/// What the member gets next.
+enum Step<C: Content> {
+    /// A piece of the previous artifact.
+    Copy {
+        segment: Arc<Segment<C>>,
+        /// The number of the piece.
+        piece: u64,
+        /// Its offset in the file, and its record.
+        found: (u64, Record),
+    },
+    /// All pieces of a segment, as they are compressed.
+    Compressed {
+        segment: Arc<Segment<C>>,
+        keys: Vec<Key>,
+        pieces: Receiver<Result<Piece, C::Error>>,
+        _permit: Permit,
+    },
+}
+
+/// A segment to compress.
+struct Job<C: Content> {
+    segment: Arc<Segment<C>>,
+    pieces: SyncSender<Result<Piece, C::Error>>,
+}
+
+/// Lists the segments, and what to do with each.
+struct Lister<'a, C: Content> {
+    table: &'a Table,
+    settings: &'a Settings<'a>,
+    work: Sender<Job<C>>,
+    listed: SyncSender<Result<Step<C>, C::Error>>,
+}
+
+impl<C: Content> Lister<'_, C> {
+    /// Lists until the end, an error, or the end of the member.
+    fn run(self, segments: impl Iterator<Item = Result<Segment<C>, C::Error>>) {
+        for segment in segments {
+            let is_listed = segment
+                .map(Arc::new)
+                .and_then(|segment| self.list(&segment))
+                .unwrap_or_else(|error| {
+                    drop(self.listed.send(Err(error)));
+                    false
+                });
+            if !is_listed {
+                return;
+            }
+        }
+    }
+
+    /// Lists the steps of a segment. Returns whether the member still takes them.
+    fn list(&self, segment: &Arc<Segment<C>>) -> Result<bool, C::Error> {
+        let keys = segment.keys();
+        if let Some(found) = find_all(self.table, &keys) {
+            for (piece, found) in (0..).zip(found) {
+                let step = Step::Copy {
+                    segment: Arc::clone(segment),
+                    piece,
+                    found,
+                };
+                if self.listed.send(Ok(step)).is_err() {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        let permit = self.settings.capacity.acquire(self.settings.stop)?;
+        let (sender, pieces) = mpsc::sync_channel(1);
+        let job = Job {
+            segment: Arc::clone(segment),
+            pieces: sender,
+        };
+        let step = Step::Compressed {
+            segment: Arc::clone(segment),
+            keys,
+            pieces,
+            _permit: permit,
+        };
+        Ok(self.work.send(job).is_ok() && self.listed.send(Ok(step)).is_ok())
+    }
+}
+
+/// Returns where the previous artifact has all pieces of a segment.
+fn find_all(table: &Table, keys: &[Key]) -> Option<Vec<(u64, Record)>> {
+    keys.iter().map(|key| table.get(key).copied()).collect()
+}
+
+/// Compresses segments until there are no more.
+fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, stop: &Token) {
+    let mut buffers = Buffers::default();
+    loop {
+        // One idle worker waits for a job, the others for the lock.
+        let job = lock(jobs).recv();
+        let Ok(Job { segment, pieces }) = job else { return };
+        let mut emit =
+            |piece: Piece| -> Result<(), C::Error> { pieces.send(Ok(piece)).map_err(|_| Stopped.into()) };
+        if let Err(error) = compress_segment(&segment, None, &mut buffers, stop, &mut emit) {
+            // Nobody waits for a segment of a member that has ended.
+            drop(pieces.send(Err(error)));
+        }
+    }
+}
+
+impl<W: Write, H: FnMut(Vec<u8>)> Member<'_, W, H> {
+    /// Appends a segment on this thread.
+    fn append_segment<C: Content>(&mut self, segment: &Segment<C>, table: &Table) -> Result<(), C::Error> {
+        self.count(segment);
+        let keys = segment.keys();
+        let Some(found) = find_all(table, &keys) else {
+            return self.compress(segment, None, &keys);
+        };
+        for (piece, found) in (0..).zip(found) {
+            self.copy(segment, piece, found)?;
+        }
+        Ok(())
+    }
+
+    /// Appends every listed segment.
+    fn append_all<C: Content>(&mut self, steps: Receiver<Result<Step<C>, C::Error>>) -> Result<(), C::Error> {
+        for step in steps {
+            match step? {
+                Step::Copy {
+                    segment,
+                    piece,
+                    found,
+                } => {
+                    if piece == 0 {
+                        self.count(&segment);
+                    }
+                    self.copy(&segment, piece, found)?;
+                }
+                Step::Compressed {
+                    segment,
+                    keys,
+                    pieces,
+                    _permit,
+                } => {
+                    self.count(&segment);
+                    for key in keys {
+                        let piece = pieces.recv().map_err(|_| wrong_number())??;
+                        self.append(&segment, piece.record(key)?, piece.bytes)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

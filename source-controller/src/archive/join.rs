@@ -1,0 +1,239 @@
+//! Joins segments into the gzip member: writes them, copied or compressed, in order.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::mem;
+
+use sluice_api::digest::Digest;
+use sluice_runtime::shutdown::Token;
+
+use super::header::BLOCK;
+use super::index::{Index, Record};
+use super::member::{Checksum, HEADER, compress_last};
+use super::piece::{Buffers, Piece, compress_segment};
+use super::segment::{Key, Segment};
+use super::{Content, Totals};
+
+/// Bytes of a write: shorter pieces are collected, longer ones divided.
+const WRITE_BYTES: usize = 128 << 10;
+
+/// A stored file that is open for reading.
+pub trait StoredFile: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> StoredFile for T {}
+
+/// A complete archive.
+pub struct Written<W> {
+    /// The output, flushed.
+    pub out: W,
+    /// Its summary.
+    pub totals: Totals,
+    /// Its index; none for an archive of a single segment, where it would save nothing.
+    pub index: Option<Index>,
+}
+
+/// A member that is being written.
+pub(super) struct Member<'a, W, H> {
+    parts: Parts<W>,
+    /// Gets all bytes that are written.
+    hash: H,
+    /// The previous artifact, until a part of it turns out to be damaged.
+    file: Option<Box<dyn StoredFile>>,
+    checksum: Checksum,
+    /// Bytes to write next.
+    pending: Vec<u8>,
+    buffers: Buffers,
+    stop: &'a Token,
+}
+
+/// The results of a member without its digest.
+pub(super) struct Parts<W> {
+    out: W,
+    size: u64,
+    files: u64,
+    unpacked: u64,
+    copied: u64,
+    notable: u64,
+    first_notable: Option<Vec<u8>>,
+    records: Vec<Record>,
+}
+
+impl<W> Parts<W> {
+    /// Returns the result with the digest of all written bytes.
+    pub(super) fn into_written(self, digest: Digest) -> Written<W> {
+        let totals = Totals {
+            digest: digest.clone(),
+            size: self.size,
+            files: self.files,
+            unpacked: self.unpacked,
+            segments: self.records.len() as u64,
+            copied: self.copied,
+            notable: self.notable,
+            first_notable: self.first_notable,
+        };
+        let index = (self.records.len() > 1).then(|| Index::new(digest, self.records));
+        Written {
+            out: self.out,
+            totals,
+            index,
+        }
+    }
+}
+
+impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
+    /// Starts a member.
+    pub(super) fn new(out: W, hash: H, file: Option<Box<dyn StoredFile>>, stop: &'a Token) -> Self {
+        Self {
+            parts: Parts {
+                out,
+                size: 0,
+                files: 0,
+                unpacked: 0,
+                copied: 0,
+                notable: 0,
+                first_notable: None,
+                records: Vec::new(),
+            },
+            hash,
+            file,
+            checksum: Checksum::default(),
+            pending: HEADER.to_vec(),
+            buffers: Buffers::default(),
+            stop,
+        }
+    }
+
+    /// Counts the files of a segment; once for each.
+    pub(super) fn count<C: Content>(&mut self, segment: &Segment<C>) {
+        self.parts.files += segment.files();
+    }
+
+    /// Appends a piece of a segment.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(super) fn append<C: Content>(
+        &mut self,
+        segment: &Segment<C>,
+        record: Record,
+        bytes: Vec<u8>,
+    ) -> io::Result<()> {
+        self.put(bytes)?;
+        self.checksum.append(record.crc, u64::from(record.unpacked));
+        if record.notable.count > 0 {
+            if self.parts.notable == 0 {
+                self.parts.first_notable = segment.path(record.notable.first).map(<[u8]>::to_vec);
+            }
+            self.parts.notable += u64::from(record.notable.count);
+        }
+        self.parts.records.push(record);
+        Ok(())
+    }
+
+    /// Copies a piece from the previous artifact. If the file no longer has these bytes, compresses the piece again, and all later ones.
+    ///
+    /// # Errors
+    /// The content cannot be read, or the output cannot be written.
+    pub(super) fn copy<C: Content>(
+        &mut self,
+        segment: &Segment<C>,
+        piece: u64,
+        (offset, record): (u64, Record),
+    ) -> Result<(), C::Error> {
+        let Some(file) = &mut self.file else {
+            return self.compress(segment, Some(piece), &[record.key]);
+        };
+        match read_stored(file, offset, &record) {
+            Ok(bytes) => {
+                self.append(segment, record, bytes)?;
+                self.parts.copied += 1;
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the previous artifact is damaged: compressing its content again"
+                );
+                self.file = None;
+                self.compress(segment, Some(piece), &[record.key])
+            }
+        }
+    }
+
+    /// Compresses a segment on this thread; if one piece is `wanted`, only this one. `keys` are those of the pieces.
+    ///
+    /// # Errors
+    /// The content cannot be read, or the output cannot be written.
+    pub(super) fn compress<C: Content>(
+        &mut self,
+        segment: &Segment<C>,
+        wanted: Option<u64>,
+        keys: &[Key],
+    ) -> Result<(), C::Error> {
+        let (mut buffers, stop) = (mem::take(&mut self.buffers), self.stop);
+        let mut keys = keys.iter();
+        let mut emit = |piece: Piece| -> Result<(), C::Error> {
+            let key = keys.next().ok_or_else(wrong_number)?;
+            self.append(segment, piece.record(*key)?, piece.bytes)?;
+            Ok(())
+        };
+        let compressed = compress_segment(segment, wanted, &mut buffers, stop, &mut emit);
+        self.buffers = buffers;
+        compressed
+    }
+
+    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        if self.pending.is_empty() {
+            self.pending = bytes;
+        } else {
+            self.pending.extend_from_slice(&bytes);
+        }
+        if self.pending.len() < WRITE_BYTES {
+            return Ok(());
+        }
+        self.write_pending()
+    }
+
+    fn write_pending(&mut self) -> io::Result<()> {
+        let bytes = mem::take(&mut self.pending);
+        for part in bytes.chunks(WRITE_BYTES) {
+            self.parts.out.write_all(part)?;
+        }
+        self.parts.size += bytes.len() as u64;
+        (self.hash)(bytes);
+        Ok(())
+    }
+
+    /// Ends the tar and the member.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(super) fn finish(mut self) -> io::Result<Parts<W>> {
+        let end = [0; 2 * BLOCK];
+        let mut bytes = Vec::new();
+        compress_last(&end, &mut bytes)?;
+        self.checksum.append(crc32fast::hash(&end), end.len() as u64);
+        bytes.extend_from_slice(&self.checksum.trailer());
+        self.put(bytes)?;
+        self.write_pending()?;
+        self.parts.out.flush()?;
+        self.parts.unpacked = self.checksum.length();
+        Ok(self.parts)
+    }
+}
+
+/// Returns the error of a segment that has another number of pieces than keys.
+pub(super) fn wrong_number() -> io::Error {
+    io::Error::other("a segment has another number of pieces than was listed")
+}
+
+/// Reads a piece of a stored file, and checks that it has not changed.
+fn read_stored(file: &mut Box<dyn StoredFile>, offset: u64, record: &Record) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(offset))?;
+    file.take(u64::from(record.length)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == u64::from(record.length) && crc32fast::hash(&bytes) == record.stored_crc {
+        Ok(bytes)
+    } else {
+        Err(io::Error::from(io::ErrorKind::InvalidData))
+    }
+}
