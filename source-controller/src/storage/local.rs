@@ -14,10 +14,10 @@ use tempfile::NamedTempFile;
 
 use super::address::AdvertisedAddress;
 use super::digest_cache::DigestCache;
-use super::path::{LOCK_SUFFIX, open_nofollow};
+use super::path::{INDEX_SUFFIX, LOCK_SUFFIX, beside, open_nofollow};
 use super::retention::is_expired;
 use super::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, checkpoint, open_below};
-use crate::archive::{Algorithm, Hasher};
+use crate::archive::{Algorithm, Hasher, MAX_INDEX_BYTES, StoredFile};
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -168,9 +168,25 @@ impl Storage for LocalDirectory {
         Ok(FileState::Damaged(problem))
     }
 
-    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError> {
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
         let file = open_below(&self.root, &path.relative());
         Ok(Box::new(file.map_err(StorageError::read(&self.absolute(path)))?))
+    }
+
+    fn index(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, StorageError> {
+        let relative = beside(&path.relative(), INDEX_SUFFIX);
+        let absolute = self.root.join(&relative);
+        let failed = StorageError::read(&absolute);
+        let file = match open_below(&self.root, &relative) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        let mut bytes = Vec::new();
+        // One byte over the limit tells the parser that the file is too large.
+        file.take(MAX_INDEX_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
+        Ok(Some(bytes))
     }
 
     /// Sets the file's modification time to the time of supersession: durable without a separate record, and compatible
@@ -203,7 +219,7 @@ impl Storage for LocalDirectory {
                 removed += 1;
             }
         }
-        self.remove_stale_locks(directory, retention, now)?;
+        self.remove_leftovers(directory, retention, now)?;
         Ok(removed)
     }
 
@@ -265,7 +281,7 @@ impl Write for LocalDraft {
 }
 
 impl Draft for LocalDraft {
-    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError> {
+    fn publish(self: Box<Self>, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError> {
         let target = self.target.clone();
         let failed = |what, source| StorageError::Write {
             what,
@@ -289,8 +305,32 @@ impl Draft for LocalDraft {
         checkpoint("published");
         let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
         self.digests.insert(&target, &metadata, digest.clone());
+        if let Err(error) = replace_index(&target, index) {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                artifact = %target.display(),
+                "cannot store the index: the next artifact is compressed as a whole"
+            );
+        }
         Ok(())
     }
+}
+
+/// Replaces the index beside an artifact. It is not synced: after a power failure its digest tells whether it is complete.
+fn replace_index(artifact: &Path, index: Option<&[u8]>) -> io::Result<()> {
+    let path = beside(artifact, INDEX_SUFFIX);
+    let Some(bytes) = index else {
+        return match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    };
+    let mut file = NamedTempFile::new_in(artifact.parent().unwrap_or(artifact))?;
+    file.write_all(bytes)?;
+    file.persist(&path).map_err(|error| error.error)?;
+    checkpoint("index stored");
+    Ok(())
 }
 
 /// Hashes the file that `metadata` belongs to; fails if it was replaced.

@@ -9,7 +9,7 @@ mod local;
 mod path;
 mod retention;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use sluice_api::digest::Digest;
 use sluice_runtime::failure::{Class, Failure};
 #[cfg(test)]
 use tests::crashes::checkpoint;
+
+use crate::archive::StoredFile;
 
 /// Marks a completed step in the handling of local files. Tests kill the process at one of them.
 #[cfg(not(test))]
@@ -47,7 +49,13 @@ pub trait Storage: Send + Sync {
     ///
     /// # Errors
     /// The file does not exist or cannot be opened.
-    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError>;
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError>;
+
+    /// Returns the index of the artifact, if it has one. It may be damaged or belong to an earlier file of this path.
+    ///
+    /// # Errors
+    /// The index exists and cannot be read.
+    fn index(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, StorageError>;
 
     /// Marks the artifact as superseded, which starts its retention time.
     ///
@@ -92,11 +100,12 @@ pub trait Storage: Send + Sync {
 
 /// A file under construction. Removed if dropped without [`Draft::publish`].
 pub trait Draft: Write + Send {
-    /// Makes the file durable, then visible under its name.
+    /// Makes the file durable, then visible under its name, and stores its index beside it. An index that cannot be stored is no error:
+    /// it only saves work.
     ///
     /// # Errors
     /// The file cannot be synced or renamed.
-    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError>;
+    fn publish(self: Box<Self>, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError>;
 }
 
 /// The state of a stored file.

@@ -14,6 +14,16 @@ pub(super) const KIND: &str = "gitrepository";
 /// Suffix of the lock beside an artifact.
 pub(super) const LOCK_SUFFIX: &str = ".lock";
 
+/// Suffix of the index beside an artifact.
+pub(super) const INDEX_SUFFIX: &str = ".segments";
+
+/// Returns the path of the file with this suffix beside an artifact.
+pub(super) fn beside(artifact: &Path, suffix: &str) -> PathBuf {
+    let mut path = artifact.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
+
 /// The directory of an object's artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectDirectory {
@@ -208,6 +218,7 @@ mod tests {
             "gitrepository/ns/a/b/x.tar.gz",
             "gitrepository/ns/a/.x.tar.gz",
             "gitrepository/ns/a/x.lock",
+            "gitrepository/ns/a/x.tar.gz.segments",
             "gitrepository/ns/ab.tar.gz",
             "/etc/passwd",
             "",

@@ -1,5 +1,5 @@
 //! What a local directory holds that no status may name: objects that are gone, superseded artifacts, leftovers of
-//! crashes and stale locks.
+//! crashes, and locks and indexes without an artifact.
 
 use std::fs::{self, DirEntry, Metadata};
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use super::path::{KIND, LOCK_SUFFIX, open_nofollow};
+use super::path::{INDEX_SUFFIX, KIND, LOCK_SUFFIX, beside, open_nofollow};
 use super::{ArtifactPath, LocalDirectory, ObjectDirectory, StorageError, checkpoint};
 
 /// Retention of superseded artifacts.
@@ -57,14 +57,16 @@ impl LocalDirectory {
         Ok(found)
     }
 
-    /// Returns every file except `current` and the locks: superseded artifacts and leftovers of crashes.
+    /// Returns every file except `current`, the locks and the indexes: superseded artifacts and leftovers of crashes.
     pub(super) fn superseded(
         &self,
         directory: &ObjectDirectory,
         current: Option<&ArtifactPath>,
     ) -> Result<Vec<Superseded>, StorageError> {
-        let collected =
-            |name: &str| !name.ends_with(LOCK_SUFFIX) && current.is_none_or(|current| current.file() != name);
+        let collected = |name: &str| {
+            let is_companion = name.ends_with(LOCK_SUFFIX) || name.ends_with(INDEX_SUFFIX);
+            !is_companion && current.is_none_or(|current| current.file() != name)
+        };
         let files = self.files(directory)?.into_iter();
         let superseded = files.filter(|(path, _)| {
             path.file_name()
@@ -76,35 +78,37 @@ impl LocalDirectory {
             .collect())
     }
 
-    /// Removes an artifact and its lock.
+    /// Removes an artifact with its index and its lock.
     pub(super) fn remove_artifact(&self, path: &Path) -> Result<(), StorageError> {
         fs::remove_file(path).map_err(StorageError::remove(path))?;
         self.digests.remove(path);
         checkpoint("removed");
-        let mut lock = path.as_os_str().to_owned();
-        lock.push(LOCK_SUFFIX);
-        // Ignore a missing lock; a leftover lock is an empty file.
-        let _ = fs::remove_file(lock);
+        for suffix in [INDEX_SUFFIX, LOCK_SUFFIX] {
+            // Ignore a missing file; what is left is removed later.
+            let _ = fs::remove_file(beside(path, suffix));
+        }
         Ok(())
     }
 
-    /// Removes stale locks, which a killed writer leaves behind. Locks are only tried, never awaited, so removing an
-    /// unlocked one is safe.
-    pub(super) fn remove_stale_locks(
+    /// Removes the locks and indexes of artifacts that no longer exist, which a killed process leaves behind. Locks are only tried, never
+    /// awaited, so removing an unlocked one is safe.
+    pub(super) fn remove_leftovers(
         &self,
         directory: &ObjectDirectory,
         retention: Duration,
         now: Timestamp,
     ) -> Result<(), StorageError> {
         for (path, metadata) in self.files(directory)? {
-            let Some(artifact) = path.to_str().and_then(|path| path.strip_suffix(LOCK_SUFFIX)) else {
+            let artifact_of = |suffix: &str| path.to_str().and_then(|path| path.strip_suffix(suffix));
+            let lock = artifact_of(LOCK_SUFFIX);
+            let Some(artifact) = lock.or_else(|| artifact_of(INDEX_SUFFIX)) else {
                 continue;
             };
             if Path::new(artifact).exists() || !is_expired(&metadata, retention, now) {
                 continue;
             }
-            let free = open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
-            if free {
+            let is_free = lock.is_none() || open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
+            if is_free {
                 fs::remove_file(&path).map_err(StorageError::remove(&path))?;
             }
         }

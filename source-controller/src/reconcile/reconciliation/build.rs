@@ -21,7 +21,7 @@ use super::super::pack::{self, PackError};
 use super::super::slots::Lane;
 use super::super::warnings::ContentWarnings;
 use super::Reconciliation;
-use crate::archive::{Algorithm, Capacity, Settings, Totals, Written};
+use crate::archive::{Algorithm, Capacity, Index, Previous, Settings, Totals, Written};
 use crate::git::Head;
 use crate::storage::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError, is_full};
 use crate::tree::Tree;
@@ -55,6 +55,8 @@ struct ArtifactBuild {
     revision: String,
     /// The artifact in the status, if any.
     previous: Option<ArtifactPath>,
+    /// Its digest, with which its file was found.
+    previous_digest: Option<String>,
     /// Number of the object's artifacts to keep when the disk is full.
     keep: usize,
     now: Timestamp,
@@ -72,10 +74,8 @@ impl Reconciliation<'_> {
         head: &Head,
     ) -> Result<Published, ReconcileError> {
         let context = self.context;
-        let previous = observed
-            .artifact
-            .as_ref()
-            .and_then(|existing| directory.recorded(&existing.path));
+        let existing = observed.artifact.as_ref();
+        let previous = existing.and_then(|existing| directory.recorded(&existing.path));
         let build = ArtifactBuild {
             storage: Arc::clone(&context.storage),
             origin: Arc::clone(&context.origin),
@@ -88,6 +88,7 @@ impl Reconciliation<'_> {
             path: directory.artifact(&head.commit.to_string())?,
             revision: head.revision(),
             previous,
+            previous_digest: existing.map(|existing| existing.digest.clone()),
             keep: context.retention.records,
             now: context.clock.now(),
             clock: Arc::clone(&context.clock),
@@ -154,8 +155,9 @@ impl ArtifactBuild {
             capacity: &self.capacity,
             stop,
         };
-        let (written, warnings) = pack::pack(&self.tree, self.ignore.as_deref(), None, &settings, draft)?;
-        let Written { out, totals, .. } = written;
+        let (ignore, previous) = (self.ignore.as_deref(), self.previous_archive());
+        let (written, warnings) = pack::pack(&self.tree, ignore, previous, &settings, draft)?;
+        let Written { out, totals, index } = written;
         let (files, revision) = (totals.files, &self.revision);
         let (segments, copied) = (totals.segments, totals.copied);
         tracing::info!(
@@ -169,21 +171,47 @@ impl ArtifactBuild {
         );
         let packed_at = self.clock.now();
         Ok(Published {
-            artifact: self.publish(out, &totals)?,
+            artifact: self.publish(out, &totals, index.as_ref())?,
             files,
             warnings,
             packed_at,
         })
     }
 
+    /// Returns the artifact in the status, if it has an index: then only what changed is compressed. Without it, everything is.
+    fn previous_archive(&self) -> Option<Previous> {
+        let (path, digest) = (self.previous.as_ref()?, self.previous_digest.as_ref()?);
+        let stored = self.storage.index(path).unwrap_or_else(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, %path, "cannot read the index of an artifact");
+            None
+        });
+        let parsed = Index::parse(&stored?).inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, %path, "cannot use the index of an artifact");
+        });
+        let index = parsed.ok()?;
+        // The path may have had another file.
+        if index.artifact().to_string() != *digest {
+            return None;
+        }
+        let file = self.storage.open(path).ok()?;
+        Some(Previous { index, file })
+    }
+
     /// Publishes a packed draft. The retention time of the previous artifact, if it is another file, starts before: a crash
     /// in between only keeps it slightly longer.
-    fn publish(&self, draft: Box<dyn Draft>, totals: &Totals) -> Result<Artifact, StorageError> {
+    fn publish(
+        &self,
+        draft: Box<dyn Draft>,
+        totals: &Totals,
+        index: Option<&Index>,
+    ) -> Result<Artifact, StorageError> {
         let previous = self.previous.as_ref();
         if let Some(previous) = previous.filter(|previous| **previous != self.path) {
             self.storage.supersede(previous, self.now)?;
         }
-        draft.publish(&totals.digest)?;
+        draft.publish(&totals.digest, index.map(Index::encode).as_deref())?;
         Ok(Artifact {
             digest: totals.digest.to_string(),
             // The API has a resolution of seconds.

@@ -120,7 +120,7 @@ fn store(storage: &LocalDirectory, content: &[u8]) -> Digest {
     let mut draft = storage.create(&directory().artifact(COMMIT).unwrap()).unwrap();
     std::io::Write::write_all(&mut draft, content).unwrap();
     let digest = Hasher::of(Algorithm::Sha256, content).unwrap();
-    draft.publish(&digest).unwrap();
+    draft.publish(&digest, None).unwrap();
     digest
 }
 

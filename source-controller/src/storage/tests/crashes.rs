@@ -266,6 +266,15 @@ impl CrashEnvironment {
                 }
             }
             "renamed" => fs::remove_file(target).unwrap(),
+            "index stored" => {
+                let index = self.directory().join(format!("{commit}.tar.gz.segments"));
+                File::options()
+                    .write(true)
+                    .open(index)
+                    .unwrap()
+                    .set_len(0)
+                    .unwrap();
+            }
             _ => {}
         }
     }
@@ -292,7 +301,7 @@ impl CrashEnvironment {
     /// Checks that an uninterrupted controller builds an artifact of this commit and leaves no other file.
     async fn assert_recovers(&self, commit: &str, when: &str) {
         let mut child = self.start(None);
-        let expected = [format!("{commit}.tar.gz"), format!("{commit}.tar.gz.lock")];
+        let expected = ["", ".lock", ".segments"].map(|suffix| format!("{commit}.tar.gz{suffix}"));
         let expected = BTreeSet::from(expected);
         let recovering = async {
             loop {
@@ -384,6 +393,7 @@ async fn a_crash_during_the_first_publication_leaves_no_partial_artifact() {
     let expected = [
         "directory created",
         "file created",
+        "index stored",
         "locked",
         "published",
         "renamed",
@@ -406,6 +416,7 @@ async fn a_crash_during_a_later_publication_leaves_no_partial_artifact() {
     let steps = steps(&mut env).await;
     let expected = [
         "file created",
+        "index stored",
         "locked",
         "published",
         "removed",

@@ -38,7 +38,7 @@ impl Fixture {
         let mut draft = self.storage.create(&path).unwrap();
         draft.write_all(content).unwrap();
         let digest = Hasher::of(Algorithm::Sha256, content).unwrap();
-        draft.publish(&digest).unwrap();
+        draft.publish(&digest, None).unwrap();
         (path, digest)
     }
 

@@ -1,6 +1,6 @@
 //! Wrappers around the API, storage and remotes that count steps and can stop at one of them.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use sluice_api::source::GitRepository;
 use sluice_runtime::shutdown::Token;
 
 use super::kill_switch::KillSwitch;
-use crate::archive::Hasher;
+use crate::archive::{Hasher, StoredFile};
 use crate::git::{Checkout, FetchError, Head};
 use crate::reconcile::{Origin, Source};
 use crate::storage::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError};
@@ -133,8 +133,12 @@ impl Storage for KillableStorage {
         self.step("verify", || self.inner.verify(path, digest))
     }
 
-    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn Read + Send>, StorageError> {
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
         self.step("open", || self.inner.open(path))
+    }
+
+    fn index(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, StorageError> {
+        self.inner.index(path)
     }
 
     fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {
@@ -190,10 +194,10 @@ impl Write for KillableDraft {
 }
 
 impl Draft for KillableDraft {
-    fn publish(self: Box<Self>, digest: &Digest) -> Result<(), StorageError> {
+    fn publish(self: Box<Self>, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError> {
         let Self { inner, switch } = *self;
         switch
-            .blocking_step("publish", || inner.publish(digest))
+            .blocking_step("publish", || inner.publish(digest, index))
             .unwrap_or_else(|| Err(killed()))
     }
 }
