@@ -11,6 +11,7 @@ mod faults;
 mod hosts;
 mod https;
 mod includes;
+mod incremental;
 mod interruption;
 mod lifecycle;
 mod lookups;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use sluice_api::digest::Digest;
 
 use super::{ArtifactPath, FileState, LocalDirectory, ObjectDirectory, Storage, StorageError};
-use crate::archive::{Algorithm, Hasher};
+use crate::archive::{Algorithm, Hasher, MAX_INDEX_BYTES};
 
 pub(super) mod crashes;
 
@@ -267,4 +267,74 @@ fn the_root_must_be_a_directory() {
             Err(StorageError::Root { .. })
         ));
     }
+}
+
+#[test]
+fn an_index_stands_beside_its_artifact_and_goes_with_it() {
+    let f = Fixture::new();
+    let path = f.directory.artifact("aa").unwrap();
+    let publish = |index: Option<&[u8]>| {
+        let mut draft = f.storage.create(&path).unwrap();
+        draft.write_all(b"content").unwrap();
+        let digest = Hasher::of(Algorithm::Sha256, &b"content"[..]).unwrap();
+        draft.publish(&digest, index).unwrap();
+    };
+    let stored = || f.storage.index(&path).unwrap();
+    assert_eq!(stored(), None);
+    publish(Some(b"one"));
+    assert_eq!(stored().as_deref(), Some(&b"one"[..]));
+    let names = ["aa.tar.gz", "aa.tar.gz.lock", "aa.tar.gz.segments"];
+    assert_eq!(f.names(), names);
+    publish(Some(b"two"));
+    assert_eq!(stored().as_deref(), Some(&b"two"[..]));
+    // An archive without an index leaves none of an earlier one.
+    publish(None);
+    assert_eq!(stored(), None);
+    publish(Some(b"three"));
+    let now = Timestamp::now();
+    let collect = |current, later: u64| {
+        let later = now + Duration::from_secs(later);
+        f.storage.collect(&f.directory, current, MINUTE, later).unwrap()
+    };
+    assert_eq!(collect(Some(&path), 1_000_000), 0);
+    assert_eq!(f.names(), names);
+    f.storage.supersede(&path, now).unwrap();
+    assert_eq!(collect(None, 61), 1);
+    assert!(f.names().is_empty());
+}
+
+#[test]
+fn an_index_without_an_artifact_is_removed_after_the_retention_time() {
+    let f = Fixture::new();
+    let (current, _) = f.store("aa", b"x");
+    let orphan = f
+        .root
+        .path()
+        .join(f.directory.relative())
+        .join("bb.tar.gz.segments");
+    fs::write(&orphan, b"index").unwrap();
+    let now = Timestamp::now();
+    for (later, exists) in [(50, true), (70, false)] {
+        let later = now + Duration::from_secs(later);
+        let removed = f
+            .storage
+            .collect(&f.directory, Some(&current), MINUTE, later)
+            .unwrap();
+        assert_eq!((removed, orphan.exists()), (0, exists));
+    }
+}
+
+/// Its parser then says that it is too large.
+#[test]
+fn a_large_index_is_read_up_to_its_limit() {
+    let f = Fixture::new();
+    let (path, _) = f.store("aa", b"x");
+    let index = f.absolute_path(&path).with_file_name("aa.tar.gz.segments");
+    File::create(&index).unwrap().set_len(1 << 40).unwrap();
+    let read = f.storage.index(&path).unwrap().unwrap();
+    assert_eq!(read.len() as u64, MAX_INDEX_BYTES + 1);
+    // A link may lead anywhere.
+    fs::remove_file(&index).unwrap();
+    symlink("/etc/passwd", &index).unwrap();
+    assert!(f.storage.index(&path).is_err());
 }
