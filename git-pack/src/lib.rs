@@ -16,8 +16,10 @@
 //!   and the end of the work by the caller. After an error no file remains.
 //!
 //! `stream` receives the bytes and copies them to disk. `scan` reads the entries, hashes undeltified objects and records
-//! deltas. `resolve` applies each delta to its base. `thin` appends the omitted bases. `write` creates the index.
+//! deltas. `resolve` applies each delta to its base. `thin` appends the omitted bases. `write` creates the index. Apart from these,
+//! [`open_blob`] reads a large blob of an indexed pack as a stream.
 
+mod blob;
 mod delta;
 mod entry;
 mod error;
@@ -35,6 +37,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+pub use blob::{BlobStream, open_blob};
 use bytes::Bytes;
 pub use error::{FormatError, Limit, PackError};
 use git2::Odb;

@@ -1,5 +1,6 @@
 //! Tests with packs of the real `git pack-objects`, and with packs that Git never writes.
 
+mod blobs;
 mod foreign;
 
 use std::path::Path;

@@ -285,7 +285,7 @@ impl Checkout {
     }
 
     /// Marks the generation as corrupt if an object that must exist is unreadable.
-    fn mark_if_unreadable<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+    pub(super) fn mark_if_unreadable<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
         if let Err(ReadError::Object { .. }) = &result {
             self.0.generation.mark_corrupt();
         }

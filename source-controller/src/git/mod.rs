@@ -10,6 +10,7 @@ mod checkout;
 mod credentials;
 mod error;
 mod fetch;
+mod large_blob;
 mod lookup;
 mod mirror;
 pub mod object;

@@ -166,9 +166,13 @@ impl Content for FileContent {
     type Error = PackError;
 
     fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), PackError>) -> Result<bool, PackError> {
-        let content = self.0.read()?;
-        sink(&content)?;
-        Ok(is_pointer(&content))
+        let (mut parts, mut is_notable) = (0_u64, false);
+        self.0.read_parts(&mut |part: &[u8]| {
+            parts += 1;
+            is_notable = parts == 1 && is_pointer(part);
+            sink(part)
+        })?;
+        Ok(is_notable)
     }
 }
 

@@ -10,6 +10,9 @@ use super::error::{TreeError, lossy_path};
 use super::layer::{Item, Layer, Leaf, list};
 use crate::git::{BLOB_BYTES_FLAG, Blob, Limits, MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES, Oid, ReadError};
 
+/// Bytes of a part of a large file.
+const PART_BYTES: usize = 64 << 10;
+
 /// Type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -66,6 +69,30 @@ impl Node {
         match &self.leaf {
             Some(Leaf::Object { id, .. }) => Some(*id),
             _ => None,
+        }
+    }
+
+    /// Passes the content of a file to `sink`: a large file in several parts, where its storage allows it, and any other one at once.
+    ///
+    /// # Errors
+    /// As [`Node::read`], or an error of `sink`.
+    pub(crate) fn read_parts<E: From<TreeError>>(
+        &self,
+        sink: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let large = match &self.leaf {
+            Some(Leaf::Object { checkout, id, .. }) => checkout.open_large(*id).map_err(TreeError::from)?,
+            _ => None,
+        };
+        let Some(mut large) = large else {
+            return sink(&self.read()?);
+        };
+        let mut buffer = vec![0; PART_BYTES];
+        loop {
+            match large.read_part(&mut buffer).map_err(TreeError::from)? {
+                0 => return Ok(()),
+                length => sink(&buffer[..length])?,
+            }
         }
     }
 

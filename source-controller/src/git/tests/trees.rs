@@ -51,6 +51,30 @@ async fn oversized_files_are_refused() {
     );
 }
 
+#[tokio::test]
+async fn a_large_file_is_read_in_parts() {
+    let env = TestEnvironment::new().await;
+    let large = sluice_harness::sample::noise(5, 5 << 20);
+    env.repository
+        .commit_files(&[("large", large.as_str()), ("small", "x")], "one")
+        .unwrap();
+    let checkout = env.fetch(&main()).await.unwrap();
+    let id = |name: &str| {
+        let id = env.repository.resolve(&format!("HEAD:{name}")).unwrap();
+        Oid::from_str(&id).unwrap()
+    };
+    assert!(checkout.open_large(id("small")).unwrap().is_none());
+    let mut parts = checkout.open_large(id("large")).unwrap().unwrap();
+    let (mut read, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        match parts.read_part(&mut buffer).unwrap() {
+            0 => break,
+            length => read.extend_from_slice(&buffer[..length]),
+        }
+    }
+    assert!(read == large.as_bytes());
+}
+
 /// Writes a tree object that the real `git` would refuse, and commits it.
 fn commit_tree(env: &TestEnvironment, raw: &[u8]) {
     let file = env.root.path().join("tree");
