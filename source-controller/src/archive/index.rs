@@ -5,10 +5,13 @@
 //! everything is compressed again.
 //!
 //! ```text
-//! "sluice segments 1\n" | length of the artifact's digest: u8 | digest as text | number of records: u32 | records | SHA-256 of all this
+//! "sluice segments 1\n" | length of the artifact's digest: u8 | digest as text
+//!   | number of records: u32 | records | number of sizes: u32 | sizes | SHA-256 of all this
 //! record: key: 32 bytes | length, unpacked, crc, stored crc, notable files, first notable file: u32 each
+//! size: name of a Git object: 20 bytes | its size: u64
 //! ```
-//! Numbers are big-endian. The offset of a segment is the sum of the lengths before it.
+//! Numbers are big-endian. The offset of a segment is the sum of the lengths before it. The sizes spare the next build a look at each
+//! file that has not changed.
 
 use std::collections::HashMap;
 
@@ -21,9 +24,13 @@ use super::segment::{Key, MAX, Notable};
 const MAGIC: &[u8] = b"sluice segments 1\n";
 /// Length of a record.
 const RECORD_BYTES: usize = 32 + 6 * 4;
+/// Length of a size.
+const SIZE_BYTES: usize = 20 + 8;
+/// Maximum number of sizes. The others are looked up.
+const MAX_SIZES: usize = 200_000;
 /// Length of the SHA-256 at the end.
 const SUM_BYTES: usize = 32;
-/// Maximum length of an index: 300,000 segments, which is about 150 GB of files.
+/// Maximum length of an index: besides all sizes 200,000 segments, which are about 100 GB of files.
 pub const MAX_INDEX_BYTES: u64 = 16 << 20;
 
 /// One segment of an artifact.
@@ -57,19 +64,34 @@ pub enum IndexError {
     Damaged,
 }
 
-/// The segments of an artifact.
+/// The name of a Git object.
+type ObjectName = [u8; 20];
+
+/// The segments of an artifact, and the sizes of its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
     artifact: Digest,
     records: Vec<Record>,
+    sizes: Vec<(ObjectName, u64)>,
 }
 
 /// The segments of an artifact by their keys, with the offset of each in its file.
 pub(super) type Table = HashMap<Key, (u64, Record)>;
 
 impl Index {
-    pub(super) const fn new(artifact: Digest, records: Vec<Record>) -> Self {
-        Self { artifact, records }
+    pub(super) fn new(artifact: Digest, records: Vec<Record>, mut sizes: Vec<(ObjectName, u64)>) -> Self {
+        sizes.truncate(MAX_SIZES);
+        Self {
+            artifact,
+            records,
+            sizes,
+        }
+    }
+
+    /// Returns the known sizes of Git objects, in bytes.
+    #[must_use]
+    pub fn sizes(&self) -> HashMap<[u8; 20], u64> {
+        self.sizes.iter().copied().collect()
     }
 
     /// Returns the digest of the artifact that this index belongs to.
@@ -85,10 +107,14 @@ impl Index {
         let mut bytes = MAGIC.to_vec();
         bytes.push(u8::try_from(digest.len()).unwrap_or_default());
         bytes.extend_from_slice(digest.as_bytes());
-        let count = u32::try_from(self.records.len()).unwrap_or_default();
-        bytes.extend_from_slice(&count.to_be_bytes());
+        put_count(&mut bytes, self.records.len());
         for record in &self.records {
             record.encode(&mut bytes);
+        }
+        put_count(&mut bytes, self.sizes.len());
+        for (name, size) in &self.sizes {
+            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(&size.to_be_bytes());
         }
         let sum: [u8; SUM_BYTES] = Sha256::digest(&bytes).into();
         bytes.extend_from_slice(&sum);
@@ -123,20 +149,39 @@ impl Index {
     }
 }
 
+fn put_count(bytes: &mut Vec<u8>, count: usize) {
+    bytes.extend_from_slice(&u32::try_from(count).unwrap_or_default().to_be_bytes());
+}
+
 /// Reads everything between magic and digest.
 fn read(rest: &[u8]) -> Option<Index> {
     let (length, rest) = rest.split_first()?;
     let (digest, rest) = rest.split_at_checked(usize::from(*length))?;
     let artifact = std::str::from_utf8(digest).ok()?.parse::<Digest>().ok()?;
-    let (count, rest) = rest.split_first_chunk()?;
-    let count = usize::try_from(u32::from_be_bytes(*count)).ok()?;
-    if count.checked_mul(RECORD_BYTES)? != rest.len() {
-        return None;
-    }
-    let records = rest.chunks_exact(RECORD_BYTES).map(Record::read);
-    let records: Vec<Record> = records.collect::<Option<_>>()?;
+    let (records, rest) = split_list(rest, RECORD_BYTES)?;
+    let records = records.chunks_exact(RECORD_BYTES).map(Record::read);
+    let (sizes, rest) = split_list(rest, SIZE_BYTES)?;
+    let sizes = sizes.chunks_exact(SIZE_BYTES).map(read_size);
+    let index = Index {
+        records: records.collect::<Option<_>>()?,
+        sizes: sizes.collect::<Option<_>>()?,
+        artifact,
+    };
     // The parser of digests may accept other spellings, which are other bytes.
-    (artifact.to_string().as_bytes() == digest).then_some(Index { artifact, records })
+    let is_whole = rest.is_empty() && index.artifact.to_string().as_bytes() == digest;
+    (is_whole && index.sizes.len() <= MAX_SIZES).then_some(index)
+}
+
+/// Splits off a list: its number of items, and the items of this length.
+fn split_list(bytes: &[u8], item: usize) -> Option<(&[u8], &[u8])> {
+    let (count, rest) = bytes.split_first_chunk()?;
+    let count = usize::try_from(u32::from_be_bytes(*count)).ok()?;
+    rest.split_at_checked(count.checked_mul(item)?)
+}
+
+fn read_size(bytes: &[u8]) -> Option<(ObjectName, u64)> {
+    let (name, size) = bytes.split_first_chunk()?;
+    Some((*name, u64::from_be_bytes(size.try_into().ok()?)))
 }
 
 impl Record {
@@ -213,7 +258,17 @@ mod tests {
     }
 
     fn index(records: Vec<Record>) -> Index {
-        Index::new(Digest::sha256([7; 32]), records)
+        let sizes = records.iter().zip(0_u8..);
+        let sizes = sizes.map(|(record, name)| ([name; 20], u64::from(record.unpacked)));
+        Index::new(Digest::sha256([7; 32]), records.clone(), sizes.collect())
+    }
+
+    #[test]
+    fn no_more_sizes_are_kept_than_are_read() {
+        let sizes = vec![([1; 20], 2); MAX_SIZES + 1];
+        let index = Index::new(Digest::sha256([7; 32]), Vec::new(), sizes);
+        assert_eq!(index.sizes(), HashMap::from([([1; 20], 2)]));
+        assert_eq!(Index::parse(&index.encode()), Ok(index));
     }
 
     #[test]

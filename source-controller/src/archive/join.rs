@@ -55,6 +55,7 @@ pub(super) struct Parts<W> {
     notable: u64,
     first_notable: Option<Vec<u8>>,
     records: Vec<Record>,
+    sizes: Vec<([u8; 20], u64)>,
 }
 
 impl<W> Parts<W> {
@@ -70,7 +71,7 @@ impl<W> Parts<W> {
             notable: self.notable,
             first_notable: self.first_notable,
         };
-        let index = (self.records.len() > 1).then(|| Index::new(digest, self.records));
+        let index = (self.records.len() > 1).then(|| Index::new(digest, self.records, self.sizes));
         Written {
             out: self.out,
             totals,
@@ -92,6 +93,7 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
                 notable: 0,
                 first_notable: None,
                 records: Vec::new(),
+                sizes: Vec::new(),
             },
             hash,
             file,
@@ -102,9 +104,10 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         }
     }
 
-    /// Counts the files of a segment; once for each.
+    /// Counts the files of a segment and records their sizes; once for each.
     pub(super) fn count<C: Content>(&mut self, segment: &Segment<C>) {
         self.parts.files += segment.files();
+        self.parts.sizes.extend(segment.sizes());
     }
 
     /// Appends a piece of a segment.

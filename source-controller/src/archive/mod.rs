@@ -60,7 +60,7 @@ pub enum Body<C> {
         executable: bool,
         /// Length of the content in bytes.
         size: u64,
-        /// Names the content: equal names mean equal content. Names of different kinds must differ, for example in length.
+        /// Names the content: equal names mean equal content. 20 bytes are the name of a Git object; other names have another length.
         id: Box<[u8]>,
         /// Reads the content.
         content: C,

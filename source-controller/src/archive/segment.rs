@@ -64,6 +64,14 @@ impl<C: Content> Segment<C> {
             .count() as u64
     }
 
+    /// Returns the size of each file whose content has the name of a Git object.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = ([u8; 20], u64)> + '_ {
+        self.entries.iter().filter_map(|entry| match &entry.body {
+            Body::File { size, id, .. } => Some((<[u8; 20]>::try_from(&id[..]).ok()?, *size)),
+            Body::Directory => None,
+        })
+    }
+
     /// Returns the path of an entry by its position.
     pub(super) fn path(&self, position: u32) -> Option<&[u8]> {
         let entry = self.entries.get(usize::try_from(position).ok()?)?;

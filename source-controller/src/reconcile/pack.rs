@@ -1,6 +1,7 @@
 //! Packs a tree into an archive: loads the ignore rules, then lists every entry that they keep. Blocks. Writes no work tree, and reads
 //! only files whose segment the previous artifact does not have.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::iter;
 
@@ -105,6 +106,8 @@ pub(super) fn pack<W: Write>(
     let stop = settings.stop;
     let rules = Rules::new(ignore_files(tree, stop)?, spec_ignore);
     let mut warnings = ContentWarnings::default();
+    let sizes = previous.as_ref().map(|previous| previous.index.sizes());
+    let sizes = sizes.unwrap_or_default();
     let root = Entry::directory(b".");
     let listed = tree.nodes().filter_map(|node| {
         if stop.is_cancelled() {
@@ -112,7 +115,7 @@ pub(super) fn pack<W: Write>(
         }
         let entry = node
             .map_err(PackError::from)
-            .and_then(|node| entry_of(node, &rules));
+            .and_then(|node| entry_of(node, &rules, &sizes));
         if let Ok(Some(entry)) = &entry {
             warnings.inspect(&entry.path);
         }
@@ -127,8 +130,11 @@ pub(super) fn pack<W: Write>(
     Ok((written, warnings))
 }
 
+/// Known sizes of Git objects by their names.
+type Sizes = HashMap<[u8; 20], u64>;
+
 /// Returns the entry of a node; `None` if it is not packed.
-fn entry_of(node: Node, rules: &Rules) -> Result<Option<Entry<FileContent>>, PackError> {
+fn entry_of(node: Node, rules: &Rules, sizes: &Sizes) -> Result<Option<Entry<FileContent>>, PackError> {
     let directory = node.kind == Kind::Directory;
     if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
         return Ok(None);
@@ -142,8 +148,13 @@ fn entry_of(node: Node, rules: &Rules) -> Result<Option<Entry<FileContent>>, Pac
     if directory {
         return Ok(Some(Entry::directory(&node.path)));
     }
-    let size = node.allowed_size()?;
-    let id: Box<[u8]> = match node.object() {
+    let object = node.object();
+    let known = object.and_then(|id| sizes.get(id.as_bytes()).copied());
+    let size = match known {
+        Some(size) if size <= node.limit() => size,
+        _ => node.allowed_size()?,
+    };
+    let id: Box<[u8]> = match object {
         Some(id) => id.as_bytes().into(),
         // A file of an included artifact has no name of its own.
         None => Sha256::digest(&*node.read()?).to_vec().into(),

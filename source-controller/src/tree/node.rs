@@ -64,6 +64,11 @@ impl Node {
         }
     }
 
+    /// Returns the largest size that [`Node::allowed_size`] allows.
+    pub(crate) const fn limit(&self) -> u64 {
+        self.limits.blob_bytes
+    }
+
     /// Returns the name of the object that has the content, if it is in a mirror.
     pub(crate) const fn object(&self) -> Option<Oid> {
         match &self.leaf {

@@ -54,7 +54,7 @@ async fn oversized_files_are_refused() {
 #[tokio::test]
 async fn a_large_file_is_read_in_parts() {
     let env = TestEnvironment::new().await;
-    let large = sluice_harness::sample::noise(5, 5 << 20);
+    let large = noise(5, 5 << 20);
     env.repository
         .commit_files(&[("large", large.as_str()), ("small", "x")], "one")
         .unwrap();
