@@ -191,7 +191,7 @@ impl Content for FileContent {
 fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError> {
     let (mut files, mut remaining) = (Vec::new(), tree.limits().ignore_bytes);
     let mut patterns = tree.limits().ignore_patterns;
-    for node in tree.nodes() {
+    for node in tree.files_named(ignore::FILE_NAME) {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
         }

@@ -104,6 +104,11 @@ impl Tree {
         Nodes::new(self)
     }
 
+    /// As [`Tree::nodes`], without files and symlinks of another name, and without directories that exist only because of them.
+    pub(crate) fn files_named(&self, name: &'static [u8]) -> Nodes {
+        self.nodes().only(name)
+    }
+
     /// Returns the layers of the root directory, lowest first.
     fn root(&self) -> Vec<Layer> {
         let commit = Layer::commit(Arc::clone(&self.base), self.sparse.clone());

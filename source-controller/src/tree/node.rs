@@ -176,6 +176,8 @@ pub struct Nodes {
     pending: Vec<Node>,
     /// Nodes to return next.
     ready: VecDeque<Node>,
+    /// The name of the only files to return, if not all are.
+    only: Option<&'static [u8]>,
 }
 
 /// A directory on the current path of the walk.
@@ -206,6 +208,15 @@ impl Nodes {
             paths: 0,
             pending: Vec::new(),
             ready: VecDeque::new(),
+            only: None,
+        }
+    }
+
+    /// Omits files and symlinks with another name, and directories that exist only because of them.
+    pub(super) fn only(self, name: &'static [u8]) -> Self {
+        Self {
+            only: Some(name),
+            ..self
         }
     }
 
@@ -257,6 +268,9 @@ impl Nodes {
     }
 
     fn enter(&mut self, name: &[u8], item: Item) -> Result<(), TreeError> {
+        if matches!(item, Item::Leaf(_)) && self.only.is_some_and(|only| only != name) {
+            return Ok(());
+        }
         if !self.path.is_empty() {
             self.path.push(b'/');
         }

@@ -489,3 +489,20 @@ async fn a_recursive_tree_is_bounded() {
         Some(Err(TreeError::Read(ReadError::TooManyEntries { .. })))
     ));
 }
+
+#[tokio::test]
+async fn files_of_one_name_are_found_in_all_layers() {
+    let env = TestEnvironment::with(&["a/.x", "a/y", "b/c/.x", ".x", "d/e"]);
+    let mut tree = env.tree(&[]).await;
+    let overlay = Overlay::at(env.disk("o", &["p/.x", "q"]));
+    tree.overlay(b"o", overlay).unwrap();
+    let nodes: Vec<Node> = tree.files_named(b".x").map(Result::unwrap).collect();
+    let names = |directories: bool| -> Vec<String> {
+        let chosen = nodes
+            .iter()
+            .filter(|node| (node.kind == Kind::Directory) == directories);
+        chosen.map(|node| lossy_path(&node.path)).collect()
+    };
+    assert_eq!(names(false), [".x", "a/.x", "b/c/.x", "o/p/.x"]);
+    assert_eq!(names(true), ["a", "b", "b/c", "o", "o/p"]);
+}
