@@ -149,6 +149,7 @@ impl ArtifactBuild {
     }
 
     fn attempt(&self, stop: &Token) -> Result<Published, ReconcileError> {
+        let begun_at = self.clock.now();
         let draft = self.storage.create(&self.path)?;
         let settings = Settings {
             algorithm: self.algorithm,
@@ -158,6 +159,8 @@ impl ArtifactBuild {
         let (ignore, previous) = (self.ignore.as_deref(), self.previous_archive());
         let (written, warnings) = pack::pack(&self.tree, ignore, previous, &settings, draft)?;
         let Written { out, totals, index } = written;
+        let packed_at = self.clock.now();
+        let millis = i64::try_from(packed_at.duration_since(begun_at).as_millis()).unwrap_or_default();
         let (files, revision) = (totals.files, &self.revision);
         let (segments, copied) = (totals.segments, totals.copied);
         tracing::info!(
@@ -165,11 +168,11 @@ impl ArtifactBuild {
             files,
             segments,
             copied,
+            millis,
             bytes = totals.size,
             digest = %totals.digest,
             "artifact packed"
         );
-        let packed_at = self.clock.now();
         Ok(Published {
             artifact: self.publish(out, &totals, index.as_ref())?,
             files,

@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod controller;
 mod fleet;
+mod packages;
 mod serving;
 mod sources;
 mod stacks;
@@ -41,7 +42,7 @@ struct Args {
     /// Another build of `sluice`, which reconciles sources alternately with this one.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Measure only the reconciliations of sources, their number and their downloads.
+    /// Measure only sources: their reconciliations, packages, number and downloads.
     #[arg(long)]
     sources_only: bool,
     /// Number of small sources.
@@ -66,6 +67,7 @@ async fn main() -> ExitCode {
 async fn measure(args: &Args) -> Result<(), BoxError> {
     let mut table = Table::default();
     sources::measure(args.rounds, args.against.as_deref(), &mut table).await?;
+    packages::measure(args.rounds, &mut table).await?;
     fleet::measure(args.sources, args.rounds, &mut table).await?;
     serving::measure(args.rounds, &mut table).await?;
     if !args.sources_only {

@@ -26,7 +26,8 @@ const LINES: usize = 200;
 const COMMITS: usize = 100;
 
 /// A running build of `sluice`.
-struct Build {
+pub(crate) struct Build {
+    setup: Setup,
     program: Program,
     sources: Api<DynamicObject>,
     first: Vec<Duration>,
@@ -35,13 +36,14 @@ struct Build {
 }
 
 impl Build {
-    async fn start(setup: Setup) -> Result<Self, BoxError> {
+    pub(crate) async fn start(setup: Setup) -> Result<Self, BoxError> {
         setup.write(&[])?;
-        let program = Program::start(setup).await?;
+        let program = Program::start(setup.clone()).await?;
         let kind = GroupVersionKind::gvk("source.toolkit.fluxcd.io", "v1", "GitRepository");
         let sources = Api::namespaced_with(program.client(), "default", &ApiResource::from_gvk(&kind));
         let (first, again, cpu) = (Vec::new(), Vec::new(), Duration::ZERO);
         Ok(Self {
+            setup,
             program,
             sources,
             first,
@@ -50,7 +52,8 @@ impl Build {
         })
     }
 
-    async fn create(&mut self, name: &str, url: &str, commit: &str) -> Result<(), BoxError> {
+    /// Creates a source and waits for its artifact of this commit.
+    pub(crate) async fn create(&mut self, name: &str, url: &str, commit: &str) -> Result<(), BoxError> {
         let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
             "metadata": { "name": name },
             "spec": { "url": url, "interval": "1h", "ref": { "branch": "main" } } });
@@ -61,7 +64,8 @@ impl Build {
         Ok(())
     }
 
-    async fn request(&mut self, name: &str, commit: &str) -> Result<(), BoxError> {
+    /// Requests a reconciliation and waits for the artifact of this commit.
+    pub(crate) async fn request(&mut self, name: &str, commit: &str) -> Result<(), BoxError> {
         let body = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": commit } } });
         let began = Instant::now();
         let (params, body) = (PatchParams::default(), Patch::Merge(body));
@@ -79,6 +83,16 @@ impl Build {
         let shown = tokio::time::timeout(TIMEOUT, shown).await;
         shown.map_err(|_| format!("{name} never had an artifact of {commit}"))??;
         Ok(())
+    }
+
+    /// Returns the log of the program.
+    pub(crate) fn log(&self) -> String {
+        self.setup.log()
+    }
+
+    /// Ends the program.
+    pub(crate) async fn end(self) -> Result<(), BoxError> {
+        self.program.end().await
     }
 
     /// Records the CPU time of all reconciliations.
