@@ -137,7 +137,7 @@ pub struct Limits {
     pub pack_bytes: u64,
     /// Objects of one pack and their unpacked bytes. The default number of objects is twice [`Limits::entries`].
     pub pack: sluice_git_pack::Limits,
-    /// Bytes of one file; a file is held in memory as a whole. Default 256 MiB.
+    /// Bytes of one file. It is held in memory as a whole if it is small or stored as a delta. Default 256 MiB.
     pub blob_bytes: u64,
     /// Files and directories of one commit. Default 1 million.
     pub entries: u64,

@@ -106,7 +106,7 @@ pub struct GitOptions {
     /// memory.
     #[arg(long, default_value_t = Limits::default().pack.delta_bytes)]
     pub git_max_delta_bytes: u64,
-    /// Maximum size of one file, in bytes; files are held in memory.
+    /// Maximum size of one file, in bytes; a file that is stored as a delta is held in memory.
     #[arg(long, default_value_t = Limits::default().blob_bytes)]
     pub git_max_blob_bytes: u64,
     /// Maximum number of files and directories in one commit.
