@@ -76,10 +76,7 @@ pub trait Content: Send + Sync {
     ///
     /// # Errors
     /// The content cannot be read, or an error of `sink`.
-    fn read(
-        &self,
-        sink: &mut dyn FnMut(&[u8]) -> Result<(), Self::Error>,
-    ) -> Result<bool, Self::Error>;
+    fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), Self::Error>) -> Result<bool, Self::Error>;
 }
 
 /// The build was cancelled.
