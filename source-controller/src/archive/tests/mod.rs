@@ -3,6 +3,7 @@
 mod damage;
 mod fixture;
 mod incremental;
+mod readers;
 
 use std::collections::BTreeMap;
 use std::io::Read;
