@@ -105,11 +105,12 @@ where
     };
     // After an error the channels close, so that every thread ends.
     thread::scope(|scope| {
-        let digest = scope.spawn(move || digest_of(settings.algorithm, buffers));
-        scope.spawn(move || lister.run(segments));
+        let named = || thread::Builder::new().name("archive".to_owned());
+        let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers))?;
+        named().spawn_scoped(scope, move || lister.run(segments))?;
         for _ in 0..settings.capacity.threads() {
             let jobs = &jobs;
-            scope.spawn(move || compress_jobs(jobs, settings.stop));
+            named().spawn_scoped(scope, move || compress_jobs(jobs, settings.stop))?;
         }
         let hash = move |bytes: Vec<u8>| drop(written.send(bytes));
         let mut member = Member::new(out, hash, file, settings.stop);
