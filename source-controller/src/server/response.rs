@@ -266,6 +266,7 @@ mod tests {
                 Some("gitrepository/ns/n/ab.tar.gz"),
             ),
             ("/gitrepository/ns/n/ab.tar.gz.lock", None),
+            ("/gitrepository/ns/n/ab.tar.gz.segments", None),
             ("/gitrepository/ns/n/ab.tar.gzXyZ123", None),
             ("/gitrepository/ns/n/", None),
             ("/gitrepository/ns/n", None),

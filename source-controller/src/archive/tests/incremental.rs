@@ -91,7 +91,8 @@ fn many_files() -> Files {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
     #[test]
     fn an_archive_from_a_previous_one_equals_one_from_scratch(
         before in files(), changes in edits(), later in edits(), threads in 1..4_usize,
@@ -119,7 +120,7 @@ proptest! {
                 let mut content = Vec::new();
                 entry.read_to_end(&mut content).unwrap();
                 let (seed, length) = last[&path];
-                prop_assert!(content == text(seed, length), "{}", path);
+                prop_assert!(content == text(seed, length), "{path}");
                 extracted += 1;
             }
         }
