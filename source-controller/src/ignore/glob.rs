@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// One element of a glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// Any sequence of characters, including the empty one.
     Any,
     /// Exactly one character.
@@ -19,9 +19,19 @@ enum Step {
     Literal(char),
 }
 
-/// A compiled glob. As in Go, a malformed one matches nothing.
+/// A compiled glob. Most are a name or `*` and an extension, and each is tried on each part of each path, so these are compared at once.
+/// Only those of ASCII: a name that is not UTF-8 consists of other characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Glob(Option<Vec<Step>>);
+pub(super) enum Glob {
+    /// It is malformed. As in Go, it matches nothing.
+    Malformed,
+    /// This name.
+    Equal(Vec<u8>),
+    /// Every name with this end.
+    EndsWith(Vec<u8>),
+    /// Any other one.
+    Steps(Vec<Step>),
+}
 
 impl Glob {
     /// Compiles `text`.
@@ -30,12 +40,24 @@ impl Glob {
             Name::Text(text) => Cow::Borrowed(text),
             Name::Bytes(bytes) => Cow::Owned(bytes.iter().copied().map(private_character).collect()),
         };
-        Self(compile(&text))
+        match compile(&text) {
+            None => Self::Malformed,
+            Some(steps) => match steps.split_first() {
+                Some((Step::Any, rest)) => literal(rest).map(Self::EndsWith),
+                _ => literal(&steps).map(Self::Equal),
+            }
+            .unwrap_or(Self::Steps(steps)),
+        }
     }
 
     /// Whether the whole `name` matches.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
-        let Some(steps) = &self.0 else { return false };
+        let steps = match self {
+            Self::Malformed => return false,
+            Self::Equal(text) => return name == text.as_slice(),
+            Self::EndsWith(end) => return name.ends_with(end),
+            Self::Steps(steps) => steps,
+        };
         let name = Name::new(name);
         // Two-pointer matching: after a mismatch the last `*` consumes one more character. At most quadratic, so an
         // untrusted pattern cannot stall a reconciliation. Positions are byte offsets.
@@ -115,6 +137,15 @@ impl Step {
     }
 }
 
+/// Returns the text of steps that are ASCII characters only.
+fn literal(steps: &[Step]) -> Option<Vec<u8>> {
+    let byte = |step: &Step| match step {
+        Step::Literal(character) if character.is_ascii() => u8::try_from(*character).ok(),
+        _ => None,
+    };
+    steps.iter().map(byte).collect()
+}
+
 fn compile(text: &str) -> Option<Vec<Step>> {
     let mut rest = text.chars();
     let mut steps = Vec::new();
@@ -166,7 +197,7 @@ fn class_character(rest: &mut std::str::Chars<'_>) -> Option<char> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Glob, Step};
+    use super::{Glob, Step, compile};
 
     #[test]
     fn globs_follow_gos_filepath_match() {
@@ -217,6 +248,9 @@ mod tests {
         assert!(Glob::new(b"a?b").matches(b"a\xffb"));
         assert!(!Glob::new(b"a?b").matches(b"a\xff\xfeb"));
         assert!(Glob::new(b"a\xff*").matches(b"a\xffb"));
+        assert!(Glob::new(b"*b").matches(b"a\xffb"));
+        assert!(Glob::new(b"*\xff").matches(b"a\xff"));
+        assert!(!Glob::new("*\u{e9}".as_bytes()).matches(b"\xff\xc3\xa9"));
     }
 
     /// A reference implementation that tries all possibilities.
@@ -239,7 +273,7 @@ mod tests {
         fn the_matcher_agrees_with_the_reference_implementation(pattern in "[ab*?ä☺\\[\\]^-]{0,8}", name in "[abä☺]{0,8}") {
             let glob = Glob::new(pattern.as_bytes());
             let characters: Vec<char> = name.chars().collect();
-            let expected = glob.0.as_ref().is_some_and(|steps| matches_by_search(steps, &characters));
+            let expected = compile(&pattern).is_some_and(|steps| matches_by_search(&steps, &characters));
             prop_assert_eq!(glob.matches(name.as_bytes()), expected);
         }
 
