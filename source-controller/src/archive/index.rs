@@ -27,7 +27,7 @@ const RECORD_BYTES: usize = 32 + 6 * 4;
 /// Length of a size.
 const SIZE_BYTES: usize = 20 + 8;
 /// Maximum number of sizes. The others are looked up.
-const MAX_SIZES: usize = 200_000;
+pub(super) const MAX_SIZES: usize = 200_000;
 /// Length of the SHA-256 at the end.
 const SUM_BYTES: usize = 32;
 /// Maximum length of an index: besides all sizes 200,000 segments, which are about 100 GB of files.
@@ -79,8 +79,8 @@ pub struct Index {
 pub(super) type Table = HashMap<Key, (u64, Record)>;
 
 impl Index {
-    pub(super) fn new(artifact: Digest, records: Vec<Record>, mut sizes: Vec<(ObjectName, u64)>) -> Self {
-        sizes.truncate(MAX_SIZES);
+    /// Creates an index; there are at most [`MAX_SIZES`] sizes.
+    pub(super) const fn new(artifact: Digest, records: Vec<Record>, sizes: Vec<(ObjectName, u64)>) -> Self {
         Self {
             artifact,
             records,
@@ -264,11 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_sizes_are_kept_than_are_read() {
-        let sizes = vec![([1; 20], 2); MAX_SIZES + 1];
-        let index = Index::new(Digest::sha256([7; 32]), Vec::new(), sizes);
-        assert_eq!(index.sizes(), HashMap::from([([1; 20], 2)]));
-        assert_eq!(Index::parse(&index.encode()), Ok(index));
+    fn as_many_sizes_as_are_kept_are_read() {
+        for (count, expected) in [(MAX_SIZES, true), (MAX_SIZES + 1, false)] {
+            let sizes = vec![([1; 20], 2); count];
+            let index = Index::new(Digest::sha256([7; 32]), Vec::new(), sizes);
+            assert_eq!(index.sizes(), HashMap::from([([1; 20], 2)]));
+            assert_eq!(Index::parse(&index.encode()).is_ok(), expected);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use sluice_api::digest::Digest;
 use sluice_runtime::shutdown::Token;
 
 use super::header::BLOCK;
-use super::index::{Index, Record};
+use super::index::{Index, MAX_SIZES, Record};
 use super::member::{Checksum, HEADER, compress_last};
 use super::piece::{Buffers, Piece, compress_segment};
 use super::segment::{Key, Segment};
@@ -107,7 +107,8 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
     /// Counts the files of a segment and records their sizes; once for each.
     pub(super) fn count<C: Content>(&mut self, segment: &Segment<C>) {
         self.parts.files += segment.files();
-        self.parts.sizes.extend(segment.sizes());
+        let room = MAX_SIZES.saturating_sub(self.parts.sizes.len());
+        self.parts.sizes.extend(segment.sizes().take(room));
     }
 
     /// Appends a piece of a segment.
