@@ -19,7 +19,7 @@ use super::header::{BLOCK, Kind, header, header_length};
 use super::member::COMPRESSOR;
 use super::{Body, Content, Entry, Stopped};
 
-/// Average bytes of a segment. Segments of this size cost less than a percent of compression, and one changed file about 5 ms.
+/// Average bytes of a segment. Segments of this size cost about a percent of compression, and one changed file about 5 ms.
 const TARGET: u64 = 1 << TARGET_BITS;
 const TARGET_BITS: u32 = 19;
 /// Minimum bytes of a segment that an entry may end.
