@@ -185,11 +185,8 @@ pub async fn run_with(
     };
     let (leadership, opened) = open_as_leader(&options, leadership).await?;
     let (listener, artifacts, admission, disk) = opened;
-    let concurrency = options
-        .common
-        .concurrency
-        .concurrent
-        .saturating_mul(RECONCILIATIONS_PER_WORKER);
+    let workers = options.common.concurrency.concurrent;
+    let concurrency = workers.saturating_mul(RECONCILIATIONS_PER_WORKER);
     let settings = instance.watch_settings("gitrepository", concurrency, reports.recorder.clone());
     let secrets = Secrets::new(client.clone(), ShownVersions::default());
     let watch = watch(client.clone(), settings, secrets.shown());

@@ -272,11 +272,10 @@ impl<K: Kind> Watch<K> {
             .reconcile_on(asked)
             .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(Reconciliations::reconcile, |_, never, _| match *never {}, context)
-            .for_each(|ended| {
+            .for_each(async |ended| {
                 if let Err(error) = ended {
                     reconciliations.handle_stream_error(&error);
                 }
-                std::future::ready(())
             });
         tokio::select! {
             biased;

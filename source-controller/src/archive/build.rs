@@ -95,13 +95,13 @@ where
 {
     let (work, jobs) = mpsc::channel();
     let jobs = Mutex::new(jobs);
-    let (listed, steps) = mpsc::sync_channel(STEPS_AHEAD);
+    let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
     let lister = Lister {
         table,
         settings,
         work,
-        listed,
+        listed: plan,
     };
     // After an error the channels close, so that every thread ends.
     thread::scope(|scope| {

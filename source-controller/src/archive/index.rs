@@ -257,10 +257,10 @@ mod tests {
         proptest::collection::vec(record, 0..20)
     }
 
-    fn index(records: Vec<Record>) -> Index {
+    fn index(records: &[Record]) -> Index {
         let sizes = records.iter().zip(0_u8..);
         let sizes = sizes.map(|(record, name)| ([name; 20], u64::from(record.unpacked)));
-        Index::new(Digest::sha256([7; 32]), records.clone(), sizes.collect())
+        Index::new(Digest::sha256([7; 32]), records.to_vec(), sizes.collect())
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_no_index() {
-        let valid = index(Vec::new()).encode();
+        let valid = index(&[]).encode();
         assert!(Index::parse(&valid).is_ok());
         assert_eq!(Index::parse(b""), Err(IndexError::Format));
         assert_eq!(Index::parse(&[b'x'; 200]), Err(IndexError::Format));
@@ -295,14 +295,14 @@ mod tests {
             stored_crc: 2,
             notable: Notable::default(),
         };
-        assert!(Index::parse(&index(vec![record]).encode()).is_ok());
+        assert!(Index::parse(&index(&[record]).encode()).is_ok());
         for (length, unpacked) in [(0, 512), (9, 0), (u32::MAX, 512), (9, u32::MAX)] {
             let record = Record {
                 length,
                 unpacked,
                 ..record
             };
-            let parsed = Index::parse(&index(vec![record]).encode());
+            let parsed = Index::parse(&index(&[record]).encode());
             assert_eq!(parsed, Err(IndexError::Format), "{length} {unpacked}");
         }
     }
@@ -310,13 +310,13 @@ mod tests {
     proptest! {
         #[test]
         fn an_index_is_read_as_it_was_written(records in records()) {
-            let index = index(records);
+            let index = index(&records);
             prop_assert_eq!(Index::parse(&index.encode()), Ok(index));
         }
 
         #[test]
         fn a_changed_byte_is_noticed(records in records(), at in any::<prop::sample::Index>(), by in 1..=255_u8) {
-            let mut bytes = index(records).encode();
+            let mut bytes = index(&records).encode();
             let at = at.index(bytes.len());
             bytes[at] ^= by;
             prop_assert!(Index::parse(&bytes).is_err());
@@ -340,7 +340,7 @@ mod tests {
 
         #[test]
         fn offsets_are_those_of_the_file(records in records()) {
-            let table = index(records.clone()).into_table();
+            let table = index(&records).into_table();
             let mut offset = HEADER.len() as u64;
             for record in records {
                 // Equal keys would have equal content; the last one counts.

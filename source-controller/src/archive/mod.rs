@@ -76,8 +76,11 @@ pub trait Content: Send + Sync {
     ///
     /// # Errors
     /// The content cannot be read, or an error of `sink`.
-    fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), Self::Error>) -> Result<bool, Self::Error>;
+    fn read(&self, sink: Sink<'_, Self::Error>) -> Result<bool, Self::Error>;
 }
+
+/// Receives the parts of a content in their order.
+pub type Sink<'a, E> = &'a mut dyn FnMut(&[u8]) -> Result<(), E>;
 
 /// The build was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

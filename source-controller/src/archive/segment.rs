@@ -17,7 +17,7 @@ use sluice_runtime::shutdown::Token;
 
 use super::header::{BLOCK, Kind, header, header_length};
 use super::member::COMPRESSOR;
-use super::{Body, Content, Entry, Stopped};
+use super::{Body, Content, Entry, Sink, Stopped};
 
 /// Average bytes of a segment. Segments of this size cost about a percent of compression, and one changed file about 5 ms.
 const TARGET: u64 = 1 << TARGET_BITS;
@@ -92,11 +92,7 @@ impl<C: Content> Segment<C> {
     }
 
     /// Passes the bytes of the tar to `sink`, in parts. Returns which files are notable.
-    pub(super) fn read(
-        &self,
-        stop: &Token,
-        sink: &mut dyn FnMut(&[u8]) -> Result<(), C::Error>,
-    ) -> Result<Notable, C::Error> {
+    pub(super) fn read(&self, stop: &Token, sink: Sink<'_, C::Error>) -> Result<Notable, C::Error> {
         let mut notable = Notable::default();
         for (position, entry) in (0..).zip(&self.entries) {
             if stop.is_cancelled() {
@@ -163,7 +159,7 @@ impl<C: Content> Entry<C> {
     }
 
     /// Passes header, content and padding to `sink`. Returns whether the file is notable.
-    fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), C::Error>) -> Result<bool, C::Error> {
+    fn read(&self, sink: Sink<'_, C::Error>) -> Result<bool, C::Error> {
         sink(&header(&self.path, self.kind(), self.size()))?;
         let Body::File { size, content, .. } = &self.body else {
             return Ok(false);

@@ -157,8 +157,8 @@ async fn named_heads(
         .filter_map(|other| Some((other, other.remote_name()?)));
     let named: Vec<_> = named.collect();
     let further_names = named.iter().map(|(_, name)| name.as_str());
-    let names: Vec<_> = std::iter::once(name.as_str()).chain(further_names).collect();
-    let mut found = match refs::find_all(remote, &names).await {
+    let all: Vec<_> = std::iter::once(name.as_str()).chain(further_names).collect();
+    let mut found = match refs::find_all(remote, &all).await {
         // The refs of others must not make this lookup fail.
         Err(FetchError::RefsTooLong { .. }) if !named.is_empty() => {
             refs::find_all(remote, &[name.as_str()]).await?

@@ -10,7 +10,7 @@ use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::shutdown::Token;
 
 use super::warnings::{ContentWarnings, is_pointer};
-use crate::archive::{self, Body, Content, Entry, Previous, Settings, Stopped, Written};
+use crate::archive::{self, Body, Content, Entry, Previous, Settings, Sink, Stopped, Written};
 use crate::git::{IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG};
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError, lossy_path};
@@ -176,7 +176,7 @@ struct FileContent(Node);
 impl Content for FileContent {
     type Error = PackError;
 
-    fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), PackError>) -> Result<bool, PackError> {
+    fn read(&self, sink: Sink<'_, PackError>) -> Result<bool, PackError> {
         let (mut parts, mut is_notable) = (0_u64, false);
         self.0.read_parts(&mut |part: &[u8]| {
             parts += 1;

@@ -173,6 +173,14 @@ pub(super) fn host(spec: &GitRepositorySpec) -> String {
     Address::parse(&spec.url).map_or_else(|_| String::new(), |address| address.host())
 }
 
+/// Returns the timeout of an object's Git operations.
+fn timeout(spec: &GitRepositorySpec) -> Duration {
+    match spec.timeout.to_duration() {
+        Duration::ZERO => Duration::from_secs(60),
+        timeout => timeout,
+    }
+}
+
 /// Resolves a spec. Reads the proxy's Secret first, as upstream does, so that the same of several errors is reported;
 /// then the object's Secret; then requests a token from the provider.
 ///
@@ -194,10 +202,7 @@ pub(super) async fn resolve(
     };
     let data = found.as_ref().map(|found| &found.data);
     let secret = name.map(|name| format!("{namespace}/{name}")).unwrap_or_default();
-    let timeout = match spec.timeout.to_duration() {
-        Duration::ZERO => Duration::from_secs(60),
-        timeout => timeout,
-    };
+    let timeout = timeout(spec);
     let named_data = data.map(|data| (secret.as_str(), data));
     let tls = Arc::new(data.map(Tls::from_secret).unwrap_or_default());
     let identity = ProviderIdentity::from_spec(spec, namespace, &address, named_data, tokens.policy())?;

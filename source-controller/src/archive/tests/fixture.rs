@@ -8,7 +8,9 @@ use sha2::{Digest as _, Sha256};
 use sluice_api::digest::Algorithm;
 use sluice_runtime::shutdown::Token;
 
-use crate::archive::{Body, Capacity, Content, Entry, Index, Previous, Settings, Stopped, Written, write};
+use crate::archive::{
+    Body, Capacity, Content, Entry, Index, Previous, Settings, Sink, Stopped, Written, write,
+};
 
 /// Why a test archive cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +39,7 @@ impl Text {
 impl Content for Text {
     type Error = TestError;
 
-    fn read(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), TestError>) -> Result<bool, TestError> {
+    fn read(&self, sink: Sink<'_, TestError>) -> Result<bool, TestError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         if self.text.starts_with(b"unreadable") {
             return Err(io::Error::from(io::ErrorKind::NotFound).into());

@@ -142,9 +142,8 @@ async fn several_refs_are_found_with_one_request() {
 async fn the_refs_of_others_do_not_make_a_lookup_fail() {
     let env = TestEnvironment::with_known_host().await;
     let commit = env.repository.head().unwrap();
-    let lines: String = (0..1000)
-        .map(|number| format!("{commit} refs/heads/many/{number:04}\n"))
-        .collect();
+    let lines = (0..1000).map(|number| format!("{commit} refs/heads/many/{number:04}\n"));
+    let lines = lines.collect::<Vec<_>>().concat();
     std::fs::write(env.repository.git_dir().join("packed-refs"), lines).unwrap();
     let mut remote = env.remote();
     remote.limits.refs_bytes = 1 << 10;

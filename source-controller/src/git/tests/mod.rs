@@ -105,7 +105,14 @@ impl TestEnvironment {
 
     async fn head_at(&self, remote: &Remote, reference: &Reference) -> Result<Head, FetchError> {
         let mirror = self.mirrors.open(remote);
-        let heads = bounded(resolve(&mirror, remote, reference, &[], &CancellationToken::new())).await;
+        let heads = bounded(resolve(
+            &mirror,
+            remote,
+            reference,
+            &[],
+            &CancellationToken::new(),
+        ))
+        .await;
         heads.map(|heads| heads.head)
     }
 

@@ -173,9 +173,12 @@ fn name(number: usize) -> String {
     format!("source-{number}")
 }
 
+/// Selects the cost of one part of a round.
+type Part = fn(&Round) -> &Cost;
+
 /// Prints the medians of both controllers, and their ratios.
 fn report(count: usize, own: &[Round], other: &[Round], table: &mut Table) {
-    let parts: [(String, fn(&Round) -> &Cost); 3] = [
+    let parts: [(String, Part); 3] = [
         (format!("{count} new small sources"), |round| &round.first),
         (format!("a pass of {count} unchanged sources"), |round| {
             &round.pass
