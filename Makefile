@@ -17,7 +17,7 @@ demo: ## Show step by step how a Git push becomes an applied stack (KEEP=1 keeps
 .PHONY: recording
 recording: ## Record the first commands in a pseudo-terminal into target/recording, and render docs/images/recording.svg from it
 	$(CARGO) build --locked -p sluice -p sluice-tests --bin sluice --bin recording
-	SLUICE_CLI=tofu $(TARGET)/debug/recording --cast $(TARGET)/recording/first-stack.cast --svg docs/images/recording.svg
+	env -u TF_CLI_CONFIG_FILE SLUICE_CLI=tofu $(TARGET)/debug/recording --cast $(TARGET)/recording/first-stack.cast --svg docs/images/recording.svg
 
 .PHONY: bench
 bench: ## Measure reconciliations and runs against the same commands by hand, and unchanged and idle stacks (STACKS=200 IDLE=1500, AGAINST=another build of sluice)
