@@ -182,7 +182,10 @@ impl CliError {
             | Self::Failed { next_command, .. }
             | Self::Interrupted { next_command, .. }
             | Self::AwaitsApproval { next_command, .. } => next_command.clone(),
-            Self::Usage(_) | Self::TimedOut { .. } | Self::File { .. } | Self::Format(_) => String::new(),
+            Self::TimedOut { .. } => {
+                "type the command again to go on waiting; --timeout sets how long".to_owned()
+            }
+            Self::Usage(_) | Self::File { .. } | Self::Format(_) => String::new(),
         }
     }
 }

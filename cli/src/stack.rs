@@ -157,9 +157,17 @@ pub fn message(stack: &Terraform) -> &str {
     }
     match ready(stack) {
         Some(ready) if is_observed(stack) => ready.message.as_str(),
-        Some(_) => "the controller has not seen the last change yet",
+        Some(_) => progress(stack).unwrap_or("the controller has not seen the last change yet"),
         None => "no controller has reconciled it yet",
     }
+}
+
+/// Returns what a run of the present spec does. The controller observes the generation of an object only after its run.
+#[must_use]
+pub fn progress(stack: &Terraform) -> Option<&str> {
+    let ready = ready(stack)?;
+    let is_current = ready.observed_generation == stack.metadata.generation;
+    (is_current && ready.reason == "Progressing").then_some(ready.message.as_str())
 }
 
 /// Returns namespace and name: `default/app`.
@@ -217,6 +225,20 @@ mod tests {
         let stack = stack(&json!({}), &status);
         assert_eq!(state(&stack), StackState::Running);
         assert_eq!(message(&stack), "the controller has not seen the last change yet");
+    }
+
+    #[test]
+    fn a_run_of_the_present_spec_has_its_message() {
+        for (generation, expected) in [
+            (1, "the controller has not seen the last change yet"),
+            (2, "Applying"),
+        ] {
+            let mut status = ready("Unknown", "Progressing");
+            status["observedGeneration"] = json!(1);
+            status["conditions"][0]["observedGeneration"] = json!(generation);
+            status["conditions"][0]["message"] = json!("Applying");
+            assert_eq!(message(&stack(&json!({}), &status)), expected);
+        }
     }
 
     #[test]

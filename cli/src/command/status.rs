@@ -49,16 +49,21 @@ pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<ExitS
         .console
         .data(&overview(&stacks, &sources, context.console))?;
     if stacks.is_empty() && sources.is_empty() {
-        let elsewhere = if args.selection.all_namespaces {
-            ""
-        } else {
-            " With -A you see all namespaces."
-        };
-        context.console.note(&format!(
-            "`sluice create source git --help` shows how to begin.{elsewhere}"
-        ));
+        say_how_to_begin(context, &args.selection);
     }
     Ok(ExitStatus::Success)
+}
+
+/// Says what to do where nothing is there.
+pub(super) fn say_how_to_begin(context: &Context, selection: &SelectionArgs) {
+    let elsewhere = if selection.all_namespaces {
+        ""
+    } else {
+        " With -A you see all namespaces."
+    };
+    context.console.note(&format!(
+        "`sluice create source git --help` shows how to begin.{elsewhere}"
+    ));
 }
 
 /// Formats the overview: the sections with their stacks, then the sources that fail, then one line of counts.

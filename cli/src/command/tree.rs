@@ -8,6 +8,7 @@ use sluice_api::source::GitRepository;
 use sluice_api::terraform::{SourceKind, Terraform};
 
 use super::Context;
+use super::status::say_how_to_begin;
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
 use crate::output::{Console, Tone};
 use crate::run_row::{RunRow, stack_key, stack_with_rows, view_of_stacks};
@@ -35,6 +36,9 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Result<ExitStatu
     };
     let forest = Forest::new(&objects);
     context.console.data(&forest.render(context.console))?;
+    if objects.stacks.is_empty() && objects.sources.is_empty() {
+        say_how_to_begin(context, &args.selection);
+    }
     Ok(ExitStatus::Success)
 }
 

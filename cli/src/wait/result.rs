@@ -39,7 +39,8 @@ pub fn stack_result(found: Option<&Terraform>, request: Option<&str>) -> Result<
         });
     }
     if request.is_some_and(|token| !is_handled(token)) {
-        return Ok(Progress::Waiting(UNSEEN.to_owned()));
+        let text = stack::progress(stack).unwrap_or(UNSEEN);
+        return Ok(Progress::Waiting(text.to_owned()));
     }
     let message = stack::message(stack).to_owned();
     // The request was seen, and no run handles it yet: the state is that of the time before.

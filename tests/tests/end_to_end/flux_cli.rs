@@ -73,17 +73,6 @@ async fn manage_a_source(kubeconfig: &Path) {
     flux.expect(&resume, &format!("fetched revision main@sha1:{second}"))
         .await;
 
-    let other = [
-        "create",
-        "source",
-        "git",
-        "other",
-        &url,
-        "--branch=missing",
-        "--interval=1h",
-    ];
-    let failed = flux.run(&other).await.unwrap_err();
-    assert!(failed.contains("couldn't find remote ref"), "{failed}");
     flux.expect(&["export", "source", "git", NAME], &origin.url).await;
     flux.expect(
         &["delete", "source", "git", NAME, "--silent"],

@@ -133,7 +133,7 @@ fn no_plan(stack: &Terraform) -> CliError {
         object: format!("terraform {}", stack::full_name(stack)),
         cause: "there is no plan".to_owned(),
         next_command: format!(
-            "sluice get terraforms {}",
+            "sluice plan show {} --wait",
             stack.metadata.name.as_deref().unwrap_or_default()
         ),
     }
