@@ -192,7 +192,7 @@ async fn a_restored_state_is_held_and_its_serial_goes_up_with_the_next_apply() {
     let (code, data, notes) = sluice(&env, &restore).await;
     assert_eq!((code, data.as_str()), (Some(1), ""), "{notes}");
     assert!(
-        notes.contains("it is not suspended\n  next: sluice suspend net\n"),
+        notes.contains("it is not suspended\n  next: sluice suspend net -n team\n"),
         "{notes}"
     );
     succeed(&env, &["suspend", "net"]).await;

@@ -73,7 +73,9 @@ async fn a_rejected_plan_is_never_applied_and_a_request_begins_anew() {
         env.history("net").await,
         format!("{history}\n2 Plan Request 1: Succeeded TerraformPlannedWithChanges +1 ~0 -0")
     );
-    env.edit("net", json!({ "approvePlan": next })).await;
+    // Without further checks, whose result would replace that of the apply.
+    env.edit("net", json!({ "approvePlan": next, "interval": "1h" }))
+        .await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     assert_eq!(env.recorded().await, Some(recorded));
 }
