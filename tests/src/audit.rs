@@ -130,6 +130,25 @@ pub fn permissions(rows: &[(&str, &str, &str)]) -> BTreeSet<Permission> {
 /// docs/security.md names: `make test` fails if a test there does not exist, did not run or did not pass.
 pub type Exception = (&'static str, &'static str, &'static str, &'static str);
 
+const FLUX: &str = "source.toolkit.fluxcd.io";
+const FOREIGN_SOURCES: &str =
+    "control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version";
+/// tf-controller reads Buckets, whose definition the audits do not install.
+pub const READ_BUCKETS: Exception = (FLUX, "buckets", "get list watch", FOREIGN_SOURCES);
+/// tf-controller reads `OCIRepositories`, whose definition the audits do not install.
+pub const READ_OCI_REPOSITORIES: Exception = (FLUX, "ocirepositories", "get list watch", FOREIGN_SOURCES);
+/// A run finds a lock that the CLI cannot release.
+pub const FIND_STALE_LOCKS: Exception = (
+    "coordination.k8s.io",
+    "leases",
+    "list",
+    "run::locks::a_lock_left_by_init_is_released_by_the_next_run",
+);
+/// The test of a controller that reads its object again after a conflict.
+pub const CONFLICTS: &str = "sluice_runtime::status::tests::a_conflict_rereads_and_retains_the_other_write";
+/// source-controller reads its object again after a conflict.
+pub const REREAD_SOURCES: Exception = (FLUX, "gitrepositories", "get", CONFLICTS);
+
 /// Returns the permissions of exceptions.
 #[must_use]
 pub fn exceptions(rows: &[Exception]) -> BTreeSet<Permission> {

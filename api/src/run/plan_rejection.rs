@@ -27,7 +27,7 @@ pub struct PlanRejection {
     /// When, as the annotation has it, or else when the controller saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected_at: Option<Time>,
-    /// Who, as the annotation has it. Empty: it names nobody.
+    /// The user that the annotation names; empty if it names none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rejected_by: String,
 }

@@ -155,7 +155,7 @@ pub struct TerraformRunStatus {
     /// Reason of the result, e.g. TFExecPlanFailed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The rejection of the plan. The plan is not applied any more. Absent: nobody rejected it.
+    /// The rejection of the plan, which is then never applied. Absent if the plan was not rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejection: Option<PlanRejection>,
     /// When the run was claimed.

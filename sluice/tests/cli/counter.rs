@@ -1,5 +1,5 @@
 //! A proxy of the API on loopback that counts the connections and the requests of a command, and the bytes of the answers. Its kubeconfig
-//! has plain HTTP and a token that nobody checks.
+//! has plain HTTP and a token without a meaning.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

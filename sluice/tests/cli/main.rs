@@ -12,7 +12,6 @@ mod errors;
 mod fixture;
 mod local_plan;
 mod look;
-mod picture;
 mod proxy;
 mod scale;
 mod screen;

@@ -1,5 +1,5 @@
-//! A proxy of the API on loopback that holds answers, gives others, or loses connections. Its kubeconfig has plain HTTP and a token that
-//! nobody checks.
+//! A proxy of the API on loopback that holds answers, gives others, or loses connections. Its kubeconfig has plain HTTP and a token
+//! without a meaning.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -9,17 +9,21 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use sluice_harness::cli::search_path;
 use sluice_harness::directory::TestDirectory;
 use sluice_harness::git::{GitServer, Repository};
-use sluice_harness::terminal::Terminal;
+use sluice_harness::terminal::{ROWS, Terminal};
+use vt100::Parser;
 
 use crate::fixture::TIMEOUT;
-use crate::picture::Picture;
+use crate::terminal::lines;
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// Columns of the terminal.
+const COLUMNS: u16 = 100;
 
 /// `sluice up` in a pseudo-terminal.
 struct Session {
     terminal: Terminal,
-    picture: Picture,
+    picture: Parser,
 }
 
 impl Session {
@@ -33,17 +37,16 @@ impl Session {
             .env("TERM", term)
             .env_remove("NO_COLOR");
         Self {
-            terminal: Terminal::start(command, 100).unwrap(),
-            picture: Picture::default(),
+            terminal: Terminal::start(command, COLUMNS).unwrap(),
+            picture: Parser::new(ROWS, COLUMNS, 0),
         }
     }
 
     /// Waits until a line has all these texts.
     fn wait_for(&mut self, texts: &[&str]) {
         let deadline = Instant::now() + TIMEOUT;
-        let has_line = |picture: &Picture| {
-            let lines = picture.lines();
-            lines
+        let has_line = |picture: &Parser| {
+            lines(picture)
                 .iter()
                 .any(|line| texts.iter().all(|text| line.contains(text)))
         };
@@ -51,7 +54,7 @@ impl Session {
             assert!(
                 self.read(deadline),
                 "no line with {texts:?} in time in:\n{}",
-                self.picture.lines().join("\n")
+                lines(&self.picture).join("\n")
             );
         }
     }
@@ -61,7 +64,7 @@ impl Session {
         let Some(chunk) = self.terminal.read(deadline) else {
             return false;
         };
-        self.picture.write(&chunk);
+        self.picture.process(&chunk);
         true
     }
 
@@ -178,8 +181,8 @@ fn a_signal_gives_the_terminal_back_and_a_new_size_is_used() {
     };
     tcsetwinsize(session.terminal.side(), size).unwrap();
     let deadline = Instant::now() + TIMEOUT;
-    while !session.picture.lines()[19].ends_with("q quit") {
-        assert!(session.read(deadline), "{}", session.picture.lines().join("\n"));
+    while !lines(&session.picture)[19].ends_with("q quit") {
+        assert!(session.read(deadline), "{}", lines(&session.picture).join("\n"));
     }
     session.terminal.signal(Signal::TERM).unwrap();
     assert_eq!(session.end(), Some(0), "{}", session.text());

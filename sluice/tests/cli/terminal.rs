@@ -40,6 +40,13 @@ pub(crate) fn start(kubeconfig: &Path, columns: u16, arguments: &[&str]) -> Term
     Terminal::start(command, columns).unwrap()
 }
 
+/// Returns the lines on a terminal without the spaces at their ends.
+pub(crate) fn lines(picture: &vt100::Parser) -> Vec<String> {
+    let (_, columns) = picture.screen().size();
+    let rows = picture.screen().rows(0, columns);
+    rows.map(|row| row.trim_end().to_owned()).collect()
+}
+
 /// Waits for the end of the program.
 pub(crate) fn end(mut terminal: Terminal, deadline: Instant) -> Session {
     let ended = terminal.end(deadline).unwrap();

@@ -1,4 +1,4 @@
-//! Rejected plans: who may still approve them, and what begins anew.
+//! Rejected plans: no approval applies them, and a request makes a new plan.
 
 use serde_json::{Value, json};
 use sluice_api::annotation::REJECTED_PLAN;

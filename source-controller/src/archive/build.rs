@@ -227,7 +227,7 @@ fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, stop: &Token) {
         let mut emit =
             |piece: Piece| -> Result<(), C::Error> { pieces.send(Ok(piece)).map_err(|_| Stopped.into()) };
         if let Err(error) = compress_segment(&segment, None, &mut buffers, stop, &mut emit) {
-            // Nobody waits for a segment of a member that has ended.
+            // The member has ended with an error and receives no more segments.
             drop(pieces.send(Err(error)));
         }
     }

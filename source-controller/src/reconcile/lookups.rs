@@ -200,6 +200,17 @@ impl SharedLookups {
         head
     }
 
+    /// Makes all lookups and uses older, as if this time had passed.
+    #[cfg(test)]
+    pub(super) fn age(&self, time: Duration) {
+        for entry in self.lock().remotes.values_mut().flat_map(HashMap::values_mut) {
+            entry.used_until -= time;
+            if let Some(lookup) = &mut entry.lookup {
+                lookup.since -= time;
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }

@@ -52,6 +52,12 @@ pub struct Network {
 }
 
 impl Network {
+    /// Makes all lookups older, as if this time had passed.
+    #[cfg(test)]
+    pub(in crate::reconcile) fn age_lookups(&self, time: std::time::Duration) {
+        self.lookups.age(time);
+    }
+
     /// Creates an origin with these mirrors.
     #[must_use]
     pub fn new(mirrors: Arc<Mirrors>, clock: Arc<dyn Clock>) -> Self {

@@ -30,8 +30,16 @@ impl Terminal {
     ///
     /// # Errors
     /// There is no terminal, or the program cannot be started.
-    pub fn start(mut command: Command, columns: u16) -> io::Result<Self> {
-        let (side, program_side) = open(columns)?;
+    pub fn start(command: Command, columns: u16) -> io::Result<Self> {
+        Self::start_with(command, columns, ROWS)
+    }
+
+    /// Starts a program in a terminal of this size.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(mut command: Command, columns: u16, rows: u16) -> io::Result<Self> {
+        let (side, program_side) = open(columns, rows)?;
         let child = command
             .stdin(program_side.try_clone()?)
             .stdout(program_side.try_clone()?)
@@ -127,13 +135,13 @@ impl Drop for Terminal {
 }
 
 /// Opens a pseudo-terminal: our side, and that of the program.
-fn open(columns: u16) -> io::Result<(File, OwnedFd)> {
+fn open(columns: u16, rows: u16) -> io::Result<(File, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let terminal = openpt(flags)?;
     grantpt(&terminal)?;
     unlockpt(&terminal)?;
     let size = Winsize {
-        ws_row: ROWS,
+        ws_row: rows,
         ws_col: columns,
         ws_xpixel: 0,
         ws_ypixel: 0,

@@ -9,47 +9,27 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sluice_harness::closed_port::ClosedPort;
-use sluice_tests::audit::{Exception, Request, exceptions, faults, requests, unnamed_tests};
+use sluice_tests::audit::{
+    CONFLICTS, Exception, FIND_STALE_LOCKS, READ_BUCKETS, READ_OCI_REPOSITORIES, REREAD_SOURCES, Request,
+    exceptions, faults, requests, unnamed_tests,
+};
 use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
 
 use crate::environment::{CONTROLLERS, Origin, TestEnvironment, kubectl, ready};
 use crate::features::{FeatureTest, run_scenarios};
 use crate::{TEST_TIMEOUT, with_timeout_of, without_cluster};
 
-const FOREIGN_SOURCES: &str =
-    "control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version";
 const AUDIT_OF_JOBS: &str = "node::audit::controllers_and_runs_use_every_verb_of_their_roles";
-const CONFLICTS: &str = "sluice_runtime::status::tests::a_conflict_rereads_and_retains_the_other_write";
 const UNUSED_BY_TF_CONTROLLER: [Exception; 5] = [
-    // Their definitions are not installed.
-    (
-        "source.toolkit.fluxcd.io",
-        "buckets",
-        "get list watch",
-        FOREIGN_SOURCES,
-    ),
-    (
-        "source.toolkit.fluxcd.io",
-        "ocirepositories",
-        "get list watch",
-        FOREIGN_SOURCES,
-    ),
+    READ_BUCKETS,
+    READ_OCI_REPOSITORIES,
     // A state that could not be written and outlives its stack.
     ("infra.sluice.dev", "terraformruns", "patch", AUDIT_OF_JOBS),
     // The lock of a killed run in a pod.
     ("", "pods", "get", AUDIT_OF_JOBS),
-    // A lock that the CLI cannot release.
-    (
-        "coordination.k8s.io",
-        "leases",
-        "list",
-        "run::locks::a_lock_left_by_init_is_released_by_the_next_run",
-    ),
+    FIND_STALE_LOCKS,
 ];
-const UNUSED_BY_SOURCE_CONTROLLER: [Exception; 1] = [
-    // After a conflict.
-    ("source.toolkit.fluxcd.io", "gitrepositories", "get", CONFLICTS),
-];
+const UNUSED_BY_SOURCE_CONTROLLER: [Exception; 1] = [REREAD_SOURCES];
 /// Of the repo-controller in [`crate::repos`].
 const UNUSED_BY_REPO_CONTROLLER: [Exception; 2] = [
     // After a conflict.

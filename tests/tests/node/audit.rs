@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
 use sluice_tests::audit::{
-    Exception, Permission, Request, exceptions, faults, requests, unnamed_tests, used,
+    Exception, FIND_STALE_LOCKS, Permission, READ_BUCKETS, READ_OCI_REPOSITORIES, REREAD_SOURCES, Request,
+    exceptions, faults, requests, unnamed_tests, used,
 };
 
 use crate::install::{Installation, NAMESPACE};
@@ -17,25 +18,12 @@ use crate::overlays::wait_until;
 use crate::tenant::Tenant;
 
 const TENANT: &str = "audit";
-const FOREIGN_SOURCES: &str =
-    "control::foreign_sources::buckets_and_oci_repositories_are_read_in_any_served_version";
 const OTHER_AUDIT: &str = "end_to_end::audit::each_verb_of_a_role_is_used_and_none_is_missing";
 const OVERLAYS: &str =
     "node::overlays::the_controllers_of_one_namespace_and_two_replicas_work_and_leave_what_is_not_theirs";
 const UNUSED_BY_TF_CONTROLLER: [Exception; 6] = [
-    // Their definitions are not installed.
-    (
-        "source.toolkit.fluxcd.io",
-        "buckets",
-        "get list watch",
-        FOREIGN_SOURCES,
-    ),
-    (
-        "source.toolkit.fluxcd.io",
-        "ocirepositories",
-        "get list watch",
-        FOREIGN_SOURCES,
-    ),
+    READ_BUCKETS,
+    READ_OCI_REPOSITORIES,
     // More than twenty runs of a stack.
     ("infra.sluice.dev", "terraformruns", "delete", OTHER_AUDIT),
     // Stacks with spec.approval.
@@ -44,25 +32,11 @@ const UNUSED_BY_TF_CONTROLLER: [Exception; 6] = [
     // With --destroy-service-account.
     ("", "serviceaccounts", "get", OVERLAYS),
 ];
-const UNUSED_BY_SOURCE_CONTROLLER: [Exception; 1] = [
-    // After a conflict.
-    (
-        "source.toolkit.fluxcd.io",
-        "gitrepositories",
-        "get",
-        "sluice_runtime::status::tests::a_conflict_rereads_and_retains_the_other_write",
-    ),
-];
+const UNUSED_BY_SOURCE_CONTROLLER: [Exception; 1] = [REREAD_SOURCES];
 const UNUSED_BY_RUNS: [Exception; 2] = [
     // Stacks with spec.approval.
     ("infra.sluice.dev", "planapprovals", "list", OTHER_AUDIT),
-    // A lock that the CLI cannot release.
-    (
-        "coordination.k8s.io",
-        "leases",
-        "list",
-        "run::locks::a_lock_left_by_init_is_released_by_the_next_run",
-    ),
+    FIND_STALE_LOCKS,
 ];
 
 /// The scenarios, in one namespace.

@@ -124,7 +124,7 @@ pub(super) async fn check(stack: &Terraform, context: &Context) -> Result<Lookup
     Ok(Lookup::Unchanged(poll))
 }
 
-/// Returns how soon a run is checked again without a change. One that is not claimed may wait for something that nobody announces, such as
+/// Returns how soon a run is checked again without a change. One that is not claimed may wait for something without a watch event, such as
 /// a quota, or a Secret that its pod mounts once it has a node: that is reported within 5 s.
 pub(super) fn poll_interval(run: &TerraformRun, now: Timestamp) -> Duration {
     let status = run.status.as_ref();

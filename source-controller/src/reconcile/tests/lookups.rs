@@ -14,9 +14,9 @@ use super::environment::{LIMIT, NAMESPACE, TestEnvironment};
 use crate::reconcile::{Network, Origin as _};
 
 /// Interval of objects whose lookups expire during a test.
-const QUICK: &str = "6s";
+const QUICK: &str = "1m";
 /// Longer than half of that interval, and than a lookup is shared by objects that are not ready.
-const EXPIRED: Duration = Duration::from_millis(3100);
+const EXPIRED: Duration = Duration::from_secs(31);
 
 /// Reconciles an object without an event.
 async fn reconcile(env: &TestEnvironment, origin: &Arc<Network>, name: &str) -> Requeue {
@@ -47,7 +47,7 @@ async fn objects_of_one_remote_send_one_lookup_in_half_an_interval() {
     let objects: Vec<_> = names.iter().map(|name| (name.as_str(), json!({}))).collect();
     create(&env, &origin, &objects).await;
     // The interval is five minutes.
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     for name in &names {
         assert!(matches!(reconcile(&env, &origin, name).await, Requeue::After(_)));
     }
@@ -67,7 +67,7 @@ async fn a_lookup_is_not_reused_after_half_an_interval() {
     let quick = json!({ "interval": QUICK });
     create(&env, &origin, &[("one", quick.clone()), ("two", quick)]).await;
     for _ in 0..2 {
-        tokio::time::sleep(EXPIRED).await;
+        origin.age_lookups(EXPIRED);
         env.server.clear_requests();
         for name in ["one", "two"] {
             reconcile(&env, &origin, name).await;
@@ -92,7 +92,7 @@ async fn all_refs_of_a_remote_are_looked_up_with_one_request() {
         ("absent", of(json!({ "branch": "r" }))),
     ];
     create(&env, &origin, &objects).await;
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     for name in ["dev", "main", "tag", "name"] {
         reconcile(&env, &origin, name).await;
     }
@@ -131,13 +131,13 @@ async fn an_object_that_reused_a_lookup_is_reconciled_when_the_next_one_finds_a_
     let mut changed = origin.changed();
     let quick = json!({ "interval": QUICK });
     create(&env, &origin, &[("quick", quick), ("slow", json!({}))]).await;
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     for name in ["quick", "slow"] {
         reconcile(&env, &origin, name).await;
     }
     assert_eq!(env.server.count(Step::LsRefs), 1, "reused by the second object");
     env.commit("second", &[("main.tf", "locals { a = 1 }\n")]);
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     reconcile(&env, &origin, "quick").await;
     let found = tokio::time::timeout(LIMIT, changed.next()).await.unwrap();
     assert_eq!(found, Some(key("slow")));
@@ -145,7 +145,7 @@ async fn an_object_that_reused_a_lookup_is_reconciled_when_the_next_one_finds_a_
     assert!(env.table("slow").await.contains("main@sha1:<second>"));
     assert_eq!(env.server.count(Step::LsRefs), 2);
     // The object has the new result: nothing is left to report.
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     reconcile(&env, &origin, "quick").await;
     assert_eq!(env.server.count(Step::LsRefs), 3);
     assert_eq!(changed.next().now_or_never(), None);
@@ -158,7 +158,7 @@ async fn an_object_that_is_not_ready_does_not_reuse_an_old_lookup() {
     create(&env, &origin, &[("one", json!({})), ("two", json!({}))]).await;
     env.edit_status("two", json!({ "status": { "conditions": [] } }))
         .await;
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     for (name, lookups) in [("one", 0), ("two", 1)] {
         reconcile(&env, &origin, name).await;
         assert_eq!(env.server.count(Step::LsRefs), lookups, "{name}");
@@ -176,7 +176,7 @@ async fn objects_of_one_reference_share_a_running_lookup_unless_requested() {
         &[("one", quick()), ("two", quick()), ("three", quick())],
     )
     .await;
-    tokio::time::sleep(EXPIRED).await;
+    origin.age_lookups(EXPIRED);
     env.server.clear_requests();
     // Slow enough for all three to overlap.
     let slow = Fault::Slow {

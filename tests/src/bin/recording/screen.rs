@@ -1,6 +1,6 @@
-//! What a terminal shows after the texts of a program: letters, colours, cursor movements and scrolling.
+//! What a terminal shows after the texts of a program: letters and their looks.
 
-use std::collections::VecDeque;
+use vt100::{Color, Parser};
 
 /// The look of a letter (ECMA-48, 8.3.117).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,27 +14,15 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Returns this style after the parameters of an SGR sequence; unknown ones have no effect.
-    fn after(self, parameters: &str) -> Self {
-        let numbers = parameters
-            .split(';')
-            .map(|number| number.parse::<u8>().unwrap_or(0));
-        numbers.fold(self, |style, number| match number {
-            0 => Self::default(),
-            1 => Self { bold: true, ..style },
-            2 => Self { faint: true, ..style },
-            22 => Self {
-                bold: false,
-                faint: false,
-                ..style
+    fn of(cell: &vt100::Cell) -> Self {
+        Self {
+            colour: match cell.fgcolor() {
+                Color::Idx(number @ 1..=6) => number,
+                _ => 0,
             },
-            31..=36 => Self {
-                colour: number - 30,
-                ..style
-            },
-            39 => Self { colour: 0, ..style },
-            _ => style,
-        })
+            bold: cell.bold(),
+            faint: cell.dim(),
+        }
     }
 }
 
@@ -47,127 +35,47 @@ pub(crate) struct Cell {
     pub(crate) style: Style,
 }
 
-const BLANK: Cell = Cell {
-    letter: ' ',
-    style: Style {
-        colour: 0,
-        bold: false,
-        faint: false,
-    },
-};
-
 /// The cells of a row, without the blanks at its end.
 pub(crate) type Row = Vec<Cell>;
 
-/// The cells of a terminal of a fixed size.
-pub(crate) struct Screen {
-    columns: usize,
-    rows: VecDeque<Row>,
-    /// Row and column of the cursor; the column after the last one until the next letter is written.
-    cursor: (usize, usize),
-    style: Style,
-    /// Letters of a control sequence that is not complete.
-    letters: Vec<char>,
-}
+/// A terminal of a fixed size.
+pub(crate) struct Screen(Parser);
 
 impl Screen {
     /// Creates an empty screen.
-    pub(crate) fn new(columns: usize, rows: usize) -> Self {
-        Self {
-            columns,
-            rows: vec![Row::new(); rows].into(),
-            cursor: (0, 0),
-            style: Style::default(),
-            letters: Vec::new(),
-        }
-    }
-
-    /// Returns all rows.
-    pub(crate) fn rows(&self) -> Vec<Row> {
-        let trim = |row: &Row| {
-            let end = row.iter().rposition(|cell| cell.letter != ' ');
-            row[..end.map_or(0, |end| end + 1)].to_vec()
-        };
-        self.rows.iter().map(trim).collect()
-    }
-
-    /// Returns row and column of the cursor, from 0.
-    pub(crate) fn cursor(&self) -> (usize, usize) {
-        (self.cursor.0, self.cursor.1.min(self.columns - 1))
+    pub(crate) fn new(columns: u16, rows: u16) -> Self {
+        Self(Parser::new(rows, columns, 0))
     }
 
     /// Shows what a program writes.
     pub(crate) fn write(&mut self, text: &str) {
-        self.letters.extend(text.chars());
-        while let Some(count) = self.step() {
-            self.letters.drain(..count);
-        }
+        self.0.process(text.as_bytes());
     }
 
-    /// Shows a letter or executes a control sequence. Returns its length; `None`: it is not complete.
-    fn step(&mut self) -> Option<usize> {
-        let first = *self.letters.first()?;
-        match first {
-            '\u{1b}' if *self.letters.get(1)? == '[' => {
-                let rest = &self.letters[2..];
-                let end = rest.iter().position(|letter| ('@'..='~').contains(letter))?;
-                let parameters: String = rest[..end].iter().collect();
-                let command = rest[end];
-                self.control(&parameters, command);
-                return Some(end + 3);
-            }
-            '\u{1b}' => return Some(2),
-            '\r' => self.cursor.1 = 0,
-            '\n' => self.feed(),
-            letter if letter.is_control() => {}
-            letter => self.put(letter),
-        }
-        Some(1)
+    /// Returns all rows.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let (rows, columns) = self.0.screen().size();
+        (0..rows).map(|row| self.row(row, columns)).collect()
     }
 
-    fn control(&mut self, parameters: &str, command: char) {
-        let (row, column) = self.cursor;
-        match command {
-            'm' => self.style = self.style.after(parameters),
-            'A' => self.cursor.0 = row.saturating_sub(parameters.parse::<usize>().unwrap_or(1).max(1)),
-            // The rest of the row, or all of it.
-            'K' => self.rows[row].truncate(if parameters == "2" { 0 } else { column }),
-            // The rest of the screen.
-            'J' => {
-                self.rows[row].truncate(column);
-                for below in self.rows.iter_mut().skip(row + 1) {
-                    below.clear();
-                }
-            }
-            _ => {}
-        }
+    fn row(&self, row: u16, columns: u16) -> Row {
+        let cells = (0..columns).filter_map(|column| self.0.screen().cell(row, column));
+        let mut cells: Row = cells
+            .map(|cell| Cell {
+                letter: cell.contents().chars().next().unwrap_or(' '),
+                style: Style::of(cell),
+            })
+            .collect();
+        let end = cells.iter().rposition(|cell| cell.letter != ' ');
+        cells.truncate(end.map_or(0, |end| end + 1));
+        cells
     }
 
-    /// Moves the cursor to the next row; at the end of the screen all rows move up.
-    fn feed(&mut self) {
-        if self.cursor.0 + 1 < self.rows.len() {
-            self.cursor.0 += 1;
-        } else {
-            self.rows.pop_front();
-            self.rows.push_back(Row::new());
-        }
-    }
-
-    fn put(&mut self, letter: char) {
-        if self.cursor.1 == self.columns {
-            self.cursor.1 = 0;
-            self.feed();
-        }
-        let (row, column) = self.cursor;
-        let cells = &mut self.rows[row];
-        if cells.len() <= column {
-            cells.resize(column + 1, BLANK);
-        }
-        cells[column] = Cell {
-            letter,
-            style: self.style,
-        };
-        self.cursor.1 += 1;
+    /// Returns row and column of the cursor, from 0. After the last letter of a row it is on that letter.
+    pub(crate) fn cursor(&self) -> (usize, usize) {
+        let (row, column) = self.0.screen().cursor_position();
+        let (_, columns) = self.0.screen().size();
+        (row.into(), column.min(columns.saturating_sub(1)).into())
     }
 }
 

@@ -3,9 +3,9 @@
 use sha2::{Digest as _, Sha256};
 
 /// Columns of the terminal.
-pub(crate) const COLUMNS: usize = 100;
+pub(crate) const COLUMNS: u16 = 100;
 /// Rows of the terminal.
-pub(crate) const ROWS: usize = 28;
+pub(crate) const ROWS: u16 = 28;
 /// The end of each question of the program.
 pub(crate) const QUESTION: &str = "[y/N] ";
 /// The address that the recording shows in place of that of the Git server on loopback.
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn every_command_fits_the_terminal() {
         for step in STEPS {
-            assert!(step.command.len() + 2 < COLUMNS, "{}", step.command);
+            assert!(step.command.len() + 2 < usize::from(COLUMNS), "{}", step.command);
         }
         assert!(STEPS[0].command.contains(ADDRESS));
     }

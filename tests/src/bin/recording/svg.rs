@@ -58,7 +58,7 @@ pub(crate) struct Texts<'a> {
 /// user asks for less motion, the last one is visible. Equal rows are there once.
 pub(crate) fn render(events: &[Event], texts: &Texts<'_>) -> String {
     let frames = frames(events);
-    let (width, height) = (COLUMNS * LETTER, ROWS * LINE);
+    let (width, height) = (usize::from(COLUMNS) * LETTER, usize::from(ROWS) * LINE);
     let (outer_width, outer_height) = (width + 2 * MARGIN, height + 2 * MARGIN);
     let mut rows = Rows::default();
     let pictures: String = frames

@@ -1,16 +1,10 @@
 //! A command in a pseudo-terminal, with the times of what it prints.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use sluice_harness::terminal::Terminal;
 use sluice_tests::BoxError;
 use sluice_tests::scenario::TIMEOUT;
 
@@ -49,58 +43,34 @@ impl Shell {
     /// # Errors
     /// When it cannot be started, does not end in time, or does not ask.
     pub(crate) fn run(&self, line: &str, answer: &str) -> Result<Output, BoxError> {
-        let (mut terminal, program_side) = open()?;
-        let streams = || program_side.try_clone().map(Stdio::from);
-        let mut child = Command::new("sh")
+        let mut command = Command::new("sh");
+        command
             .args(["-c", line])
             .current_dir(&self.directory)
             .env_clear()
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .stdin(streams()?)
-            .stdout(streams()?)
-            .stderr(streams()?)
-            .spawn()?;
-        drop(program_side);
-        let (began, chunks) = (Instant::now(), read(terminal.try_clone()?));
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let began = Instant::now();
         let deadline = began + TIMEOUT;
+        let mut terminal = Terminal::start_with(command, COLUMNS, ROWS)?;
         let mut pieces = Pieces::default();
         let mut is_answered = answer.is_empty();
-        while let Ok((time, bytes)) = chunks.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-        {
-            pieces.add(time.saturating_duration_since(began), &bytes);
+        while let Some(bytes) = terminal.read(deadline) {
+            pieces.add(began.elapsed(), &bytes);
             if !is_answered && pieces.asks() {
-                terminal.write_all(format!("{answer}\n").as_bytes())?;
+                terminal.press(&format!("{answer}\n"))?;
                 is_answered = true;
             }
         }
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            return Err(format!("`{line}` does not end").into());
-        }
+        let ended = terminal.end(deadline)?;
+        let status = ended.ok_or_else(|| format!("`{line}` does not end"))?;
         if !is_answered {
             return Err(format!("`{line}` does not ask").into());
         }
         Ok(Output {
             chunks: pieces.texts(),
-            code: child.wait()?.code(),
+            code: status.code(),
         })
     }
-}
-
-/// Reads from our side of the terminal in a thread.
-fn read(mut terminal: File) -> mpsc::Receiver<(Instant, Vec<u8>)> {
-    let (send, chunks) = mpsc::channel();
-    // The read fails with EIO when the program has closed its side.
-    thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(count @ 1..) = terminal.read(&mut buffer) {
-            if send.send((Instant::now(), buffer[..count].to_vec())).is_err() {
-                break;
-            }
-        }
-    });
-    chunks
 }
 
 /// What was read so far, with the time of its last byte.
@@ -132,23 +102,6 @@ impl Pieces {
         let text = |(time, chunk): (Duration, Vec<u8>)| (time, String::from_utf8_lossy(&chunk).into_owned());
         self.chunks.into_iter().map(text).collect()
     }
-}
-
-/// Opens a pseudo-terminal: our side, and that of the program.
-fn open() -> Result<(File, OwnedFd), BoxError> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let terminal = openpt(flags)?;
-    grantpt(&terminal)?;
-    unlockpt(&terminal)?;
-    let size = Winsize {
-        ws_row: u16::try_from(ROWS)?,
-        ws_col: u16::try_from(COLUMNS)?,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&terminal, size)?;
-    let program_side = ioctl_tiocgptpeer(&terminal, flags)?;
-    Ok((File::from(terminal), program_side))
 }
 
 #[cfg(test)]

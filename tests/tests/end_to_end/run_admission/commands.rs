@@ -72,7 +72,7 @@ impl Person {
         assert_eq!(code, Some(0), "{} {arguments:?}: {notes}", self.name);
     }
 
-    /// Asserts that the API server refuses the command, and what the user is told to ask for.
+    /// Asserts that the API server refuses the command, and that the error names the role to ask for.
     async fn may_not(&self, arguments: &[&str], advice: &str) {
         let (code, data, notes) = self.types(arguments).await;
         let who = self.name;

@@ -52,7 +52,7 @@ pub(super) async fn look_up(names: Names, connection: ConnectionArgs) -> Vec<Can
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().ok();
         let listed = runtime.and_then(|runtime| runtime.block_on(list(&names, &connection)));
-        // After the deadline nobody receives them.
+        // After the deadline the receiver is gone.
         drop(send.send(listed.unwrap_or_default()));
     });
     match tokio::time::timeout(DEADLINE, found).await {
