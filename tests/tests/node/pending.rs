@@ -1,17 +1,11 @@
 //! Runs whose pod cannot start, and runs whose pod ends without a report: the object says why, and what to do.
 
-use std::time::Duration;
-
 use futures::future::join_all;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice_harness::skip::without_cluster;
 
 use crate::install::Installation;
 use crate::tenant::Tenant;
-
-/// Most time from the first warning of the cluster until the stack says why its run waits: 5 s, and as much again on a busy machine.
-const REPORT: Duration = Duration::from_secs(10);
 
 pub(crate) fn pod(spec: &Value) -> Value {
     json!({ "runnerPodTemplate": { "spec": spec } })
@@ -66,16 +60,10 @@ async fn a_run_whose_pod_cannot_start_says_why() {
     for (tenant, stack, fields, _) in &cases {
         tenant.add_stack(stack, fields).await;
     }
-    let reports = cases.iter().map(|(tenant, stack, _, texts)| async move {
-        wait_until_pending(installation, tenant, stack, texts).await;
-        let reported = Timestamp::now();
-        // In whole seconds, rounded down. The event of the scheduler may follow its condition of the pod, which is reported already.
-        let warning = tenant.first_warning(stack).await;
-        let delay = warning.map_or(Duration::ZERO, |warning| {
-            reported.duration_since(warning).unsigned_abs()
-        });
-        assert!(delay <= REPORT, "{stack} is reported {delay:?} after the cluster");
-    });
+    // How soon depends on the load of this machine: `active_run::tests` proves how often such a run is checked.
+    let reports = cases
+        .iter()
+        .map(|(tenant, stack, _, texts)| wait_until_pending(installation, tenant, stack, texts));
     join_all(reports).await;
 }
 

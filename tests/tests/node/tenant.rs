@@ -1,9 +1,7 @@
 //! A namespace of a tenant: its account, a source and stacks.
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use sluice_harness::git::{GitServer, Repository};
 use sluice_harness::node::Node;
@@ -228,23 +226,6 @@ impl<'n> Tenant<'n> {
             .into_iter()
             .filter_map(|job| job.metadata.name)
             .collect()
-    }
-
-    /// Returns when the cluster first reported a warning about the Job or the pod of a run of the stack.
-    pub(crate) async fn first_warning(&self, stack: &str) -> Option<Timestamp> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let warnings = ListParams::default().fields("type=Warning");
-        let events = events.list(&warnings).await.unwrap().items;
-        let of_runs = events.iter().filter(|event| {
-            let object = &event.involved_object;
-            let is_of_cluster = matches!(object.kind.as_deref(), Some("Job" | "Pod"));
-            let name = object.name.as_deref().unwrap_or_default();
-            is_of_cluster && name.starts_with(&format!("{stack}-"))
-        });
-        of_runs
-            .filter_map(Event::creation_timestamp)
-            .map(|time| time.0)
-            .min()
     }
 
     fn stacks(&self) -> Api<DynamicObject> {
