@@ -8,6 +8,7 @@ pub mod canary;
 pub mod cli;
 pub mod closed_port;
 pub mod cluster;
+pub mod compared;
 pub mod control_plane;
 pub mod directory;
 pub mod git;

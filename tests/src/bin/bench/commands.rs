@@ -7,30 +7,34 @@ use std::time::{Duration, Instant};
 
 use sluice_tests::{BoxError, binary};
 
-use crate::{Table, median};
+use crate::results::{Goal, Results, Row, seconds};
 
 /// The least number of measurements per median: they take milliseconds.
 const ROUNDS: usize = 5;
+
+/// The longest that a command may take with 1,500 stacks, and the start of the program, in seconds.
+const ANSWER: f64 = 0.15;
+const START: f64 = 0.02;
 
 /// Measures `rounds` calls of each command, at least [`ROUNDS`], with the API of this kubeconfig. `stack` is one of its stacks.
 pub(crate) fn measure(
     rounds: usize,
     kubeconfig: &Path,
     stack: &str,
-    table: &mut Table,
+    results: &mut Results,
 ) -> Result<(), BoxError> {
     let list: &[&str] = &["get", "terraforms"];
-    let looks: [(&[&str], &[&str]); 6] = [
-        (&["version", "--client"], &["version", "--client"]),
-        (list, list),
-        (&["get", "terraforms", stack], list),
-        (&["status"], list),
-        (&["tree", stack], list),
-        (&["history", stack], list),
+    let looks: [(&[&str], &[&str], f64); 6] = [
+        (&["version", "--client"], &["version", "--client"], START),
+        (list, list, ANSWER),
+        (&["get", "terraforms", stack], list, ANSWER),
+        (&["status"], list, ANSWER),
+        (&["tree", stack], list, ANSWER),
+        (&["history", stack], list, ANSWER),
     ];
     let (sluice, kubectl) = (binary("sluice")?, Path::new("kubectl"));
     let has_kubectl = call(kubectl, kubeconfig, &["version", "--client"]).is_ok();
-    for (arguments, alternative) in looks {
+    for (arguments, alternative, limit) in looks {
         let (mut own, mut other) = (Vec::new(), Vec::new());
         // The first call of each reads the program from the disk, and that of kubectl discovers the API.
         for round in 0..=rounds.max(ROUNDS) {
@@ -41,20 +45,13 @@ pub(crate) fn measure(
                 other.extend((round != 0).then_some(took));
             }
         }
-        let own = median(&mut own);
-        let value = if has_kubectl {
-            let other = median(&mut other);
-            format!(
-                "{:.2} ({} to {} of `kubectl {}`)",
-                own.as_secs_f64() / other.as_secs_f64().max(f64::EPSILON),
-                milliseconds(own),
-                milliseconds(other),
-                alternative.join(" ")
-            )
+        let name = if has_kubectl {
+            format!("kubectl {}", alternative.join(" "))
         } else {
-            format!("{}; kubectl is not installed", milliseconds(own))
+            "kubectl is not installed: https://kubernetes.io/docs/tasks/tools".to_owned()
         };
-        table.line(&format!("`sluice {}`", arguments.join(" ")), &value);
+        let row = Row::times(format!("`sluice {}`", arguments.join(" ")), &own);
+        results.add(row.beside(name, seconds(&other)).goal(Goal::AtMost(limit)));
     }
     Ok(())
 }
@@ -76,8 +73,4 @@ fn call(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Result<Duratio
     }
     let errors = String::from_utf8_lossy(&done.stderr);
     Err(format!("{} {arguments:?}: {errors}", program.display()).into())
-}
-
-fn milliseconds(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
 }

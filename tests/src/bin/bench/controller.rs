@@ -49,22 +49,6 @@ impl Cost {
             requests: self.requests / u64::from(parts),
         }
     }
-
-    /// Returns the median of each value.
-    pub(crate) fn median<'a>(costs: impl Iterator<Item = &'a Self>) -> Self {
-        let costs: Vec<_> = costs.collect();
-        let (mut times, mut cpu): (Vec<_>, Vec<_>) = costs.iter().map(|cost| (cost.time, cost.cpu)).unzip();
-        let mut requests: Vec<_> = costs.iter().map(|cost| cost.requests).collect();
-        times.sort_unstable();
-        cpu.sort_unstable();
-        requests.sort_unstable();
-        let middle = costs.len() / 2;
-        Self {
-            time: times.get(middle).copied().unwrap_or_default(),
-            cpu: cpu.get(middle).copied().unwrap_or_default(),
-            requests: requests.get(middle).copied().unwrap_or_default(),
-        }
-    }
 }
 
 /// A running controller.
@@ -154,9 +138,27 @@ impl Controller {
         self.kill().await
     }
 
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> Result<u32, BoxError> {
+        Ok(self.child.id().ok_or("the controller has ended")?)
+    }
+
     /// Returns CPU time and memory of the process.
     pub(crate) fn usage(&self) -> Result<Usage, BoxError> {
-        usage::of_process(self.child.id().ok_or("the controller has ended")?)
+        usage::of_process(self.id()?)
+    }
+
+    /// Returns the time of all reconciliations of a source since the start, in seconds.
+    pub(crate) async fn reconciliation_time(&self, name: &str) -> Result<f64, BoxError> {
+        let page = get(self.metrics, "/metrics").await?;
+        let label = format!("name=\"{name}\"");
+        let mut sums = page
+            .lines()
+            .filter(|line| line.starts_with("gotk_reconcile_duration_seconds_sum{"));
+        let sum = sums.find(|line| line.contains(&label));
+        let number = sum.and_then(|line| line.rsplit_once(' '));
+        let (_, number) = number.ok_or_else(|| format!("no reconciliation of {name}"))?;
+        Ok(number.parse()?)
     }
 
     /// Returns its counters since its start.

@@ -14,14 +14,23 @@ use sluice_harness::gobuild::{self, Tool};
 use sluice_tests::BoxError;
 
 use crate::controller::{Controller, Cost, definitions, own_program};
-use crate::{Table, mebibytes, seconds};
+use crate::results::{Goal, Results, Row, Unit, number, seconds};
 
 /// Timeout of each part for all objects.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Number of concurrent writes to the API.
 const CONCURRENT_WRITES: usize = 16;
 /// Interval of unchanged sources while they are observed, in seconds, and the number of intervals.
-const INTERVAL: (u32, u32) = (10, 3);
+pub(crate) const INTERVAL: (u32, u32) = (10, 3);
+/// The most that a source may cost on two cores: seconds of CPU and requests of the first reconciliation, seconds of CPU of an unchanged
+/// pass.
+const CPU_OF_NEW: f64 = 0.008;
+const REQUESTS_OF_NEW: f64 = 4.0;
+const CPU_OF_PASS: f64 = 0.000_25;
+/// The numbers of sources with limits of their own: seconds until all are ready, and memory then.
+const LIMITS: [(usize, f64, u64); 2] = [(300, 5.0, 40 << 20), (1_000, 15.0, 64 << 20)];
+/// Seconds until 300 sources are handled after a restart: with their storage, and with an empty one.
+const RESTARTS: (usize, f64, f64) = (300, 1.0, 5.0);
 
 /// What a controller needed for the parts of one round.
 struct Round {
@@ -29,10 +38,11 @@ struct Round {
     memory: u64,
     pass: Cost,
     restart: Cost,
+    emptied: Cost,
 }
 
 /// Measures `count` sources in `rounds` rounds, in turn with both controllers.
-pub(crate) async fn measure(count: usize, rounds: usize, table: &mut Table) -> Result<(), BoxError> {
+pub(crate) async fn measure(count: usize, rounds: usize, results: &mut Results) -> Result<(), BoxError> {
     let contents = |number: usize| format!("locals {{\n  number = {number}\n}}\n");
     let repositories = RepositorySet::create(count, "main.tf", contents)?;
     let server = GitServer::start().await?;
@@ -41,25 +51,23 @@ pub(crate) async fn measure(count: usize, rounds: usize, table: &mut Table) -> R
         .enumerate()
         .map(|(number, git_dir)| server.serve_git_dir(&name(number), &git_dir))
         .collect();
-    let flux = match gobuild::build(Tool::FluxSourceController, &mut |line| eprintln!("{line}")) {
-        Ok(program) => Some(program),
-        Err(error) => {
-            table.line("Flux's source-controller", &format!("not measured: {error}"));
-            None
-        }
+    let flux = gobuild::build(Tool::FluxSourceController, &mut |line| eprintln!("{line}"));
+    let alternative = match &flux {
+        Ok(_) => "Flux's source-controller".to_owned(),
+        Err(error) => format!("Flux's source-controller is not built: {error}"),
     };
     let (mut own, mut other) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(1) {
         own.push(measure_once(&own_program()?, &urls).await?);
-        if let Some(program) = &flux {
+        if let Ok(program) = &flux {
             other.push(measure_once(std::slice::from_ref(program), &urls).await?);
         }
     }
-    report(count, &own, &other, table);
+    report(count, &own, (&alternative, &other), results);
     Ok(())
 }
 
-/// Measures one controller from its first start to a restart.
+/// Measures one controller from its first start to its restarts.
 async fn measure_once(program: &[PathBuf], urls: &[String]) -> Result<Round, BoxError> {
     let folder = tempfile::tempdir()?;
     let mut controller = Controller::start(program, folder.path(), definitions()?).await?;
@@ -69,19 +77,27 @@ async fn measure_once(program: &[PathBuf], urls: &[String]) -> Result<Round, Box
     wait_for_all(controller.sources(), is_ready).await?;
     let first = controller.cost().await?.since(&before, began.elapsed());
     let memory = controller.usage()?.memory;
+    shorten_intervals(controller.sources()).await?;
     let pass = observe_passes(&controller).await?;
-    let restart = restart(&mut controller, folder.path()).await?;
+    controller.kill().await?;
+    let restart = restart(&mut controller, folder.path(), "kept").await?;
+    controller.kill().await?;
+    let storage = folder.path().join("storage");
+    std::fs::remove_dir_all(&storage)?;
+    std::fs::create_dir(&storage)?;
+    let emptied = restart(&mut controller, folder.path(), "emptied").await?;
     controller.end().await?;
     Ok(Round {
         first,
         memory,
         pass,
         restart,
+        emptied,
     })
 }
 
 /// Creates the sources, with an interval that does not end during the first reconciliations.
-async fn create(sources: &Api<DynamicObject>, urls: &[String]) -> Result<(), BoxError> {
+pub(crate) async fn create(sources: &Api<DynamicObject>, urls: &[String]) -> Result<(), BoxError> {
     let creations = urls.iter().enumerate().map(|(number, url)| async move {
         let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
             "metadata": { "name": name(number) },
@@ -96,14 +112,19 @@ async fn create(sources: &Api<DynamicObject>, urls: &[String]) -> Result<(), Box
         .await
 }
 
-/// Shortens the intervals, and returns the mean cost of a pass of all sources.
-async fn observe_passes(controller: &Controller) -> Result<Cost, BoxError> {
-    let (interval, passes) = INTERVAL;
+/// Shortens the intervals of all sources, and waits until their passes are spread over one.
+pub(crate) async fn shorten_intervals(sources: &Api<DynamicObject>) -> Result<(), BoxError> {
+    let (interval, _) = INTERVAL;
     let spec = json!({ "spec": { "interval": format!("{interval}s") } });
-    patch_all(controller.sources(), &spec).await?;
-    wait_for_all(controller.sources(), is_observed).await?;
-    // The first pass spreads over one interval.
+    patch_all(sources, &spec).await?;
+    wait_for_all(sources, is_observed).await?;
     tokio::time::sleep(Duration::from_secs(interval.into())).await;
+    Ok(())
+}
+
+/// Returns the mean cost of a pass of all sources.
+pub(crate) async fn observe_passes(controller: &Controller) -> Result<Cost, BoxError> {
+    let (interval, passes) = INTERVAL;
     let before = controller.cost().await?;
     let observed = Duration::from_secs((interval * passes).into());
     tokio::time::sleep(observed).await;
@@ -112,10 +133,8 @@ async fn observe_passes(controller: &Controller) -> Result<Cost, BoxError> {
     Ok(all.divided_by(passes))
 }
 
-/// Starts the controller again on its storage, with a reconcile request for each source.
-async fn restart(controller: &mut Controller, folder: &Path) -> Result<Cost, BoxError> {
-    controller.kill().await?;
-    let token = "restart";
+/// Starts the killed controller again, with a reconcile request for each source.
+async fn restart(controller: &mut Controller, folder: &Path, token: &str) -> Result<Cost, BoxError> {
     let metadata = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": token } } });
     patch_all(controller.sources(), &metadata).await?;
     let began = Instant::now();
@@ -141,7 +160,7 @@ async fn patch_all(sources: &Api<DynamicObject>, patch: &Value) -> Result<(), Bo
 }
 
 /// Waits until all sources fulfil the condition. Lists are rare enough not to disturb.
-async fn wait_for_all(
+pub(crate) async fn wait_for_all(
     sources: &Api<DynamicObject>,
     condition: impl Fn(&DynamicObject) -> bool,
 ) -> Result<(), BoxError> {
@@ -157,7 +176,8 @@ async fn wait_for_all(
     tokio::time::timeout(TIMEOUT, waiting).await?
 }
 
-fn is_ready(source: &DynamicObject) -> bool {
+/// Returns whether a source is ready.
+pub(crate) fn is_ready(source: &DynamicObject) -> bool {
     let conditions = source.data["status"]["conditions"].as_array();
     conditions.is_some_and(|all| {
         all.iter()
@@ -176,53 +196,63 @@ fn name(number: usize) -> String {
 /// Selects the cost of one part of a round.
 type Part = fn(&Round) -> &Cost;
 
-/// Prints the medians of both controllers, and their ratios.
-fn report(count: usize, own: &[Round], other: &[Round], table: &mut Table) {
-    let parts: [(String, Part); 3] = [
-        (format!("{count} new small sources"), |round| &round.first),
-        (format!("a pass of {count} unchanged sources"), |round| {
-            &round.pass
-        }),
-        (format!("restart with {count} sources, all requested"), |round| {
-            &round.restart
-        }),
+/// Adds the rows of all parts, with what they must be.
+fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results: &mut Results) {
+    let all = number(count as u64);
+    let limits = LIMITS.into_iter().find(|(limited, ..)| *limited == count);
+    let (time, memory) = (limits.map(|(_, time, _)| time), limits.map(|(.., memory)| memory));
+    let (restarted, kept, emptied) = RESTARTS;
+    let of_restart = |limit: f64| (restarted == count).then_some(limit);
+    let parts: [(String, Part, [Option<f64>; 3]); 4] = [
+        (
+            format!("{count} new small sources"),
+            |round| &round.first,
+            [time, Some(CPU_OF_NEW * all), Some(REQUESTS_OF_NEW * all)],
+        ),
+        (
+            format!("a pass of {count} unchanged sources"),
+            |round| &round.pass,
+            [None, Some(CPU_OF_PASS * all), Some(0.0)],
+        ),
+        (
+            format!("restart with {count} sources, all requested"),
+            |round| &round.restart,
+            [of_restart(kept), None, None],
+        ),
+        (
+            format!("restart with {count} sources, storage emptied"),
+            |round| &round.emptied,
+            [of_restart(emptied), None, None],
+        ),
     ];
-    for (title, part) in parts {
-        let median = |rounds: &[Round]| Cost::median(rounds.iter().map(part));
-        let (sluice, flux) = (median(own), median(other));
-        let is_compared = !other.is_empty();
-        let times = |own: Duration, other: Duration| {
-            let ratio = own.as_secs_f64() / other.as_secs_f64().max(f64::EPSILON);
-            if is_compared {
-                format!("{ratio:.2} ({} to {} of Flux)", seconds(own), seconds(other))
-            } else {
-                seconds(own)
-            }
-        };
-        table.line(&format!("{title}: CPU"), &times(sluice.cpu, flux.cpu));
-        if !sluice.time.is_zero() {
-            table.line("  time", &times(sluice.time, flux.time));
-        }
-        let requests = beside(
-            is_compared,
-            &sluice.requests.to_string(),
-            &flux.requests.to_string(),
-        );
-        table.line("  API requests", &requests);
+    for (title, part, limits) in parts {
+        let costs = |rounds: &[Round]| rounds.iter().map(|round| *part(round)).collect::<Vec<_>>();
+        report_part(&title, &costs(own), (name, &costs(other)), limits, results);
     }
-    let memory = |rounds: &[Round]| {
-        let mut all: Vec<_> = rounds.iter().map(|round| round.memory).collect();
-        all.sort_unstable();
-        mebibytes(all.get(all.len() / 2).copied().unwrap_or_default())
-    };
-    let value = beside(!other.is_empty(), &memory(own), &memory(other));
-    table.line("  memory after the first reconciliations", &value);
+    let bytes = |rounds: &[Round]| rounds.iter().map(|round| number(round.memory)).collect();
+    let row = Row::new("memory after the first reconciliations", Unit::Bytes, bytes(own));
+    let goal = memory.map(|bytes| Goal::AtMost(number(bytes)));
+    results.add(row.beside(name, bytes(other)).maybe(goal));
 }
 
-fn beside(is_compared: bool, own: &str, other: &str) -> String {
-    if is_compared {
-        format!("{own} to {other} of Flux")
-    } else {
-        own.to_owned()
+/// Adds the rows of one part: time, CPU and requests. A pass has no time of its own.
+fn report_part(
+    title: &str,
+    own: &[Cost],
+    (name, other): (&str, &[Cost]),
+    [time, cpu, requests]: [Option<f64>; 3],
+    results: &mut Results,
+) {
+    let goal = |limit: Option<f64>| limit.map(Goal::AtMost);
+    let times = |costs: &[Cost]| costs.iter().map(|cost| cost.time).collect::<Vec<_>>();
+    if times(own).iter().any(|time| !time.is_zero()) {
+        let row = Row::times(format!("{title}: time"), &times(own));
+        results.add(row.beside(name, seconds(&times(other))).maybe(goal(time)));
     }
+    let cpus = |costs: &[Cost]| costs.iter().map(|cost| cost.cpu).collect::<Vec<_>>();
+    let row = Row::times(format!("{title}: CPU"), &cpus(own));
+    results.add(row.beside(name, seconds(&cpus(other))).maybe(goal(cpu)));
+    let counts = |costs: &[Cost]| costs.iter().map(|cost| number(cost.requests)).collect();
+    let row = Row::new(format!("{title}: API requests"), Unit::Count, counts(own));
+    results.add(row.beside(name, counts(other)).maybe(goal(requests)));
 }

@@ -8,28 +8,57 @@ use std::time::{Duration, Instant};
 
 use kube::api::PostParams;
 use serde_json::json;
+use sluice_harness::compared;
 use sluice_tests::BoxError;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use crate::Table;
 use crate::controller::{Controller, definitions, free_address, own_program};
+use crate::results::{Goal, Results, Row, Unit, number};
+use crate::slow::{self, READERS};
+use crate::usage::PeakMemory;
 
-/// The measured files: title, name, bytes, connections.
-const FILES: [(&str, &str, usize, usize); 2] = [
-    ("3.9 KB artifact, 64 connections", "small.tar.gz", 3_900, 64),
-    ("66 MB artifact, 8 connections", "large.tar.gz", 66_000_000, 8),
+/// A measured file.
+struct File {
+    title: &'static str,
+    name: &'static str,
+    bytes: usize,
+    connections: usize,
+    /// The least ratio to nginx.
+    limit: f64,
+}
+
+/// The small file and the large one.
+const FILES: [File; 2] = [
+    File {
+        title: "downloads of 3.9 KB over 64 connections",
+        name: "small.tar.gz",
+        bytes: 3_900,
+        connections: 64,
+        limit: 0.9,
+    },
+    File {
+        title: "downloads of 66 MB over 8 connections",
+        name: LARGE,
+        bytes: 66_000_000,
+        connections: 8,
+        limit: 1.0,
+    },
 ];
+/// The name of the large file.
+const LARGE: &str = "large.tar.gz";
 /// The folder of the files below the root.
 const FOLDER: &str = "gitrepository/default/bench";
 /// Duration of each measurement.
 const OBSERVED: Duration = Duration::from_secs(3);
 /// Timeout of the start of nginx.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most private memory with [`READERS`] slow readers.
+const MEMORY_OF_READERS: u64 = 64 << 20;
 
 /// Measures both servers in turn.
-pub(crate) async fn measure(rounds: usize, table: &mut Table) -> Result<(), BoxError> {
+pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let controller = Controller::start(&own_program()?, folder.path(), definitions()?).await?;
     // The object of the files: files without one are removed at the start.
@@ -42,49 +71,43 @@ pub(crate) async fn measure(rounds: usize, table: &mut Table) -> Result<(), BoxE
         .await?;
     let files = folder.path().join("storage").join(FOLDER);
     std::fs::create_dir_all(&files)?;
-    for (_, name, bytes, _) in FILES {
-        let content: Vec<u8> = (0..bytes)
+    for File { name, bytes, .. } in &FILES {
+        let content: Vec<u8> = (0..*bytes)
             .map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1])
             .collect();
         std::fs::write(files.join(name), content)?;
     }
-    let nginx = Nginx::start(folder.path()).await?;
-    for (title, name, _, connections) in FILES {
-        let path = format!("/{FOLDER}/{name}");
+    let nginx = Nginx::start(folder.path()).await;
+    for file in &FILES {
+        let path = format!("/{FOLDER}/{}", file.name);
         let (mut own, mut other) = (Vec::new(), Vec::new());
         for _ in 0..rounds.max(1) {
-            own.push(download(controller.artifacts, &path, connections).await?);
-            if let Some(nginx) = &nginx {
-                other.push(download(nginx.address, &path, connections).await?);
+            own.push(download(controller.artifacts, &path, file.connections).await?);
+            if let Ok(nginx) = &nginx {
+                other.push(download(nginx.address, &path, file.connections).await?);
             }
         }
-        table.line(title, &compared(&mut own, &mut other));
+        let name = match &nginx {
+            Ok(_) => "nginx, one worker, sendfile".to_owned(),
+            Err(error) => format!("nginx does not run: {error}"),
+        };
+        let row = Row::new(file.title, Unit::BytesPerSecond, own).beside(name, other);
+        results.add(row.goal(Goal::RatioAtLeast(file.limit)));
     }
+    let mut memory = Vec::new();
+    for _ in 0..rounds.max(1) {
+        let watched = PeakMemory::watch(controller.id()?);
+        slow::read(controller.artifacts, &format!("/{FOLDER}/{LARGE}")).await?;
+        memory.push(number(watched.end()));
+    }
+    let title = format!("private memory with {READERS} slow readers of 66 MB");
+    let row = Row::new(title, Unit::Bytes, memory);
+    results.add(row.goal(Goal::AtMost(number(MEMORY_OF_READERS))));
     controller.end().await
 }
 
 /// Bytes per second.
 type Rate = f64;
-
-/// Returns the median rates in MB/s, and their ratio.
-fn compared(own: &mut [Rate], other: &mut [Rate]) -> String {
-    let own = median(own).unwrap_or_default();
-    let shown = |rate: Rate| format!("{:.0} MB/s", rate / 1e6);
-    match median(other) {
-        Some(other) => format!(
-            "{:.2} ({} to {} of nginx with one worker)",
-            own / other.max(f64::EPSILON),
-            shown(own),
-            shown(other)
-        ),
-        None => format!("{}; nginx is not installed", shown(own)),
-    }
-}
-
-fn median(rates: &mut [Rate]) -> Option<Rate> {
-    rates.sort_by(Rate::total_cmp);
-    rates.get(rates.len() / 2).copied()
-}
 
 /// Downloads a file again and again over this number of connections; returns the rate of the bodies.
 async fn download(address: SocketAddr, path: &str, connections: usize) -> Result<Rate, BoxError> {
@@ -146,8 +169,9 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it on the storage below `folder`; `None` if it is not installed.
-    async fn start(folder: &Path) -> Result<Option<Self>, BoxError> {
+    /// Starts it on the storage below `folder`. It is downloaded where it is not installed.
+    async fn start(folder: &Path) -> Result<Self, BoxError> {
+        let program = compared::nginx()?;
         let address = free_address()?;
         let (root, home) = (folder.join("storage"), folder.join("nginx"));
         std::fs::create_dir_all(&home)?;
@@ -161,7 +185,9 @@ impl Nginx {
             root = root.display(),
         );
         std::fs::write(home.join("nginx.conf"), config)?;
-        let spawned = Command::new("nginx")
+        // Before it reads its configuration, it would write its errors below `/var/log`.
+        let child = Command::new(program)
+            .args(["-e", "stderr"])
             .arg("-p")
             .arg(&home)
             .arg("-c")
@@ -170,12 +196,7 @@ impl Nginx {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true)
-            .spawn();
-        let child = match spawned {
-            Ok(child) => child,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+            .spawn()?;
         let started = async {
             while TcpStream::connect(address).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -184,9 +205,9 @@ impl Nginx {
         tokio::time::timeout(TIMEOUT, started)
             .await
             .map_err(|_| "nginx did not start")?;
-        Ok(Some(Self {
+        Ok(Self {
             address,
             _child: child,
-        }))
+        })
     }
 }

@@ -7,17 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use kube::runtime::wait::await_condition;
-use serde_json::json;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::BoxError;
 use sluice_tests::program::{Program, Setup};
 
-use crate::{Pair, Table, usage};
+use crate::results::{Goal, Results, Row, seconds};
+use crate::{objects, usage};
 
-/// Timeout for an artifact.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// Files of the repository, in folders of fifty.
 const FILES: usize = 2_000;
 /// Lines per file, all different.
@@ -54,34 +51,15 @@ impl Build {
 
     /// Creates a source and waits for its artifact of this commit.
     pub(crate) async fn create(&mut self, name: &str, url: &str, commit: &str) -> Result<(), BoxError> {
-        let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-            "metadata": { "name": name },
-            "spec": { "url": url, "interval": "1h", "ref": { "branch": "main" } } });
-        let (source, began) = (serde_json::from_value(source)?, Instant::now());
-        self.sources.create(&PostParams::default(), &source).await?;
-        self.wait_for_artifact(name, commit).await?;
-        self.first.push(began.elapsed());
+        let took = objects::create(&self.sources, name, url, "1h", commit).await?;
+        self.first.push(took);
         Ok(())
     }
 
     /// Requests a reconciliation and waits for the artifact of this commit.
     pub(crate) async fn request(&mut self, name: &str, commit: &str) -> Result<(), BoxError> {
-        let body = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": commit } } });
-        let began = Instant::now();
-        let (params, body) = (PatchParams::default(), Patch::Merge(body));
-        self.sources.patch(name, &params, &body).await?;
-        self.wait_for_artifact(name, commit).await?;
-        self.again.push(began.elapsed());
-        Ok(())
-    }
-
-    async fn wait_for_artifact(&self, name: &str, commit: &str) -> Result<(), BoxError> {
-        let shown = await_condition(self.sources.clone(), name, |source: Option<&DynamicObject>| {
-            let revision = source.and_then(|source| source.data["status"]["artifact"]["revision"].as_str());
-            revision.is_some_and(|revision| revision.ends_with(commit))
-        });
-        let shown = tokio::time::timeout(TIMEOUT, shown).await;
-        shown.map_err(|_| format!("{name} never had an artifact of {commit}"))??;
+        let took = objects::request(&self.sources, name, commit).await?;
+        self.again.push(took);
         Ok(())
     }
 
@@ -104,7 +82,11 @@ impl Build {
 }
 
 /// Measures `rounds` first reconciliations and as many after a push that changes one file.
-pub(crate) async fn measure(rounds: usize, other: Option<&Path>, table: &mut Table) -> Result<(), BoxError> {
+pub(crate) async fn measure(
+    rounds: usize,
+    other: Option<&Path>,
+    results: &mut Results,
+) -> Result<(), BoxError> {
     let repository = create_repository()?;
     let server = GitServer::start().await?;
     let folder = tempfile::tempdir()?;
@@ -134,28 +116,32 @@ pub(crate) async fn measure(rounds: usize, other: Option<&Path>, table: &mut Tab
         build.record_cpu()?;
     }
     let own = builds.remove(0);
-    let pair = |cli: &[Duration], sluice: Vec<Duration>| Pair {
-        cli: cli.to_vec(),
-        sluice,
+    let by_hand = |row: Row, times: &[Duration], what: &str| {
+        let name = format!("git {what}, tar -cz, sha256sum");
+        row.beside(name, seconds(times)).goal(Goal::RatioAtMost(1.0))
     };
-    table.ratio(
-        "first reconciliation of a source with 2,000 files",
-        &mut pair(&first, own.first.clone()),
-    );
-    table.ratio(
-        "  reconciliation after a push",
-        &mut pair(&again, own.again.clone()),
-    );
+    let row = Row::times("first reconciliation of a source of 2,000 files", &own.first);
+    results.add(by_hand(row, &first, "clone --depth 1"));
+    let row = Row::times("its reconciliation after a push", &own.again);
+    results.add(by_hand(row, &again, "fetch --depth 1"));
     if let Some(other) = builds.pop() {
-        table.against("  first reconciliation", &mut pair(&other.first, own.first));
-        table.against(
-            "  reconciliation after a push",
-            &mut pair(&other.again, own.again),
-        );
-        table.against("  CPU of all", &mut pair(&[other.cpu], vec![own.cpu]));
-        other.program.end().await?;
+        report_other(&own, &other, results);
+        other.end().await?;
     }
-    own.program.end().await
+    own.end().await
+}
+
+/// Adds the rows that compare this build with another one.
+fn report_other(own: &Build, other: &Build, results: &mut Results) {
+    let parts = [
+        ("first reconciliations", &own.first, &other.first),
+        ("reconciliations after a push", &own.again, &other.again),
+    ];
+    for (what, own, other) in parts {
+        results.add(Row::times(what, own).beside("the other build", seconds(other)));
+    }
+    let row = Row::times("CPU of all of them", &[own.cpu]);
+    results.add(row.beside("the other build", seconds(&[other.cpu])));
 }
 
 /// Starts this build, and the other one if there is one.
@@ -211,7 +197,8 @@ fn run_manually(clone: &Path, steps: &[&[&str]]) -> Result<Duration, BoxError> {
     Ok(began.elapsed())
 }
 
-fn call(folder: &Path, program: &str, arguments: &[&str]) -> Result<(), BoxError> {
+/// Runs a program in a folder, without the configuration of the user. It must succeed.
+pub(crate) fn call(folder: &Path, program: &str, arguments: &[&str]) -> Result<(), BoxError> {
     let mut command = Command::new(program);
     let done = command
         .args(arguments)

@@ -1,5 +1,7 @@
 //! CPU time and memory of a process, from `/proc`.
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sluice_tests::BoxError;
@@ -11,10 +13,14 @@ pub(crate) struct Usage {
     pub(crate) cpu: Duration,
     /// Resident memory in bytes.
     pub(crate) memory: u64,
+    /// The part of it that is private: without mapped files.
+    pub(crate) private: u64,
 }
 
 /// Clock ticks per second of `/proc`: 100 on every Linux.
 const TICKS: u64 = 100;
+/// Time between two looks at the memory of a process.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) fn of_process(id: u32) -> Result<Usage, BoxError> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
@@ -25,10 +31,42 @@ pub(crate) fn of_process(id: u32) -> Result<Usage, BoxError> {
         |at: usize| -> Result<u64, BoxError> { Ok(fields.get(at).ok_or("too few fields")?.parse()?) };
     let ticks = number(11)? + number(12)?;
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes: u64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+    let bytes = |field: &str| -> Result<u64, BoxError> {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let line = line.ok_or_else(|| format!("no {field} in the status of the process"))?;
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kibibytes * 1024)
+    };
     Ok(Usage {
         cpu: Duration::from_millis(ticks * 1000 / TICKS),
-        memory: kibibytes * 1024,
+        memory: bytes("VmRSS:")?,
+        private: bytes("RssAnon:")?,
     })
+}
+
+/// The largest private memory of a process while something is measured.
+pub(crate) struct PeakMemory {
+    stop: mpsc::Sender<()>,
+    looking: JoinHandle<u64>,
+}
+
+impl PeakMemory {
+    /// Looks at the memory of a process until [`PeakMemory::end`].
+    pub(crate) fn watch(id: u32) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let looking = thread::spawn(move || {
+            let mut peak = 0;
+            while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                peak = of_process(id).map_or(peak, |usage| usage.private.max(peak));
+            }
+            peak
+        });
+        Self { stop, looking }
+    }
+
+    /// Returns the largest private memory in bytes.
+    pub(crate) fn end(self) -> u64 {
+        drop(self.stop);
+        self.looking.join().unwrap_or_default()
+    }
 }

@@ -1,0 +1,69 @@
+//! The parts of the benchmark. Each can be measured alone.
+
+use clap::ValueEnum;
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Lookups of unchanged heads.
+    Head,
+    /// New sources of 2,000 files and pushes to them.
+    Sources,
+    /// Packages of 90 MB.
+    Packages,
+    /// New sources from 1 MB on and pushes to them.
+    Curve,
+    /// Many small sources.
+    Fleet,
+    /// Downloads of artifacts.
+    Serving,
+    /// First applies and later plans.
+    FirstApply,
+    /// Unchanged and idle stacks.
+    Stacks,
+    /// Commands that look at the idle stacks.
+    Commands,
+}
+
+impl Part {
+    /// Returns these parts, or all of them if there are none, in the order of the declaration.
+    pub(crate) fn selected(only: &[Self]) -> Vec<Self> {
+        let all = Self::value_variants().iter().copied();
+        all.filter(|part| only.is_empty() || only.contains(part))
+            .collect()
+    }
+
+    /// Returns its name on the command line.
+    pub(crate) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Returns what it measures, and beside what.
+    pub(crate) const fn description(self) -> &'static str {
+        match self {
+            Self::Head => "lookups of unchanged heads beside git ls-remote and git fetch",
+            Self::Sources => "new sources of 2,000 files and pushes to them beside git and tar",
+            Self::Packages => "packages of 90 MB beside git archive and pigz",
+            Self::Curve => "new sources of 1 to 473 MB and pushes to them beside git",
+            Self::Fleet => "many small sources beside Flux's source-controller",
+            Self::Serving => "downloads of artifacts beside nginx",
+            Self::FirstApply => "first applies and later plans beside the CLI",
+            Self::Stacks => "unchanged and idle stacks",
+            Self::Commands => "commands that look at the idle stacks beside kubectl",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_selected_by_name_and_keep_their_order() {
+        assert_eq!(Part::selected(&[]).len(), 9);
+        let only = [Part::FirstApply, Part::Head];
+        assert_eq!(Part::selected(&only), [Part::Head, Part::FirstApply]);
+        assert_eq!(Part::FirstApply.name(), "first-apply");
+    }
+}
