@@ -46,6 +46,7 @@ need sleep "processes of the suites" "coreutils"
 need find "archives compared byte for byte" "findutils"
 need kill "processes of the suites" "procps"
 need pigz "archives as others read them, make bench" "pigz" optional
+need nginx "make bench" "nginx; otherwise make bench downloads it with apt-get and dpkg" optional
 need kubectl "commands of users (built under CI)" "kubectl, or Go" optional
 need terraform "tests of the CLI with Terraform" "https://developer.hashicorp.com/terraform/install" optional
 need tofu "make demo without Go" "https://opentofu.org/docs/intro/install/" optional

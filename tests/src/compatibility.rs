@@ -1,5 +1,5 @@
-//! Compares the tables of `docs/contributing/compatibility*.md` and `docs/security.md` with the output of the tests: every test in a row
-//! must exist, run and pass.
+//! Compares the tables of `docs/contributing/compatibility*.md`, `docs/security.md` and `docs/reference/benchmarks.md` with the output of the
+//! tests: every test in a row must exist, run and pass.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,9 @@
 //! Programs that the benchmark compares with: those on the machine, or Debian's packages, unpacked but not installed. An installed
 //! nginx would start as a service.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use crate::gobuild::tools_dir;
 use crate::packages::{self, PackageError};
 
 /// A program is not available.
@@ -29,19 +30,25 @@ pub fn nginx() -> Result<PathBuf, MissingProgram> {
     find("nginx")
 }
 
-/// Returns the program on PATH or in the folder of servers, which is not on the PATH of every user; else that of the package with
-/// its name.
+/// Returns a program that is on PATH, in the folder of servers, which is not on the PATH of every user, or already unpacked.
+#[must_use]
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let unpacked = tools_dir().join(name).join("usr");
+    let folders = [
+        PathBuf::from("/usr/sbin"),
+        unpacked.join("bin"),
+        unpacked.join("sbin"),
+    ];
+    let files = folders.map(|folder| folder.join(name));
+    crate::cli::on_path(name).or_else(|| files.into_iter().find(|file| file.is_file()))
+}
+
+/// Finds a program or downloads the package with its name.
 fn find(name: &'static str) -> Result<PathBuf, MissingProgram> {
-    let installed = Path::new("/usr/sbin").join(name);
-    if let Some(program) = crate::cli::on_path(name) {
+    if let Some(program) = installed(name) {
         return Ok(program);
-    }
-    if installed.is_file() {
-        return Ok(installed);
     }
     let unpacked = packages::unpack(name, &[name], &mut |line| eprintln!("{line}"));
     let root = unpacked.map_err(|source| MissingProgram { name, source })?;
-    let folders = ["usr/bin", "usr/sbin"].map(|folder| root.join(folder).join(name));
-    let [usual, of_servers] = folders;
-    Ok(if usual.is_file() { usual } else { of_servers })
+    Ok(installed(name).unwrap_or_else(|| root.join("usr/bin").join(name)))
 }

@@ -50,6 +50,47 @@ async fn a_later_fetch_is_incremental() {
     assert_eq!(fsck(&generation(&env)), "");
 }
 
+/// Git runs while the server answers, on another thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_fetch_is_hardly_larger_than_that_of_git() {
+    let env = TestEnvironment::with_files().await;
+    env.fetch(&main()).await.unwrap();
+    let (clones, url) = (
+        Repository::create().unwrap(),
+        env.server.serve("clone", &env.repository),
+    );
+    clones
+        .git([
+            "clone",
+            "--quiet",
+            "--bare",
+            "--depth",
+            "1",
+            url.as_str(),
+            "clone",
+        ])
+        .unwrap();
+    let changed = format!("{}# changed\n", noise(7, 8192));
+    env.repository
+        .commit_files(&[("modules/7/main.tf", changed)], "change")
+        .unwrap();
+    env.fetch(&main()).await.unwrap();
+    let own = env.fetched_bytes();
+    env.server.clear_requests();
+    clones
+        .git([
+            "-C", "clone", "fetch", "--quiet", "--depth", "1", "origin", "main",
+        ])
+        .unwrap();
+    let requests = env.server.requests();
+    let fetches = requests.iter().filter(|request| request.step == Step::Fetch);
+    let of_git: u64 = fetches.map(|request| request.response_bytes).sum();
+    assert!(
+        of_git > 0 && own * 4 <= of_git * 5,
+        "{own} to {of_git} bytes of git"
+    );
+}
+
 #[tokio::test]
 async fn several_commits_at_once_are_one_fetch() {
     let env = TestEnvironment::with_files().await;

@@ -105,7 +105,8 @@ async fn measure_one_url(server: &GitServer, url: &str, results: &mut Results) -
     let folder = tempfile::tempdir()?;
     let controller = Controller::start(&own_program()?, folder.path(), definitions()?).await?;
     let sources = controller.sources();
-    fleet::create(sources, &vec![url.to_owned(); OBJECTS]).await?;
+    let urls = vec![url.to_owned(); OBJECTS];
+    fleet::create(sources, &urls).await?;
     fleet::wait_for_all(sources, fleet::is_ready).await?;
     fleet::shorten_intervals(sources).await?;
     server.clear_requests();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use sluice_harness::compared;
+use sluice_harness::{cli, compared};
 use sluice_tests::binary;
 
 /// The machine and the programs of a run.
@@ -86,14 +86,15 @@ fn field(info: &str, name: &str) -> Option<String> {
 
 fn versions() -> BTreeMap<String, String> {
     let on_path = |name: &str| PathBuf::from(name);
+    let cli = ["terraform", "tofu"].into_iter().find_map(cli::on_path);
     let programs: [(&str, Option<PathBuf>, &[&str]); 7] = [
         ("sluice", binary("sluice").ok(), &["version", "--client"]),
         ("git", Some(on_path("git")), &["--version"]),
         ("gzip", Some(on_path("gzip")), &["--version"]),
-        ("pigz", compared::pigz().ok(), &["--version"]),
-        ("nginx", compared::nginx().ok(), &["-v"]),
+        ("pigz", compared::installed("pigz"), &["--version"]),
+        ("nginx", compared::installed("nginx"), &["-v"]),
         ("kubectl", Some(on_path("kubectl")), &["version", "--client"]),
-        ("cli", sluice_harness::cli::terraform().ok(), &["version"]),
+        ("cli", cli, &["version"]),
     ];
     let shown = programs.into_iter().filter_map(|(name, program, arguments)| {
         let version = first_line(Command::new(program?).args(arguments))?;
