@@ -6,6 +6,7 @@
     reason = "a test says what failed by failing; clippy exempts only the test functions themselves"
 )]
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser as _;
@@ -40,18 +41,13 @@ fn a_pass_without_changes_allocates_little() {
     repository
         .commit_files(&[("main.tf", "locals {}\n")], "first")
         .unwrap();
-    let api = ApiServer::builder()
-        .crds(sluice_api::crds())
-        .store(Store::memory())
-        .build()
-        .unwrap();
     let (storage, stop) = (tempfile::tempdir().unwrap(), Token::new());
     let controller = Builder::new_current_thread().enable_all().build().unwrap();
-    let running = controller.block_on(start(api.client(), storage.path(), &stop));
+    let (api, client, running) = controller.block_on(start(storage.path(), &stop));
     for number in 0..OBJECTS {
         let name = format!("app-{number}");
         let url = server.serve(&name, &repository);
-        controller.block_on(create(&api.client(), &name, &url));
+        controller.block_on(create(&client, &name, &url));
     }
     controller.block_on(wait_for_lookups(&server, PASSES));
     let before = server.requests().len();
@@ -62,6 +58,7 @@ fn a_pass_without_changes_allocates_little() {
     let passes = (server.requests().len() - before) as u64;
     stop.cancel();
     assert_eq!(controller.block_on(running.wait()), LeadershipEnd::Released);
+    drop(api);
     assert_eq!(server.count(Step::Fetch), OBJECTS, "a pass had changes");
     let (allocations, bytes) = (counted.count_total / passes, counted.bytes_total / passes);
     eprintln!("a pass without changes: {allocations} allocations, {bytes} bytes");
@@ -70,19 +67,25 @@ fn a_pass_without_changes_allocates_little() {
     assert!(bytes <= BYTES, "{bytes} bytes");
 }
 
-/// Starts the controller.
-async fn start(client: Client, storage: &std::path::Path, stop: &Token) -> Running {
+/// Starts an API and the controller.
+async fn start(storage: &Path, stop: &Token) -> (ApiServer, Client, Running) {
+    let api = ApiServer::builder()
+        .crds(sluice_api::crds())
+        .store(Store::memory())
+        .build()
+        .unwrap();
+    let client = api.client();
+    let path = format!("--storage-path={}", storage.display());
     let options = [
         "source-controller",
-        &format!("--storage-path={}", storage.display()),
+        &path,
         "--storage-addr=127.0.0.1:0",
         "--metrics-addr=0",
         "--health-addr=0",
         "--runtime-namespace=default",
     ];
-    run(Options::parse_from(options), client, stop.clone())
-        .await
-        .unwrap()
+    let running = run(Options::parse_from(options), client.clone(), stop.clone());
+    (api, client, running.await.unwrap())
 }
 
 /// Creates an object and waits for its artifact.

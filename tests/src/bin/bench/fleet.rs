@@ -1,4 +1,4 @@
-//! Measures source-controller with many small sources: their first reconciliation, unchanged passes, and a restart. Flux's
+//! Measures source-controller with many small sources: their first reconciliation, unchanged passes, and restarts. Flux's
 //! source-controller does the same work in the same run, where Go can build it. Each has its own API server in this process
 //! and the same Git server, so their times and CPU are comparable with each other only.
 
@@ -37,7 +37,8 @@ struct Round {
     first: Cost,
     memory: u64,
     pass: Cost,
-    restart: Cost,
+    /// The restarts: with the storage kept, and with an empty one.
+    kept: Cost,
     emptied: Cost,
 }
 
@@ -80,7 +81,7 @@ async fn measure_once(program: &[PathBuf], urls: &[String]) -> Result<Round, Box
     shorten_intervals(controller.sources()).await?;
     let pass = observe_passes(&controller).await?;
     controller.kill().await?;
-    let restart = restart(&mut controller, folder.path(), "kept").await?;
+    let kept = restart(&mut controller, folder.path(), "kept").await?;
     controller.kill().await?;
     let storage = folder.path().join("storage");
     std::fs::remove_dir_all(&storage)?;
@@ -91,7 +92,7 @@ async fn measure_once(program: &[PathBuf], urls: &[String]) -> Result<Round, Box
         first,
         memory,
         pass,
-        restart,
+        kept,
         emptied,
     })
 }
@@ -216,7 +217,7 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
         ),
         (
             format!("restart with {count} sources, all requested"),
-            |round| &round.restart,
+            |round| &round.kept,
             [of_restart(kept), None, None],
         ),
         (
