@@ -29,6 +29,8 @@ pub(crate) struct Cost {
     pub(crate) cpu: Duration,
     /// Requests of the controller to the API server, without watches that are still open.
     pub(crate) requests: u64,
+    /// Those of them that change an object (PATCH, PUT). Events are created.
+    pub(crate) writes: u64,
 }
 
 impl Cost {
@@ -38,6 +40,7 @@ impl Cost {
             time,
             cpu: self.cpu.saturating_sub(before.cpu),
             requests: self.requests.saturating_sub(before.requests),
+            writes: self.writes.saturating_sub(before.writes),
         }
     }
 
@@ -47,6 +50,7 @@ impl Cost {
             time: self.time / parts,
             cpu: self.cpu / parts,
             requests: self.requests / u64::from(parts),
+            writes: self.writes / u64::from(parts),
         }
     }
 }
@@ -164,16 +168,23 @@ impl Controller {
     /// Returns its counters since its start.
     pub(crate) async fn cost(&self) -> Result<Cost, BoxError> {
         let page = get(self.metrics, "/metrics").await?;
-        let counts = page
+        let counts: Vec<_> = page
             .lines()
-            .filter(|line| line.starts_with("rest_client_requests_total{"));
+            .filter(|line| line.starts_with("rest_client_requests_total{"))
+            .collect();
         // Counters are written as floating-point numbers by some libraries.
-        let numbers =
-            counts.filter_map(|line| line.rsplit_once(' ')?.1.split('.').next()?.parse::<u64>().ok());
+        let number = |line: &str| line.rsplit_once(' ')?.1.split('.').next()?.parse::<u64>().ok();
+        let is_write = |line: &str| {
+            ["PATCH", "PUT"]
+                .iter()
+                .any(|method| line.contains(&format!("method=\"{method}\"")))
+        };
+        let writes = counts.iter().filter(|line| is_write(line));
         Ok(Cost {
             time: Duration::ZERO,
             cpu: self.usage()?.cpu,
-            requests: numbers.sum(),
+            requests: counts.iter().filter_map(|line| number(line)).sum(),
+            writes: writes.filter_map(|line| number(line)).sum(),
         })
     }
 

@@ -196,6 +196,8 @@ fn name(number: usize) -> String {
 
 /// Selects the cost of one part of a round.
 type Part = fn(&Round) -> &Cost;
+/// The most seconds, seconds of CPU, requests and writes of all sources together.
+type Limits = [Option<f64>; 4];
 
 /// Adds the rows of all parts, with what they must be.
 fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results: &mut Results) {
@@ -204,26 +206,26 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
     let (time, memory) = (limits.map(|(_, time, _)| time), limits.map(|(.., memory)| memory));
     let (restarted, kept, emptied) = RESTARTS;
     let of_restart = |limit: f64| (restarted == count).then_some(limit);
-    let parts: [(String, Part, [Option<f64>; 3]); 4] = [
+    let parts: [(String, Part, Limits); 4] = [
         (
             format!("{count} new small sources"),
             |round| &round.first,
-            [time, Some(CPU_OF_NEW * all), Some(REQUESTS_OF_NEW * all)],
+            [time, Some(CPU_OF_NEW * all), Some(REQUESTS_OF_NEW * all), None],
         ),
         (
             format!("a pass of {count} unchanged sources"),
             |round| &round.pass,
-            [None, Some(CPU_OF_PASS * all), Some(0.0)],
+            [None, Some(CPU_OF_PASS * all), Some(0.0), Some(0.0)],
         ),
         (
             format!("restart with {count} sources, all requested"),
             |round| &round.kept,
-            [of_restart(kept), None, None],
+            [of_restart(kept), None, None, Some(all)],
         ),
         (
             format!("restart with {count} sources, storage emptied"),
             |round| &round.emptied,
-            [of_restart(emptied), None, None],
+            [of_restart(emptied), None, None, None],
         ),
     ];
     for (title, part, limits) in parts {
@@ -236,12 +238,12 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
     results.add(row.beside(name, bytes(other)).maybe(goal));
 }
 
-/// Adds the rows of one part: time, CPU and requests. A pass has no time of its own.
+/// Adds the rows of one part: time, CPU, requests and writes. A pass has no time of its own.
 fn report_part(
     title: &str,
     own: &[Cost],
     (name, other): (&str, &[Cost]),
-    [time, cpu, requests]: [Option<f64>; 3],
+    [time, cpu, requests, writes]: Limits,
     results: &mut Results,
 ) {
     let goal = |limit: Option<f64>| limit.map(Goal::AtMost);
@@ -256,4 +258,7 @@ fn report_part(
     let counts = |costs: &[Cost]| costs.iter().map(|cost| number(cost.requests)).collect();
     let row = Row::new(format!("{title}: API requests"), Unit::Count, counts(own));
     results.add(row.beside(name, counts(other)).maybe(goal(requests)));
+    let counts = |costs: &[Cost]| costs.iter().map(|cost| number(cost.writes)).collect();
+    let row = Row::new(format!("{title}: writes of objects"), Unit::Count, counts(own));
+    results.add(row.beside(name, counts(other)).maybe(goal(writes)));
 }
