@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use sluice_api::run::TerraformRun;
+
 /// The variable with the memory in bytes that the container of a runner may use.
 pub const MEMORY_LIMIT: &str = "POD_MEMORY_LIMIT";
 /// The variable with the memory in bytes that this container requests if the controller requests none.
@@ -20,6 +22,9 @@ pub struct RunInput {
     /// JSON of the run bundle. Absent: it is in the Secrets that the run names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
+    /// The run as the controller knows it, so that the claim needs no read: it names this version, so an older one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<TerraformRun>>,
 }
 
 /// The kubeconfigs of one run. They do not come from the environment, since the CLI inherits it.

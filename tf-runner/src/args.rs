@@ -139,7 +139,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     };
     let in_pod = variable("KUBERNETES_SERVICE_HOST").is_some();
     let input = args.input_stdin.then(read_stdin).transpose()?;
-    let RunInput { access, bundle } = input.unwrap_or_default();
+    let RunInput { access, bundle, run } = input.unwrap_or_default();
     let kubeconfig = match access {
         Some(_) => None,
         None => configured.or_else(|| if in_pod { None } else { default() }),
@@ -166,6 +166,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         kubeconfig,
         backend_kubeconfig: access.map(|access| access.backend),
         bundle,
+        run: run.map(|run| *run),
         pod_log: (!args.process).then(|| PodLog::new(std::io::stdout())),
         identity: Identity {
             lock_domain: args.lock_domain.clone(),

@@ -115,10 +115,10 @@ async fn a_first_apply_needs_few_requests() {
     env.wait_ready("net", "True").await;
     let apply = Count::of(&proxy, "first apply").await;
     let of_the_cli = apply.sum(|line| line.starts_with("cli "));
+    // One of them reads the new state, so that no command does.
     assert!(apply.requests() - of_the_cli <= 23, "{}", apply.requests());
-    // With one `state pull` to identify the new state: an empty one is not copied. Terraform finds the state by its labels, and
-    // reads it by its name before each of the two writes.
-    let is_tofu = sluice_harness::cli::terraform().unwrap().ends_with("tofu");
-    let limit = if is_tofu { 50 } else { 52 };
-    assert!(apply.requests() <= limit, "{}", apply.requests());
+    assert!(apply.requests() <= 50, "{}", apply.requests());
+    let state_reads =
+        apply.sum(|line| line.starts_with("GET ") && line.ends_with("/secrets/tfstate-default-net"));
+    assert_eq!(state_reads, 1, "that of the new state");
 }

@@ -1,8 +1,11 @@
 //! Kubeconfigs outside of the environment: the backend of the CLI has a credential for state and lock of the stack only, and processes
 //! of the module have the environment of the user.
 
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+use sluice_api::run::TerraformRun;
 use sluice_embedded::{Grant, GrantRule};
+use sluice_tf_runner::run::execute;
 use tokio_util::sync::CancellationToken;
 
 use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending};
@@ -110,4 +113,41 @@ async fn a_run_with_truncated_input_is_not_claimed() {
     assert!(!log.contains("canary"), "{log}");
     let status = env.get(&name).await.status.unwrap_or_default();
     assert!(status.claim.is_none(), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_claim_of_a_run_that_its_executor_passed_names_its_version() {
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", "output \"it\" { value = 1 }\n")]);
+    let runs: Api<TerraformRun> = Api::namespaced(env.client(), NAMESPACE);
+    for is_outdated in [false, true] {
+        let name = env.prepare(RunSetup::plan()).await;
+        let mut context = env.context(&name);
+        context.run = Some(env.get(&name).await);
+        if is_outdated {
+            let change = json!({ "metadata": { "annotations": { "by": "another client" } } });
+            let (params, patch) = (PatchParams::default(), Patch::Merge(change));
+            runs.patch(&name, &params, &patch).await.unwrap();
+        }
+        env.execute_run(&name, context, CancellationToken::new()).await;
+        let ended = env.get(&name).await;
+        assert_eq!(
+            ending(&ended),
+            "Succeeded TerraformPlannedWithChanges",
+            "outdated: {is_outdated}"
+        );
+        assert!(ended.status.unwrap().claim.is_some());
+    }
+    // One that another runner has claimed since is not claimed again.
+    let name = env.prepare(RunSetup::plan()).await;
+    let mut context = env.context(&name);
+    context.run = Some(env.get(&name).await);
+    let claimed = json!({ "status": { "phase": "Claimed", "claim": { "holder": "another" } } });
+    let (params, patch) = (PatchParams::default(), Patch::Merge(claimed));
+    runs.patch_status(&name, &params, &patch).await.unwrap();
+    let refused = Box::pin(execute(&context, CancellationToken::new())).await;
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("another"), "{error}");
+    let holder = env.get(&name).await.status.unwrap().claim.unwrap().holder;
+    assert_eq!(holder, "another");
 }

@@ -341,6 +341,7 @@ impl TestEnvironment {
             backend_kubeconfig: None,
             pod_log: None,
             bundle: None,
+            run: None,
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),
                 directory_wait: Duration::from_secs(20),

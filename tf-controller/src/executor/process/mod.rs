@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt};
+use kube::ResourceExt as _;
+use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 use sluice_tf_core::bundle::BundlePayload;
@@ -146,17 +148,29 @@ impl ProcessExecutor {
     }
 
     /// Returns the standard input of the runner.
-    async fn input(&self, run: &RunRef, bundle: Option<BundlePayload>) -> Result<Vec<u8>, ExecutorError> {
+    async fn input(
+        &self,
+        run: &TerraformRun,
+        bundle: Option<BundlePayload>,
+    ) -> Result<Vec<u8>, ExecutorError> {
         let failed = |text| ExecutorError::Input {
-            run: run.name.clone(),
+            run: run.name_any(),
             text,
         };
         let access = match &self.options.credentials {
-            Some(credentials) => Some(credentials.access(run.clone()).await.map_err(failed)?),
+            Some(credentials) => {
+                let access = credentials.access(RunRef::of(run)).await;
+                Some(access.map_err(failed)?)
+            }
             None => None,
         };
         let bundle = bundle.map(BundlePayload::into_text);
-        serde_json::to_vec(&RunInput { access, bundle }).map_err(|error| failed(error.to_string()))
+        let input = RunInput {
+            access,
+            bundle,
+            run: Some(Box::new(run.clone())),
+        };
+        serde_json::to_vec(&input).map_err(|error| failed(error.to_string()))
     }
 
     fn spawn(&self, run: RunRef, input: Vec<u8>) -> Result<(), ExecutorError> {
@@ -310,7 +324,7 @@ impl Executor for ProcessExecutor {
         async move {
             let run = RunRef::of(launch.run);
             if !self.is_child(&run) && self.may_start(&run)? {
-                let input = self.input(&run, launch.bundle).await?;
+                let input = self.input(launch.run, launch.bundle).await?;
                 self.spawn(run, input)?;
             }
             Ok(())

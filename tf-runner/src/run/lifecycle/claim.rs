@@ -45,7 +45,7 @@ pub enum ClaimError {
     },
 }
 
-/// Claims the run for the context's identity.
+/// Claims the run for the context's identity. A run that the executor passed is not read again: the claim is refused if it has changed.
 ///
 /// # Errors
 /// When the run is claimed or gone, or the API is unavailable.
@@ -55,8 +55,15 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
         run: name.clone(),
         source,
     };
+    let mut known = context
+        .run
+        .clone()
+        .filter(|run| run.metadata.name.as_ref() == Some(name));
     for _ in 0..MAX_CONFLICTS {
-        let run = context.retry(|| api.get_opt(name)).await.map_err(failed)?;
+        let run = match known.take() {
+            Some(run) => Some(run),
+            None => context.retry(|| api.get_opt(name)).await.map_err(failed)?,
+        };
         let run = run.ok_or_else(|| ClaimError::Gone(name.clone()))?;
         let started_for = context.environment.get(RUN_UID);
         if started_for.is_some_and(|uid| run.metadata.uid.as_ref() != Some(uid)) {
@@ -78,30 +85,11 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
                 holder,
             });
         }
-        // What the runner waited for.
-        let was_pending = !status.reason.is_empty();
-        let status = TerraformRunStatus {
-            phase: Phase::Claimed,
-            claim: Some(context.identity.claim()),
-            memory_limit_bytes: container_bytes(&context.environment, MEMORY_LIMIT)
-                .filter(|bytes| *bytes > 0),
-            default_memory_request_bytes: container_bytes(&context.environment, DEFAULT_MEMORY_REQUEST),
-            job_name: context.environment.get(JOB_NAME).cloned().unwrap_or_default(),
-            started_at: Some(Time(jiff::Timestamp::now())),
-            // No command has run yet.
-            possible_lock_windows: Some(Vec::new()),
-            ..TerraformRunStatus::default()
-        };
-        let mut patch =
-            json!({ "metadata": { "resourceVersion": run.metadata.resource_version }, "status": status });
-        if was_pending {
-            patch["status"]["reason"] = Value::Null;
-            patch["status"]["message"] = Value::Null;
-        }
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let (params, patch) = (PatchParams::default(), claim_patch(&run, context));
         match context.retry(|| api.patch_status(name, &params, &patch)).await {
             Ok(run) => return Ok(run),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            // A run that the executor passed may be outdated or gone.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(failed(error)),
         }
     }
@@ -110,6 +98,33 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
         phase: Phase::Pending.as_str(),
         holder: String::new(),
     })
+}
+
+/// Returns the patch that claims a run in the version that was read.
+fn claim_patch(run: &TerraformRun, context: &Context) -> Patch<Value> {
+    // What the runner waited for.
+    let was_pending = run
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.reason.is_empty());
+    let status = TerraformRunStatus {
+        phase: Phase::Claimed,
+        claim: Some(context.identity.claim()),
+        memory_limit_bytes: container_bytes(&context.environment, MEMORY_LIMIT).filter(|bytes| *bytes > 0),
+        default_memory_request_bytes: container_bytes(&context.environment, DEFAULT_MEMORY_REQUEST),
+        job_name: context.environment.get(JOB_NAME).cloned().unwrap_or_default(),
+        started_at: Some(Time(jiff::Timestamp::now())),
+        // No command has run yet.
+        possible_lock_windows: Some(Vec::new()),
+        ..TerraformRunStatus::default()
+    };
+    let mut patch =
+        json!({ "metadata": { "resourceVersion": run.metadata.resource_version }, "status": status });
+    if was_pending {
+        patch["status"]["reason"] = Value::Null;
+        patch["status"]["message"] = Value::Null;
+    }
+    Patch::Merge(patch)
 }
 
 /// Returns an amount of memory of this run's container; `None`: it is not known, or the container is shared with other runs.

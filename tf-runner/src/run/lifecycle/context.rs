@@ -10,6 +10,7 @@ use kube::api::{Api, PostParams};
 use kube::core::NamespaceResourceScope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sluice_api::run::TerraformRun;
 use sluice_runtime::artifact::Fetcher;
 use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 
@@ -95,6 +96,8 @@ pub struct Context {
     pub backend_kubeconfig: Option<String>,
     /// The run's bundle as JSON, if the executor passed it.
     pub bundle: Option<String>,
+    /// The run as its executor passed it. Its claim compares the version, so this may be outdated.
+    pub run: Option<TerraformRun>,
     /// The log of the run's own pod. Absent if the runner is a process beside others, whose files stay.
     pub pod_log: Option<PodLog>,
     /// The claimant of the run.

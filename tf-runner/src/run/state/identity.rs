@@ -13,7 +13,7 @@ use sluice_tf_core::workdir::read_limited;
 use crate::run::lifecycle::approval;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
-use crate::run::state;
+use crate::run::state::{self, state_secret};
 use crate::run::workdir::directory_error;
 
 /// Largest state that is read.
@@ -147,6 +147,9 @@ fn state_after(before: StateIdentity, effects: Option<&PlanEffects>, destroy: bo
 }
 
 async fn find(session: &RunSession<'_>) -> Result<Option<StateIdentity>, RunError> {
+    if let Some(summary) = state_secret::read(session).await {
+        return Ok(Some(identity_of(session, summary)));
+    }
     let file = state::pull(&session.cli).await?;
     identify(session, &file).await
 }
@@ -177,16 +180,19 @@ fn is_found_again(session: &RunSession<'_>) -> bool {
 
 /// Identifies the state in a file that the CLI wrote. `None`: it is larger than [`LIMIT`].
 async fn identify(session: &RunSession<'_>, file: &Path) -> Result<Option<StateIdentity>, RunError> {
-    let location = session.bundle.state_check.location.clone();
     let file = file.to_owned();
     let summary = tokio::task::spawn_blocking(move || summarize(&file, LIMIT)).await;
     let summary = summary.map_err(|error| read_error(std::io::Error::other(error)))??;
-    Ok(summary.map(|summary| StateIdentity {
+    Ok(summary.map(|summary| identity_of(session, summary)))
+}
+
+fn identity_of(session: &RunSession<'_>, summary: StateSummary) -> StateIdentity {
+    StateIdentity {
         lineage: summary.lineage,
         resources: i64::try_from(summary.resources).unwrap_or(i64::MAX),
         serial: i64::try_from(summary.serial).unwrap_or(i64::MAX),
-        location,
-    }))
+        location: session.bundle.state_check.location.clone(),
+    }
 }
 
 /// Summarizes the state in a file. `None`: the file is larger than the limit, and the state is not compared. A missing state has an

@@ -18,7 +18,7 @@ const SELECTING_CLI: &str = "terraform";
 const FIRST_SELECTING_VERSION: (u64, u64) = (1, 6);
 
 /// The data key of a state in its Secret: gzip.
-const DATA_KEY: &str = "tfstate";
+pub(super) const DATA_KEY: &str = "tfstate";
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
 

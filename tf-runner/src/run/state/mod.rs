@@ -10,6 +10,7 @@ pub(crate) mod errored_tfstate;
 pub(crate) mod identity;
 pub(crate) mod labels;
 pub(crate) mod state_copy;
+mod state_secret;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,10 +108,15 @@ fn push_arguments(file: &Path, force: bool, lock_timeout: &str) -> Vec<String> {
     push
 }
 
+/// Returns what `init` recorded about the backend; null without a record.
+fn backend_record(module: &Path) -> Value {
+    let record = read_limited(&module.join(BACKEND_FILE), LIMIT).unwrap_or_default();
+    serde_json::from_slice(&record).unwrap_or_default()
+}
+
 /// Whether the backend of an initialized module stores the state outside of the working directory.
 pub(crate) fn outlives_run(module: &Path, workspace: &str) -> bool {
-    let record = read_limited(&module.join(BACKEND_FILE), LIMIT).unwrap_or_default();
-    let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+    let record = backend_record(module);
     let backend = &record["backend"];
     match backend["type"].as_str() {
         None => false,

@@ -204,8 +204,8 @@ fn needs_kubeconfig(bundle: &Bundle) -> bool {
             .any(|name| name.starts_with(KUBECONFIG_ARGUMENT) || name == "host")
 }
 
-/// A path beside the stack's directory that no stack uses. A plan stores it, so it is the same in each run.
-fn kubeconfig_path(root: &Path) -> PathBuf {
+/// The kubeconfig of the CLI's backend: a path beside the stack's directory that no stack uses. A plan stores it, so it is the same in each run.
+pub(crate) fn kubeconfig_path(root: &Path) -> PathBuf {
     let base = root.file_name().unwrap_or_default().to_string_lossy();
     root.with_file_name(format!(".{base}.kubeconfig"))
 }

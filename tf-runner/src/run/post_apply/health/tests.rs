@@ -85,6 +85,7 @@ fn context() -> Context {
         backend_kubeconfig: None,
         pod_log: None,
         bundle: None,
+        run: None,
         identity: crate::run::Identity::of_this_process(None, &BTreeMap::new()),
         settings: crate::run::Settings::new("team", "net-1"),
     }
