@@ -77,9 +77,10 @@ impl Shared {
 
 /// Returns the only program in the cache.
 fn program(cache: &Path) -> PathBuf {
-    let packages: Vec<_> = std::fs::read_dir(cache)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+    let entries = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap());
+    let packages: Vec<_> = entries
+        .filter(|entry| entry.file_name() != ".verified")
+        .map(|entry| entry.path())
         .collect();
     let [package] = packages.as_slice() else {
         panic!("{packages:?}")

@@ -92,6 +92,11 @@ fn quoted(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::path::Component;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const LOCK: &str = r#"# This file is maintained automatically by "tofu init".
@@ -137,6 +142,40 @@ provider "sluice.test:8443/sluice/trial" {
         ] {
             let text = format!("provider \"{source}\" {{\n  version = \"{version}\"\n}}\n");
             assert_eq!(parse(&text)[0].install_path(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_huge_lock_file_has_a_limited_number_of_providers_and_digests() {
+        let mut text = String::new();
+        for number in 0..MAX_PROVIDERS + 10 {
+            writeln!(text, "provider \"a/b/p{number}\" {{\n  version = \"1.0.0\"\n}}").unwrap();
+        }
+        assert_eq!(parse(&text).len(), MAX_PROVIDERS);
+        let hashes = "\"h1:x\", ".repeat(MAX_HASHES + 10);
+        let found = parse(&format!(
+            "provider \"a/b/c\" {{\n  hashes = [{hashes}]\n{hashes}\n}}\n"
+        ));
+        assert_eq!(found[0].hashes.len(), MAX_HASHES);
+    }
+
+    proptest! {
+        #[test]
+        fn no_lock_file_names_a_path_outside_of_the_install_directory(
+            words in proptest::collection::vec(
+                prop_oneof![
+                    Just("provider ".to_owned()), Just("version =".to_owned()), Just("\"".to_owned()), Just("\n".to_owned()),
+                    Just("..".to_owned()), Just("/".to_owned()), Just("h1:".to_owned()), Just("{".to_owned()), "[a-z0-9.\\\\\0]{0,4}",
+                ],
+                0..80,
+            )
+        ) {
+            for provider in parse(&words.concat()) {
+                let Some(path) = provider.install_path() else { continue };
+                prop_assert!(path.starts_with(INSTALL_DIRECTORY));
+                prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_))));
+                prop_assert_eq!(path.components().count(), 7);
+            }
         }
     }
 }

@@ -4,11 +4,15 @@
 //! lock file of the run. The copy for the run is digested, and the CLI digests it again before it uses it. Hence a run that
 //! writes a manipulated package into the cache cannot affect another run.
 //!
+//! The digest of 200 MB takes longer than their copy. So a package whose files are those of its last digest, by what the file system
+//! knows about them, is copied without another one: then only the CLI digests the copy. [`verified`] has these records.
+//!
 //! The cache has one directory per package, created by rename. It is bounded in bytes, and the least recently used packages are
 //! evicted.
 
 mod locked_provider;
 mod package;
+mod verified;
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -21,6 +25,7 @@ pub(crate) use locked_provider::{INSTALL_DIRECTORY, LockedProvider, parse};
 pub(crate) use package::file_digest;
 use sha2::{Digest as _, Sha256};
 use sluice_tf_core::workdir::remove_tree;
+use verified::VerifiedPackages;
 
 /// Prefix of directories that are being filled or removed.
 const TEMPORARY_PREFIX: &str = ".unfinished-";
@@ -58,6 +63,10 @@ impl ProviderCache {
             .any(|hash| self.entry(provider, hash).is_dir())
     }
 
+    fn verified(&self) -> VerifiedPackages {
+        VerifiedPackages::below(&self.root)
+    }
+
     /// Copies a package with a digest of the lock file to an absent path. Returns whether the cache has one. A package with
     /// another digest is removed from the cache.
     ///
@@ -69,13 +78,12 @@ impl ProviderCache {
             if !entry.is_dir() {
                 continue;
             }
-            let copied = package::copy(&entry, to).and_then(|()| package::digest(to));
-            match copied {
-                Ok(found) if found == *hash => {
+            match self.copy_package(&entry, hash, to) {
+                Ok(true) => {
                     mark_used(&entry);
                     return Ok(true);
                 }
-                Ok(_) => self.reject(provider, &entry, "its bytes have a different digest"),
+                Ok(false) => self.reject(provider, &entry, "its bytes have a different digest"),
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     self.reject(provider, &entry, &error.to_string());
                 }
@@ -87,6 +95,32 @@ impl ProviderCache {
             remove_tree(to)?;
         }
         Ok(false)
+    }
+
+    /// Copies a package. Returns whether the copy has this digest, or is one of files that had it.
+    fn copy_package(&self, entry: &Path, hash: &str, to: &Path) -> io::Result<bool> {
+        let verified = self.verified();
+        let before = package::fingerprint(entry)?;
+        package::copy(entry, to)?;
+        let is_unchanged = package::fingerprint(entry)? == before;
+        if is_unchanged && verified.contains(entry, &before) {
+            return Ok(true);
+        }
+        let is_sound = package::digest(to)? == hash;
+        if is_unchanged && is_sound {
+            verified.record(entry, &before);
+        }
+        Ok(is_sound)
+    }
+
+    /// Forgets that the packages of these providers were verified, so that the next run digests them: the CLI may have found that one
+    /// has another digest.
+    pub(crate) fn distrust(&self, providers: &[LockedProvider]) {
+        for provider in providers {
+            for hash in &provider.hashes {
+                self.verified().remove(&self.entry(provider, hash));
+            }
+        }
     }
 
     fn reject(&self, provider: &LockedProvider, entry: &Path, why: &str) {
@@ -109,19 +143,27 @@ impl ProviderCache {
             .tempdir_in(&self.root)?;
         let copy = temporary.path().join("package");
         package::copy(from, &copy)?;
+        let before = package::fingerprint(&copy)?;
         let found = package::digest(&copy)?;
         if !provider.hashes.contains(&found) {
             // Code of the module changed it.
             return Ok(());
         }
-        match fs::rename(&copy, self.entry(provider, &found)) {
+        let is_unchanged = package::fingerprint(&copy)? == before;
+        let entry = self.entry(provider, &found);
+        match fs::rename(&copy, &entry) {
             // Another run was faster.
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists
                 ) => {}
-            renamed => renamed?,
+            renamed => {
+                renamed?;
+                if is_unchanged {
+                    self.verified().record(&entry, &before);
+                }
+            }
         }
         self.evict()
     }
@@ -134,6 +176,9 @@ impl ProviderCache {
             let Ok(used) = entry.metadata().and_then(|metadata| metadata.modified()) else {
                 continue; // another runner removed it
             };
+            if entry.file_name() == verified::DIRECTORY {
+                continue;
+            }
             if entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
                 let age = SystemTime::now().duration_since(used).unwrap_or_default();
                 if age > ABANDONED_AFTER {
@@ -154,11 +199,13 @@ impl ProviderCache {
             total -= bytes;
             self.discard(&path);
         }
+        self.verified().remove_orphans();
         Ok(())
     }
 
     /// Removes a package. It is renamed first, so that no other runner finds a part of it.
     fn discard(&self, entry: &Path) {
+        self.verified().remove(entry);
         let name = format!("{TEMPORARY_PREFIX}{}", uuid::Uuid::new_v4().simple());
         let temporary = self.root.join(name);
         let removed = fs::rename(entry, &temporary).and_then(|()| remove_tree(&temporary));
@@ -198,10 +245,9 @@ mod tests {
     }
 
     fn entries(root: &Path) -> Vec<PathBuf> {
-        fs::read_dir(root)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect()
+        let all = fs::read_dir(root).unwrap().map(|entry| entry.unwrap());
+        let packages = all.filter(|entry| entry.file_name() != verified::DIRECTORY);
+        packages.map(|entry| entry.path()).collect()
     }
 
     #[test]
@@ -255,6 +301,60 @@ mod tests {
         fs::write(from.join("terraform-provider-x"), "other").unwrap();
         cache.store(&a, &from).unwrap();
         assert_eq!(entries(&cache.root), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_package_that_is_unchanged_since_its_digest_is_left_to_the_cli() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ProviderCache::new(dir.path().join("cache"), LARGE);
+        let (a, from) = provider(dir.path(), "a", "program");
+        cache.store(&a, &from).unwrap();
+        let entry = entries(&cache.root).remove(0);
+        let fingerprint = || package::fingerprint(&entry).unwrap();
+        assert!(cache.verified().contains(&entry, &fingerprint()), "stored");
+        fs::write(entry.join("terraform-provider-x"), "other").unwrap();
+        assert!(!cache.verified().contains(&entry, &fingerprint()), "written into");
+        // A forged record lets the copy through, which the CLI refuses. Then it does not count any more.
+        cache.verified().record(&entry, &fingerprint());
+        assert!(cache.copy_to(&a, &dir.path().join("forged")).unwrap());
+        cache.distrust(std::slice::from_ref(&a));
+        assert!(!cache.copy_to(&a, &dir.path().join("digested")).unwrap() && !entry.exists());
+        // Without a record, a copy is digested and recorded.
+        cache.store(&a, &from).unwrap();
+        cache.distrust(std::slice::from_ref(&a));
+        assert!(!cache.verified().contains(&entry, &fingerprint()));
+        assert!(cache.copy_to(&a, &dir.path().join("again")).unwrap());
+        assert!(cache.verified().contains(&entry, &fingerprint()));
+        fs::remove_dir_all(&entry).unwrap();
+        let (b, from_b) = provider(dir.path(), "b", "more");
+        cache.store(&b, &from_b).unwrap();
+        let records = fs::read_dir(cache.root.join(verified::DIRECTORY)).unwrap();
+        assert_eq!(records.count(), 1, "that of the removed package is gone");
+    }
+
+    #[test]
+    fn ten_runs_at_once_share_one_package() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ProviderCache::new(dir.path().join("cache"), LARGE);
+        let (a, from) = provider(dir.path(), "a", &"program".repeat(10_000));
+        let digest = package::digest(&from).unwrap();
+        let start = std::sync::Barrier::new(10);
+        std::thread::scope(|scope| {
+            for number in 0..10 {
+                let (cache, a, from, start, digest) = (&cache, &a, &from, &start, &digest);
+                let to = dir.path().join(format!("run-{number}"));
+                scope.spawn(move || {
+                    start.wait();
+                    // Of some runs the package is already there, others store it.
+                    if !cache.copy_to(a, &to).unwrap() {
+                        cache.store(a, from).unwrap();
+                        assert!(cache.copy_to(a, &to).unwrap());
+                    }
+                    assert_eq!(package::digest(&to).unwrap(), *digest);
+                });
+            }
+        });
+        assert_eq!(entries(&cache.root), [cache.entry(&a, &digest)]);
     }
 
     #[test]

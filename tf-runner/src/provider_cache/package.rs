@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -84,6 +84,43 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Identifies the files of a package by what the file system knows about them, without their bytes. A write changes the time of the
+/// inode (`ctime`), which a process cannot set. Two writes within one tick of the kernel's clock may have the same.
+///
+/// # Errors
+/// When it is not a valid package or cannot be read.
+pub(super) fn fingerprint(root: &Path) -> io::Result<String> {
+    let Listing {
+        directories,
+        mut files,
+        ..
+    } = list(root)?;
+    files.sort_unstable();
+    let mut hash = Sha256::new();
+    let mut update = |bytes: &[u8]| {
+        // The length prefix separates the parts.
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    for directory in &directories {
+        update(directory.as_os_str().as_encoded_bytes());
+    }
+    for file in &files {
+        let found = fs::symlink_metadata(root.join(file))?;
+        update(file.as_os_str().as_encoded_bytes());
+        let identity = [found.dev(), found.ino(), found.size()].map(u64::to_be_bytes);
+        update(&identity.concat());
+        let times = [
+            found.mtime(),
+            found.mtime_nsec(),
+            found.ctime(),
+            found.ctime_nsec(),
+        ];
+        update(&times.map(i64::to_be_bytes).concat());
+    }
+    Ok(hex::encode(hash.finalize()))
+}
+
 /// The digest of a package in the form of lock files.
 ///
 /// # Errors
@@ -130,6 +167,27 @@ fn invalid(why: &'static str) -> io::Error {
 mod tests {
     use super::*;
 
+    /// Files of packages with their texts, and their digests.
+    const GOLDEN: [(&[(&str, &str)], &str); 3] = [
+        (
+            &[("terraform-provider-x_v1.0.0", "program")],
+            "h1:HcXj9RJx894buVNcESmY4Qcmept/0x8hoIxMmKzED0c=",
+        ),
+        (
+            &[
+                ("terraform-provider-x_v1.0.0", "program"),
+                ("docs/LICENSE", "free"),
+                ("README.md", ""),
+            ],
+            "h1:zuEFJyHIJt6tnoK+ma43KNiv9P8S05Tpu5t8G27DrS8=",
+        ),
+        // In the order of bytes, not of path components or letters.
+        (
+            &[("a/b", "1"), ("a-b/c", "2"), ("a.b", "3"), ("B", "4")],
+            "h1:vV8+1wfd+2oRrl/bbHVrTSUPnYTBqlTq/Lpk3LnOscM=",
+        ),
+    ];
+
     fn package(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -158,6 +216,14 @@ mod tests {
     }
 
     #[test]
+    fn digests_equal_those_of_lock_files() {
+        // Computed with other programs: `sha256sum` of each file, sorted by name, and the SHA-256 of that list in base64.
+        for (files, expected) in GOLDEN {
+            assert_eq!(digest(package(files).path()).unwrap(), expected, "{files:?}");
+        }
+    }
+
+    #[test]
     fn a_copied_package_is_complete_executable_and_independent() {
         let dir = package(&[("a/b/c", "text"), ("d", "more")]);
         let other = tempfile::tempdir().unwrap();
@@ -174,6 +240,37 @@ mod tests {
     }
 
     #[test]
+    fn a_fingerprint_changes_with_every_file() {
+        let dir = package(&[("a/b", "text"), ("d", "more")]);
+        let before = fingerprint(dir.path()).unwrap();
+        assert_eq!(fingerprint(dir.path()).unwrap(), before);
+        // The use of a package is recorded as the time of its directory.
+        let (entry, later) = (File::open(dir.path()).unwrap(), std::time::SystemTime::now());
+        entry
+            .set_modified(later + std::time::Duration::from_secs(60))
+            .unwrap();
+        assert_eq!(fingerprint(dir.path()).unwrap(), before);
+        // Another inode with the bytes and the times of the old one.
+        let file = dir.path().join("d");
+        let times = fs::metadata(&file).unwrap().modified().unwrap();
+        fs::write(dir.path().join("new"), "more").unwrap();
+        fs::rename(dir.path().join("new"), &file).unwrap();
+        File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(times)
+            .unwrap();
+        let replaced = fingerprint(dir.path()).unwrap();
+        assert_ne!(replaced, before);
+        fs::write(&file, "longer").unwrap();
+        let written = fingerprint(dir.path()).unwrap();
+        assert_ne!(written, replaced);
+        fs::write(dir.path().join("a/c"), "").unwrap();
+        assert_ne!(fingerprint(dir.path()).unwrap(), written);
+    }
+
+    #[test]
     fn links_are_excluded_from_a_package() {
         let dir = package(&[("d", "more")]);
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
@@ -181,6 +278,7 @@ mod tests {
         for error in [
             copy(dir.path(), &other.path().join("x")).unwrap_err(),
             digest(dir.path()).map(drop).unwrap_err(),
+            fingerprint(dir.path()).map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::InvalidData);
         }

@@ -70,7 +70,11 @@ pub(crate) async fn init(session: &RunSession<'_>, args: &[String], is_exact: bo
         .and_then(|prediction| prediction.read(prediction_file))
         .filter(|after| is_applicable(bundle, before.as_deref(), after));
     let predicted = copy_from_cache(&cache, cli, before.as_deref(), predicted).await?;
-    run().await?;
+    if let Err(error) = run().await {
+        let used = predicted.as_deref().or(before.as_deref()).unwrap_or_default();
+        cache.distrust(&provider_cache::parse(used));
+        return Err(error);
+    }
     let mut after = dependency_lock::read(&cli.module)?;
     if !keeps_own_digests(before.as_deref(), predicted.as_deref(), after.as_deref()) {
         tracing::info!("the module's lock file has digests of the selected version: init is repeated");
