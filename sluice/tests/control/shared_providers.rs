@@ -8,7 +8,8 @@ use sluice_tf_controller::executor::provider_cache;
 
 use crate::environment::TestEnvironment;
 
-async fn env() -> (TestEnvironment, TrialProvider, Mirror) {
+/// Creates an environment with this number of concurrent runs, whose cache is empty.
+async fn env(runs: u16) -> (TestEnvironment, TrialProvider, Mirror) {
     let trial = TrialProvider::create().unwrap();
     let mirror = trial.mirror().await.unwrap();
     let mut env = TestEnvironment::without_controller().await;
@@ -23,7 +24,7 @@ async fn env() -> (TestEnvironment, TrialProvider, Mirror) {
     let runner = [&this, "as_runner", "--exact", "--nocapture", "--"].map(str::to_owned);
     let cache = provider_cache(&cache(&env), 1 << 30);
     env.runner = Some(runner.into_iter().chain(cache).collect());
-    env.start(2).await;
+    env.start(runs).await;
     (env, trial, mirror)
 }
 
@@ -43,7 +44,7 @@ async fn request_check(env: &TestEnvironment, stack: &str, token: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_runs_of_two_stacks_download_a_provider_once_and_a_tampered_one_is_refused() {
-    let (env, trial, mirror) = env().await;
+    let (env, trial, mirror) = env(2).await;
     let lock = mirror.lock_file();
     let module = |name: &str| {
         format!(
@@ -100,4 +101,42 @@ async fn five_runs_of_two_stacks_download_a_provider_once_and_a_tampered_one_is_
     env.wait_until_idle().await;
     request_check(&env, "net", "3").await;
     assert_eq!(mirror.downloads() - first_downloads, first_downloads);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_stacks_that_start_at_once_fill_the_cache_and_then_download_nothing() {
+    let (env, trial, mirror) = env(10).await;
+    let module = format!(
+        "variable \"name\" {{}}\n{}resource \"trial_thing\" \"it\" {{\n  name    = var.name\n  content = \"one\"\n}}\n",
+        trial.provider_block()
+    );
+    let lock = mirror.lock_file();
+    let files = [("main.tf", module.as_str()), (".terraform.lock.hcl", &lock)];
+    env.commit("a", &files).await;
+    let names: Vec<_> = (0..10).map(|number| format!("stack-{number}")).collect();
+    for name in &names {
+        let vars = json!([{ "name": "name", "value": name }]);
+        env.stack(name, json!({ "vars": vars })).await;
+    }
+    for name in &names {
+        env.wait_ready(name, "True TerraformAppliedSucceed").await;
+    }
+    assert_eq!(trial.resources().unwrap(), names);
+    env.wait_until_idle().await;
+    let packages = std::fs::read_dir(cache(&env)).unwrap();
+    let packages = packages.filter(|entry| entry.as_ref().unwrap().file_name() != ".verified");
+    assert_eq!(packages.count(), 1, "one package, and nothing unfinished");
+    let first_downloads = mirror.downloads();
+    assert!(first_downloads > 0);
+    for name in &names {
+        env.request(name, "1").await;
+    }
+    for name in &names {
+        env.wait_for(name, "a look", |stack| {
+            stack.status.as_ref().unwrap().last_handled_reconcile_at == "1"
+        })
+        .await;
+        env.wait_ready(name, "True").await;
+    }
+    assert_eq!(mirror.downloads(), first_downloads);
 }
