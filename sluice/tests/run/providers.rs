@@ -77,7 +77,7 @@ impl Shared {
 
 /// Returns the only program in the cache.
 fn program(cache: &Path) -> PathBuf {
-    let entries = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap());
+    let entries = std::fs::read_dir(cache).unwrap().map(Result::unwrap);
     let packages: Vec<_> = entries
         .filter(|entry| entry.file_name() != ".verified")
         .map(|entry| entry.path())

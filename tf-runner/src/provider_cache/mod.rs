@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn entries(root: &Path) -> Vec<PathBuf> {
-        let all = fs::read_dir(root).unwrap().map(|entry| entry.unwrap());
+        let all = fs::read_dir(root).unwrap().map(Result::unwrap);
         let packages = all.filter(|entry| entry.file_name() != verified::DIRECTORY);
         packages.map(|entry| entry.path()).collect()
     }
