@@ -80,6 +80,16 @@ impl TrialProvider {
         Mirror::serve(fs::read(&self.program)?).await
     }
 
+    /// As [`Self::mirror`], with a program of at least this size in bytes: it ends with zeros, which are never loaded.
+    ///
+    /// # Errors
+    /// As [`Self::mirror`].
+    pub async fn mirror_of_size(&self, bytes: usize) -> Result<Mirror, TrialError> {
+        let mut program = fs::read(&self.program)?;
+        program.resize(program.len().max(bytes), 0);
+        Mirror::serve(program).await
+    }
+
     /// Returns a lock file that pins a version.
     #[must_use]
     pub fn lock_file(version: &str) -> String {

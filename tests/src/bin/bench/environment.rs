@@ -23,6 +23,11 @@ impl Environment {
     pub(crate) async fn start(modules: usize) -> Result<Self, BoxError> {
         let repository = Repository::create()?;
         stacks::write(&repository, modules)?;
+        Self::serve(repository).await
+    }
+
+    /// Starts the program in memory with this repository.
+    pub(crate) async fn serve(repository: Repository) -> Result<Self, BoxError> {
         let server = GitServer::start().await?;
         let folder = tempfile::tempdir()?;
         let setup = Setup::new(folder.path()).without_state();

@@ -15,6 +15,7 @@ mod objects;
 mod packages;
 mod parts;
 mod plot;
+mod providers;
 mod results;
 mod serving;
 mod slow;
@@ -133,6 +134,7 @@ async fn measure_part(
         }
         Part::Serving => serving::measure(rounds, results).await,
         Part::FirstApply => first_apply::measure(rounds, results).await,
+        Part::Providers => providers::measure(rounds, results).await,
         Part::Stacks => idle::measure(numbers(args), true, with_commands, results).await,
         // With the stacks, they have been measured there.
         Part::Commands if parts.contains(&Part::Stacks) => Ok(()),
@@ -166,6 +168,7 @@ fn estimate(part: Part, args: &Args) -> u64 {
         }
         Part::Serving => 20 + rounds * 18,
         Part::FirstApply => 20 + rounds * 8,
+        Part::Providers => 40 + rounds * 6,
         Part::Stacks => 60 + args.watch + count(args.idle.max(args.stacks)),
         Part::Commands if Part::selected(&args.only).contains(&Part::Stacks) => rounds * 2,
         Part::Commands => 30 + count(args.idle.max(args.stacks)) + rounds * 2,

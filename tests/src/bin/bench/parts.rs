@@ -19,6 +19,8 @@ pub(crate) enum Part {
     Serving,
     /// First applies and later plans.
     FirstApply,
+    /// Later runs with a large provider.
+    Providers,
     /// Unchanged and idle stacks.
     Stacks,
     /// Commands that look at the idle stacks.
@@ -49,6 +51,7 @@ impl Part {
             Self::Fleet => "many small sources beside Flux's source-controller",
             Self::Serving => "downloads of artifacts beside nginx",
             Self::FirstApply => "first applies and later plans beside the CLI",
+            Self::Providers => "later runs with a provider of 200 MB beside runs without providers",
             Self::Stacks => "unchanged and idle stacks",
             Self::Commands => "commands that look at the idle stacks beside kubectl",
         }
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn parts_are_selected_by_name_and_keep_their_order() {
-        assert_eq!(Part::selected(&[]).len(), 9);
+        assert_eq!(Part::selected(&[]).len(), 10);
         let only = [Part::FirstApply, Part::Head];
         assert_eq!(Part::selected(&only), [Part::Head, Part::FirstApply]);
         assert_eq!(Part::FirstApply.name(), "first-apply");

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
@@ -68,10 +69,25 @@ impl Stacks {
     }
 
     pub(crate) async fn create(&self, name: &str, path: &str) -> Result<(), BoxError> {
-        let stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
+        self.create_with_environment(name, path, &[]).await
+    }
+
+    /// Creates a stack whose runs have these variables in their environment.
+    pub(crate) async fn create_with_environment(
+        &self,
+        name: &str,
+        path: &str,
+        environment: &[(&str, String)],
+    ) -> Result<(), BoxError> {
+        let mut stack = json!({ "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform",
             "metadata": { "name": name },
             "spec": { "interval": "24h", "path": path, "approvePlan": "auto",
                 "sourceRef": { "kind": "GitRepository", "name": "bench" } } });
+        if !environment.is_empty() {
+            let variables = environment.iter();
+            let variables = variables.map(|(name, value)| json!({ "name": name, "value": value }));
+            stack["spec"]["runnerPodTemplate"] = json!({ "spec": { "env": variables.collect::<Vec<_>>() } });
+        }
         self.stacks
             .create(&PostParams::default(), &serde_json::from_value(stack)?)
             .await?;
@@ -83,16 +99,43 @@ impl Stacks {
         self.wait_for(name, is_ready).await
     }
 
-    /// Requests a reconciliation and waits until it is handled.
+    /// Requests the first reconciliation and waits until it is handled.
     pub(crate) async fn request(&self, name: &str) -> Result<(), BoxError> {
-        let body = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": name } } });
+        self.request_with(name, name).await
+    }
+
+    /// Requests a reconciliation with this token and waits until it is handled.
+    pub(crate) async fn request_with(&self, name: &str, token: &str) -> Result<(), BoxError> {
+        let body = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": token } } });
         self.stacks
             .patch(name, &PatchParams::default(), &Patch::Merge(body))
             .await?;
         self.wait_for(name, |stack| {
-            stack.data["status"]["lastHandledReconcileAt"] == stack.name_any()
+            stack.data["status"]["lastHandledReconcileAt"] == token
         })
         .await
+    }
+
+    /// Returns the time from the first step to the plan of a stack's newest run.
+    pub(crate) async fn start_of_last_run(&self, name: &str) -> Result<Duration, BoxError> {
+        let params = ListParams::default().labels(&format!("infra.sluice.dev/terraform={name}"));
+        let runs = self.runs.list(&params).await?.items;
+        let number = |run: &DynamicObject| {
+            let name = run.name_any();
+            let number = name.rsplit('-').next().map(str::parse::<u64>);
+            number.and_then(Result::ok)
+        };
+        let newest = runs.iter().max_by_key(|run| number(run));
+        let newest = newest.ok_or_else(|| format!("{name} has no run"))?;
+        let steps = newest.data["status"]["steps"].as_array();
+        let steps = steps.map(Vec::as_slice).unwrap_or_default();
+        let since = |step: Option<&Value>| -> Result<MicroTime, BoxError> {
+            let step = step.ok_or_else(|| format!("a step of {name} is missing"))?;
+            Ok(serde_json::from_value(step["since"].clone())?)
+        };
+        let began = since(steps.first())?;
+        let planned = since(steps.iter().find(|step| step["phase"] == "Planning"))?;
+        Ok(planned.0.duration_since(began.0).unsigned_abs())
     }
 
     async fn wait_for(&self, name: &str, condition: impl Fn(&DynamicObject) -> bool) -> Result<(), BoxError> {
