@@ -126,6 +126,30 @@ fn provider_cache(args: &RunnerArgs) -> Option<ProviderCacheSettings> {
     })
 }
 
+/// Returns the settings of the client that downloads the artifact. To read the system's authorities takes several milliseconds, and a
+/// plain URL, as that of a source-controller, needs none: the download follows no redirects.
+fn artifact_client(bundle: Option<&str>) -> http::Settings {
+    http::Settings {
+        system_roots: !bundle.is_some_and(has_plain_artifact),
+        ..http::Settings::default()
+    }
+}
+
+/// Whether the URL of a bundle's artifact has no TLS.
+fn has_plain_artifact(bundle: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Located {
+        artifact: Artifact,
+    }
+    #[derive(serde::Deserialize)]
+    struct Artifact {
+        url: String,
+    }
+
+    let found = serde_json::from_str::<Located>(bundle);
+    found.is_ok_and(|found| found.artifact.url.starts_with("http://"))
+}
+
 async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -157,7 +181,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
             uid,
         });
     let pod = args.pod.clone().or(own_pod);
-    let mut fetcher = Fetcher::new(http::client(&http::Settings::default())?);
+    let mut fetcher = Fetcher::new(http::client(&artifact_client(bundle.as_deref()))?);
     fetcher.retries = args.http_retry;
     fetcher.host.clone_from(&args.source_controller_localhost);
     Ok(Context {
@@ -185,4 +209,24 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
         },
         environment,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_client_of_a_plain_artifact_has_no_authorities() {
+        let bundle = |url: &str| serde_json::json!({ "version": 1, "artifact": { "url": url } }).to_string();
+        assert!(!artifact_client(Some(&bundle("http://source-controller/a.tar.gz"))).system_roots);
+        for other in [
+            bundle("https://source-controller/a.tar.gz"),
+            bundle("HTTP://source-controller/a.tar.gz"),
+            "{}".to_owned(),
+            "no JSON".to_owned(),
+        ] {
+            assert!(artifact_client(Some(&other)).system_roots, "{other}");
+        }
+        assert!(artifact_client(None).system_roots, "a bundle in Secrets");
+    }
 }
