@@ -83,6 +83,15 @@ async fn a_credential_for_state_and_lock_is_enough_and_is_not_in_the_environment
         applied.status
     );
     assert!(env.secret(&format!("tfstate-default-{STACK}")).await.is_some());
+    // The run reads the new state with that credential, and needs no command for it.
+    let result = applied.status.unwrap();
+    assert_eq!(result.state.map(|state| state.resources), Some(1));
+    let logs = std::fs::read_dir(&result.log_path).unwrap();
+    let logs: Vec<_> = logs
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    let has_log_of = |command: &str| logs.iter().any(|log| log.contains(command));
+    assert!(has_log_of("apply") && !has_log_of("state-pull"), "{logs:?}");
     let environment = std::fs::read_to_string(&output).unwrap();
     let kube: Vec<_> = environment
         .lines()
