@@ -4,6 +4,7 @@
 //! Only what `init` recorded counts, and only a backend that uses the API of the run: else the CLI has to read the state.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -14,13 +15,15 @@ use sluice_runtime::client;
 use sluice_tf_core::chunk::decompress;
 use sluice_tf_core::state_summary::StateSummary;
 
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, retry};
 use crate::run::lifecycle::context::Context;
+use crate::run::lifecycle::error::Step;
 use crate::run::lifecycle::session::RunSession;
 use crate::run::state::backend_record;
 use crate::run::state::labels::DATA_KEY;
 use crate::run::workdir::run_environment::kubeconfig_path;
 
+/// Timeout of the request. It is not repeated: the CLI does that.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest state that is read.
 const LIMIT: u64 = 64 * 1024 * 1024;
 /// The variables by which the backend finds the API in a pod.
@@ -91,6 +94,10 @@ pub(super) async fn read(session: &RunSession<'_>) -> Option<StateSummary> {
     let RunSession {
         context, bundle, cli, ..
     } = session;
+    // A run that was stopped has few seconds.
+    if cli.stop_error(Step::Inventory).is_some() {
+        return None;
+    }
     let own = OwnApi::of(session);
     let has_other_pod_api = |name: &&str| cli.environment.get(*name) != context.environment.get(*name);
     if own.is_pod() && POD_VARIABLES.iter().any(has_other_pod_api) {
@@ -103,9 +110,9 @@ pub(super) async fn read(session: &RunSession<'_>) -> Option<StateSummary> {
         &bundle.workspace,
     )?;
     let api = api_of_backend(context).await?;
-    match retry(CLEANUP_TIMEOUT, || api.get_opt(&name)).await {
-        Ok(found) => summarize(&found?),
-        Err(error) => {
+    match tokio::time::timeout(TIMEOUT, api.get_opt(&name)).await {
+        Ok(Ok(found)) => summarize(&found?),
+        Ok(Err(error)) => {
             tracing::debug!(
                 name,
                 error = &error as &dyn std::error::Error,
@@ -113,6 +120,7 @@ pub(super) async fn read(session: &RunSession<'_>) -> Option<StateSummary> {
             );
             None
         }
+        Err(_) => None,
     }
 }
 
