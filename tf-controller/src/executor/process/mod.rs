@@ -158,10 +158,7 @@ impl ProcessExecutor {
             text,
         };
         let access = match &self.options.credentials {
-            Some(credentials) => {
-                let access = credentials.access(RunRef::of(run)).await;
-                Some(access.map_err(failed)?)
-            }
+            Some(credentials) => Some(credentials.access(RunRef::of(run)).await.map_err(failed)?),
             None => None,
         };
         let bundle = bundle.map(BundlePayload::into_text);
