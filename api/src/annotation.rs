@@ -20,6 +20,9 @@ pub const EVENT_FILES: &str = "infra.sluice.dev/files";
 /// Key in the metadata of an artifact: the author of its commit, as `Name <address>`.
 pub const COMMIT_AUTHOR: &str = "infra.sluice.dev/commit-author";
 
+/// Key in the metadata of an artifact: the subject of its commit, as [`crate::source::short_subject`] returns it.
+pub const COMMIT_SUBJECT: &str = "infra.sluice.dev/commit-subject";
+
 /// Label on runs, and on the Secret with the object's key: the Terraform object that they belong to.
 pub const TERRAFORM_LABEL: &str = "infra.sluice.dev/terraform";
 

@@ -220,7 +220,7 @@ fn columns_are_upstreams() {
         (
             "TerraformRun",
             "v1alpha1",
-            "Terraform Action Trigger Phase Changes Age Message [Reason] [Revision] [Plan] [Approved By] [Started] [Finished]",
+            "Terraform Action Trigger Phase Changes Age Message [Reason] [Revision] [Plan] [Approved By] [Started] [Finished] [Subject]",
         ),
     ] {
         let columns = version(kind, name)["additionalPrinterColumns"].clone();

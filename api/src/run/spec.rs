@@ -57,6 +57,12 @@ use crate::serialization::{api_enum, is_false, is_zero};
         type_ = "string",
         priority = 1,
         json_path = ".status.finishedAt"
+    ),
+    printcolumn(
+        name = "Subject",
+        type_ = "string",
+        priority = 1,
+        json_path = ".spec.source.subject"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -186,6 +192,9 @@ pub struct RunSource {
     /// Size of the artifact in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
+    /// Subject of the commit, at most 256 bytes. Empty: the source does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
     /// URL of the artifact.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,

@@ -14,7 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::annotation::COMMIT_AUTHOR;
+use crate::annotation::{COMMIT_AUTHOR, COMMIT_SUBJECT};
+use crate::condition::MessageLimit;
 use crate::digest::{Digest, DigestError};
 use crate::revision::Revision;
 
@@ -23,6 +24,17 @@ pub const GROUP: &str = "source.toolkit.fluxcd.io";
 
 /// The finalizer that the source controller adds to its objects.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
+
+/// Limit of the subject of a commit in an artifact and in a run.
+const SUBJECT_LIMIT: MessageLimit = MessageLimit::Bytes(256);
+
+/// Returns the subject of a commit for an artifact and a run: without control characters, and at most 256 bytes. A longer one ends in
+/// `...`.
+#[must_use]
+pub fn short_subject(subject: &str) -> String {
+    let visible: String = subject.chars().filter(|letter| !letter.is_control()).collect();
+    SUBJECT_LIMIT.truncate(&visible).into_owned()
+}
 
 /// Expands the short form of ssh, `user@host:path`, to `ssh://user@host/path`; returns everything else unchanged.
 #[must_use]
@@ -52,7 +64,7 @@ pub struct Artifact {
     pub digest: String,
     /// Time when the artifact was created.
     pub last_update_time: Time,
-    /// Annotations that depend on the kind of source. Of Git: infra.sluice.dev/commit-author, Sluice's addition.
+    /// Annotations that depend on the kind of source. Of Git: infra.sluice.dev/commit-author and infra.sluice.dev/commit-subject, Sluice's additions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Path of the file below the storage root.
@@ -84,9 +96,20 @@ impl Artifact {
     /// Returns the author of the commit; empty if the source does not say.
     #[must_use]
     pub fn commit_author(&self) -> &str {
+        self.commit_text(COMMIT_AUTHOR)
+    }
+
+    /// Returns the subject of the commit, as [`short_subject`] has it; empty if the source does not say. Any writer of the status may have
+    /// written it, so it is shortened again.
+    #[must_use]
+    pub fn commit_subject(&self) -> String {
+        short_subject(self.commit_text(COMMIT_SUBJECT))
+    }
+
+    fn commit_text(&self, key: &str) -> &str {
         let metadata = self.metadata.as_ref();
         metadata
-            .and_then(|metadata| metadata.get(COMMIT_AUTHOR))
+            .and_then(|metadata| metadata.get(key))
             .map_or("", String::as_str)
     }
 
@@ -100,6 +123,20 @@ impl Artifact {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subject_is_one_short_line_without_control_characters() {
+        for (subject, expected) in [
+            ("Add a bucket", "Add a bucket".to_owned()),
+            ("", String::new()),
+            ("Add\x1b[31m a\tbucket\u{9b}\r\n", "Add[31m abucket".to_owned()),
+            // Each `ü` has two bytes; 253 bytes are left before the dots.
+            ("ü".repeat(200).as_str(), format!("{}...", "ü".repeat(126))),
+            ("a".repeat(256).as_str(), "a".repeat(256)),
+        ] {
+            assert_eq!(short_subject(subject), expected, "{subject:?}");
+        }
+    }
 
     #[test]
     fn only_the_short_form_of_ssh_is_expanded() {

@@ -4,7 +4,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
-use sluice_api::annotation::COMMIT_AUTHOR;
+use sluice_api::annotation::{COMMIT_AUTHOR, COMMIT_SUBJECT};
 use sluice_api::run::{Action, PlanApproval, TerraformRun};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::run_sequence;
@@ -23,7 +23,8 @@ impl TestEnvironment {
     async fn commit_of(&self, author: &str) {
         self.commit("a", &[("main.tf", STACK)]).await;
         let api: Api<GitRepository> = self.api();
-        let status = json!({ "status": { "artifact": { "metadata": { COMMIT_AUTHOR: author } } } });
+        let metadata = json!({ COMMIT_AUTHOR: author, COMMIT_SUBJECT: "Add\u{1b}[31m one" });
+        let status = json!({ "status": { "artifact": { "metadata": metadata } } });
         api.patch_status(SOURCE, &PatchParams::default(), &Patch::Merge(status))
             .await
             .unwrap();
@@ -117,7 +118,13 @@ async fn a_plan_is_applied_after_the_approvals_of_two_users_who_are_not_its_auth
 
     env.approve("e-second", "bob", &id).await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
-    let (by, approvals) = recorded(&env.runs("net").await);
+    let runs = env.runs("net").await;
+    // Whoever writes the status of the source cannot write to the terminals of others.
+    assert!(
+        runs.iter().all(|run| run.spec.source.subject == "Add[31m one"),
+        "{runs:?}"
+    );
+    let (by, approvals) = recorded(&runs);
     assert_eq!(by, "alice, bob");
     assert_eq!(
         approvals,

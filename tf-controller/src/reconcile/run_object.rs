@@ -57,6 +57,7 @@ pub(super) fn run_object(request: &RunRequest<'_>, context: &Context) -> Terrafo
             url: artifact.url.clone(),
             size: artifact.size,
             author: artifact.commit_author().to_owned(),
+            subject: artifact.commit_subject(),
         },
         inputs_digest: request.resolved.inputs.clone(),
         plan: new.plan.as_ref().map(|(id, run)| PlanSource {

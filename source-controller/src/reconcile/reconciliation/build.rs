@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use sluice_api::annotation::COMMIT_AUTHOR;
-use sluice_api::source::Artifact;
+use sluice_api::annotation::{COMMIT_AUTHOR, COMMIT_SUBJECT};
+use sluice_api::source::{Artifact, short_subject};
 use sluice_runtime::blocking::JobError;
 use sluice_runtime::clock::Clock;
 use sluice_runtime::shutdown::Token;
@@ -227,10 +227,19 @@ impl ArtifactBuild {
         })
     }
 
-    /// Returns what the artifact says of its commit: the author, if there is one.
+    /// Returns what the artifact says of its commit: the author and the subject, each if there is one.
     fn metadata(&self) -> Option<BTreeMap<String, String>> {
-        let author = self.tree.commit().author_identity();
-        (!author.is_empty()).then(|| BTreeMap::from([(COMMIT_AUTHOR.to_owned(), author)]))
+        let commit = self.tree.commit();
+        let texts = [
+            (COMMIT_AUTHOR, commit.author_identity()),
+            (COMMIT_SUBJECT, short_subject(commit.subject())),
+        ];
+        let metadata: BTreeMap<_, _> = texts
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(key, text)| (key.to_owned(), text))
+            .collect();
+        (!metadata.is_empty()).then_some(metadata)
     }
 }
 

@@ -27,6 +27,7 @@ async fn a_commit_becomes_an_artifact() {
     http://sc/gitrepository/team/app/<first>.tar.gz
     ");
     assert_eq!(env.names(&artifact), [".", ".sourceignore", "main.tf"]);
+    assert_eq!(artifact.commit_subject(), "first");
     let content = std::fs::read(env.file(&artifact)).unwrap();
     assert_eq!(artifact.size, Some(i64::try_from(content.len()).unwrap()));
     assert_eq!(
