@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, PAGE, SelectionArgs, list_error, list_name, params
 use crate::output::age;
 
 /// The columns of the definition (api/src/run/spec.rs), in the order of [`RunRow::new`].
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "Name",
     "Terraform",
     "Action",
@@ -30,6 +30,7 @@ const COLUMNS: [&str; 13] = [
     "Approved By",
     "Started",
     "Finished",
+    "Subject",
 ];
 /// The most stacks whose runs a list selects by their names: the selector is a part of the URL.
 const SELECTED_STACKS: usize = 64;
@@ -67,6 +68,8 @@ pub struct RunRow {
     pub started: Option<Timestamp>,
     /// When it ended.
     pub finished: Option<Timestamp>,
+    /// The subject of the commit; empty: the source or the version of the run does not say.
+    pub subject: String,
 }
 
 impl RunRow {
@@ -86,6 +89,7 @@ impl RunRow {
             approved_by,
             started,
             finished,
+            subject,
         ] = texts;
         let known_phase = Phase::ALL.iter().find(|known| known.as_str() == phase);
         Self {
@@ -104,6 +108,7 @@ impl RunRow {
             approved_by,
             started: started.parse().ok(),
             finished: finished.parse().ok(),
+            subject,
         }
     }
 
@@ -128,6 +133,7 @@ impl RunRow {
             approved_by: run.spec.approved_by.clone(),
             started: status.started_at.map(|time| time.0),
             finished: status.finished_at.map(|time| time.0),
+            subject: run.spec.source.subject.clone(),
         }
     }
 
@@ -313,6 +319,7 @@ mod tests {
         "alice, bob",
         "2026-01-01T00:00:10Z",
         "2026-01-01T00:01:40Z",
+        "Add a bucket",
     ];
 
     fn stack(name: &str, uid: &str) -> Terraform {
@@ -330,7 +337,7 @@ mod tests {
             "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
             "metadata": {"name": "app-0123456789-7", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"action": "Apply", "approvedBy": "alice, bob", "attempt": 1, "deadline": "1h", "trigger": "Approval",
-                "source": {"kind": "GitRepository", "name": "repo", "namespace": "team", "revision": "main@sha1:b8e3"},
+                "source": {"kind": "GitRepository", "name": "repo", "namespace": "team", "revision": "main@sha1:b8e3", "subject": "Add a bucket"},
                 "terraform": {"generation": 1, "name": "app", "uid": "0123456789"}},
             "status": {"phase": "Succeeded", "changes": "+1 ~0 -0", "message": "Applied", "planId": "plan-x",
                 "startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:01:40Z", "humanPlan": "long"},
@@ -348,6 +355,7 @@ mod tests {
         assert_eq!(lasted(&[]), Some(SignedDuration::from_secs(90)));
         assert_eq!(lasted(&["Finished"]), Some(SignedDuration::from_secs(290)));
         assert_eq!(lasted(&["Started", "Finished"]), None);
+        assert_eq!(rows(table(&[CELLS], &["Subject"]))[0].subject, "");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
+use super::get::short_revision;
 use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Cell, OutputFormat, Table, duration, lines, to_json, to_yaml};
 use crate::run_row::{RunRow, params_of_stack, stack_with_rows};
@@ -80,7 +81,7 @@ fn of_stack(mut runs: Vec<TerraformRun>, stack: &Terraform) -> Vec<TerraformRun>
     runs
 }
 
-/// Builds the table of runs, in their order.
+/// Builds the table of runs, in their order. A terminal that has no room for all columns shows first what no other column says.
 #[must_use]
 pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
     let mut table = Table::new(&[
@@ -89,19 +90,22 @@ pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
         "ACTION",
         "TRIGGER",
         "REVISION",
+        "SUBJECT",
         "PHASE",
         "CHANGES",
         "DURATION",
         "APPROVED BY",
         "MESSAGE",
-    ]);
+    ])
+    .without_where_narrow(&["DURATION", "ACTION", "TRIGGER"]);
     for row in rows {
         table.push(vec![
             row.number().to_string().into(),
             row.age.as_str().into(),
             row.action.as_str().into(),
             row.trigger.as_str().into(),
-            row.revision.as_str().into(),
+            short_revision(&row.revision).into(),
+            row.subject.as_str().into(),
             Cell::new(row.phase.as_str(), run::tone(row.phase)),
             row.changes.as_str().into(),
             row.lasted(now).map(duration).unwrap_or_default().into(),

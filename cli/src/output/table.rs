@@ -8,6 +8,10 @@ use super::{Console, Tone, printable};
 const GAP: usize = 3;
 /// The smallest width that a column is cut to.
 const MIN_COLUMN: usize = 8;
+/// The width that a column keeps as long as another one can be left out.
+const READABLE_COLUMN: usize = 12;
+/// The text of an empty cell.
+const EMPTY: &str = "-";
 
 /// A cell: one line of text, with its meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +26,7 @@ impl Cell {
     pub fn new(text: impl AsRef<str>, tone: Tone) -> Self {
         let line = text.as_ref().lines().next().unwrap_or_default();
         let line = printable(line).replace('\t', " ");
-        let text = if line.is_empty() { "-".to_owned() } else { line };
+        let text = if line.is_empty() { EMPTY.to_owned() } else { line };
         Self { text, tone }
     }
 }
@@ -44,6 +48,18 @@ impl From<String> for Cell {
 pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
+    /// Columns that a narrow terminal does not show; the first one is left out first.
+    dispensable: &'static [&'static str],
+}
+
+/// A column that is shown.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    /// Its place in the table.
+    place: usize,
+    heading: &'static str,
+    /// Its width in columns of the terminal.
+    width: usize,
 }
 
 impl Table {
@@ -53,7 +69,15 @@ impl Table {
         Self {
             headings: headings.to_vec(),
             rows: Vec::new(),
+            dispensable: &[],
         }
+    }
+
+    /// Leaves columns out on a terminal where the others could not be read: those without a text, then these, the first one first.
+    #[must_use]
+    pub(crate) const fn without_where_narrow(mut self, headings: &'static [&'static str]) -> Self {
+        self.dispensable = headings;
+        self
     }
 
     /// Adds a row; missing cells are empty.
@@ -70,58 +94,98 @@ impl Table {
     /// Formats the table. On a terminal, wide columns are cut until a row fits.
     #[must_use]
     pub(crate) fn render(&self, console: &Console) -> String {
+        let columns = self.columns(console.width());
         let mut text = String::new();
-        let headings = self
-            .headings
-            .iter()
-            .map(|heading| Cell::new(heading, Tone::Plain));
-        let widths = self.widths(console.width());
-        push_row(&mut text, &headings.collect::<Vec<_>>(), &widths, console);
-        text + &self.render_rows(console)
+        let headings: Vec<Cell> = self.headings.iter().map(|heading| (*heading).into()).collect();
+        push_row(&mut text, &headings, &columns, console);
+        for row in &self.rows {
+            push_row(&mut text, row, &columns, console);
+        }
+        text
     }
 
     /// Formats the rows without the headings.
     #[must_use]
     pub(crate) fn render_rows(&self, console: &Console) -> String {
-        let widths = self.widths(console.width());
+        let columns = self.columns(console.width());
         let mut text = String::new();
         for row in &self.rows {
-            push_row(&mut text, row, &widths, console);
+            push_row(&mut text, row, &columns, console);
         }
         text
     }
 
-    /// Returns the width of each column. As long as a row is wider than the terminal, the widest column becomes smaller.
-    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.headings.iter().map(|heading| heading.width()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.text.width());
-            }
-        }
-        let Some(limit) = limit else { return widths };
-        let gaps = GAP * widths.len().saturating_sub(1);
-        let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
+    /// Returns the columns that are shown. As long as a row is wider than the terminal, the widest column becomes smaller.
+    fn columns(&self, limit: Option<usize>) -> Vec<Column> {
+        let all = self.whole_columns();
+        let Some(limit) = limit else { return all };
+        let mut columns = self.without_dispensable(all, limit);
+        let mut excess = row_width(&columns, usize::MAX).saturating_sub(limit);
         while excess != 0 {
-            let Some(widest) = widths.iter_mut().max() else {
+            let Some(widest) = columns.iter_mut().max_by_key(|column| column.width) else {
                 break;
             };
-            if *widest <= MIN_COLUMN {
+            if widest.width <= MIN_COLUMN {
                 break;
             }
-            *widest -= 1;
+            widest.width -= 1;
             excess -= 1;
         }
-        widths
+        columns
+    }
+
+    /// Returns all columns, each as wide as its widest cell.
+    fn whole_columns(&self) -> Vec<Column> {
+        let widest = |place: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(place));
+            cells.map(|cell| cell.text.width()).max().unwrap_or_default()
+        };
+        let headings = self.headings.iter().enumerate();
+        headings
+            .map(|(place, heading)| Column {
+                place,
+                heading: *heading,
+                width: heading.width().max(widest(place)),
+            })
+            .collect()
+    }
+
+    /// Leaves columns out until the others are readable in a row of this width.
+    fn without_dispensable(&self, mut columns: Vec<Column>, limit: usize) -> Vec<Column> {
+        if self.dispensable.is_empty() {
+            return columns;
+        }
+        if row_width(&columns, usize::MAX) > limit {
+            columns.retain(|column| !self.is_empty_column(column.place));
+        }
+        for heading in self.dispensable {
+            if row_width(&columns, READABLE_COLUMN) <= limit {
+                break;
+            }
+            columns.retain(|column| column.heading != *heading);
+        }
+        columns
+    }
+
+    fn is_empty_column(&self, place: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(place));
+        cells.all(|cell| cell.text == EMPTY)
     }
 }
 
-fn push_row(text: &mut String, row: &[Cell], widths: &[usize], console: &Console) {
-    let last = widths.len().saturating_sub(1);
-    for (index, width) in widths.iter().enumerate() {
-        let cell = row.get(index).cloned().unwrap_or_default();
-        let shown = cut(&cell.text, *width);
-        let padding = width.saturating_sub(shown.width());
+/// Returns the width of a row whose columns are cut to at most `most`.
+fn row_width(columns: &[Column], most: usize) -> usize {
+    let gaps = GAP * columns.len().saturating_sub(1);
+    let widths = columns.iter().map(|column| column.width.min(most));
+    widths.sum::<usize>() + gaps
+}
+
+fn push_row(text: &mut String, row: &[Cell], columns: &[Column], console: &Console) {
+    let last = columns.len().saturating_sub(1);
+    for (index, column) in columns.iter().enumerate() {
+        let cell = row.get(column.place).cloned().unwrap_or_default();
+        let shown = cut(&cell.text, column.width);
+        let padding = column.width.saturating_sub(shown.width());
         text.push_str(&console.paint(cell.tone, &shown));
         if index != last {
             text.extend(std::iter::repeat_n(' ', padding + GAP));
@@ -192,6 +256,39 @@ mod tests {
              app            True    Applied\n\
              network-of-…   False   -\n"
         );
+    }
+
+    #[test]
+    fn a_narrow_terminal_leaves_columns_out_before_it_cuts_the_others() {
+        let mut table = Table::new(&["RUN", "ACTION", "REVISION", "SUBJECT", "APPROVED BY"])
+            .without_where_narrow(&["ACTION"]);
+        let revision = "main@sha1:b8e362c206";
+        table.push(vec![
+            "7".into(),
+            "PlanAndApply".into(),
+            revision.into(),
+            "Add a bucket".into(),
+            "".into(),
+        ]);
+        let rendered = |width| table.render(&console(Some(width)));
+        // A whole row has 70 columns; one without the empty column, whose revision is cut to 12, has 48.
+        assert!(rendered(70).contains("APPROVED BY"));
+        assert_eq!(
+            rendered(69),
+            "RUN   ACTION         REVISION               SUBJECT\n\
+             7     PlanAndApply   main@sha1:b8e362c206   Add a bucket\n"
+        );
+        assert_eq!(
+            rendered(47),
+            "RUN   REVISION               SUBJECT\n\
+             7     main@sha1:b8e362c206   Add a bucket\n"
+        );
+        assert_eq!(
+            rendered(33),
+            "RUN   REVISION       SUBJECT\n\
+             7     main@sha1:b…   Add a bucket\n"
+        );
+        assert!(table.render(&console(None)).contains("APPROVED BY"));
     }
 
     proptest! {

@@ -154,7 +154,8 @@ impl World {
         let uid = owner["metadata"]["uid"].as_str().unwrap();
         let name = sluice_api::terraform::run_name(stack, uid, number);
         let spec = json!({"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-            "source": {"kind": "GitRepository", "name": "infra", "namespace": "default", "revision": "main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5"},
+            "source": {"kind": "GitRepository", "name": "infra", "namespace": "default", "revision": "main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5",
+                "subject": "Add a bucket"},
             "terraform": {"generation": 1, "name": stack, "uid": uid}});
         let status = json!({"phase": "Succeeded", "hasChanges": true, "planId": PLAN, "changes": "+1 ~0 -1",
             "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:42Z", "logTail": "$ tofu plan\nPlan: 1 to add, 1 to destroy\n",

@@ -221,7 +221,8 @@ async fn a_table_of_the_api_says_what_whole_runs_say() {
     let expected = [
         "Plan",
         "Revision",
-        revision,
+        "main@sha1:b8e362c206",
+        "Add a bucket",
         "Succeeded",
         "+1 ~0 -1",
         "42s",

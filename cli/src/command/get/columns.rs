@@ -176,7 +176,7 @@ impl Tabled for RunRow {
 
 /// Shortens the hash of a revision to ten digits: `main@sha1:b8e362c206`.
 #[must_use]
-fn short_revision(revision: &str) -> String {
+pub(in crate::command) fn short_revision(revision: &str) -> String {
     match revision.rsplit_once(':') {
         Some((front, hash)) => format!("{front}:{}", hash.chars().take(10).collect::<String>()),
         None => revision.to_owned(),

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::pin::pin;
 
+pub(super) use columns::short_revision;
 use columns::{Tabled, table};
 use futures::StreamExt as _;
 use kube::core::NamespaceResourceScope;
