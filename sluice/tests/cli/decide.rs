@@ -126,6 +126,7 @@ async fn a_plan_is_shown_as_text_and_as_a_page() {
         text.contains(PLAN) && text.contains("Plan: 1 to add, 0 to change, 1 to destroy."),
         "{text}"
     );
+    assert_eq!(world.stdout(&["plan", "app", "--full"]).await, text);
     let path = world.directory().join("plan.html");
     let page = format!("--web={}", path.display());
     assert_eq!(world.stdout(&["plan", "show", "app", &page]).await, "");

@@ -1,10 +1,11 @@
-//! `sluice plan show`: what a plan does, what it destroys first, and what holds it.
+//! `sluice plan`: what a plan does, what it destroys first, and what holds it.
 
 mod page;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use clap::{Args as _, FromArgMatches as _};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
@@ -15,18 +16,9 @@ use crate::run_row::{self, RunRow, stack_with_rows};
 use crate::wait::WaitArgs;
 use crate::{CliError, ExitStatus, run, stack};
 
-/// Arguments of `sluice plan`.
-#[derive(clap::Args, Debug)]
-pub struct PlanArgs {
-    #[command(subcommand)]
-    action: PlanAction,
-}
-
-#[derive(clap::Subcommand, Debug)]
-enum PlanAction {
-    /// Show the plan that waits, or else the newest one.
-    Show(ShowArgs),
-}
+/// Arguments of `sluice plan`: those of `sluice plan show`, with or without the word `show`.
+#[derive(Debug)]
+pub struct PlanArgs(ShowArgs);
 
 #[derive(clap::Args, Debug)]
 struct ShowArgs {
@@ -49,28 +41,45 @@ struct ShowArgs {
     connection: ConnectionArgs,
 }
 
+impl clap::Args for PlanArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let show = clap::Command::new("show").about("Show the plan that waits, or else the newest one");
+        ShowArgs::augment_args(command)
+            .subcommand(ShowArgs::augment_args(show))
+            .subcommand_negates_reqs(true)
+            .args_conflicts_with_subcommands(true)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for PlanArgs {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let of_show = matches.subcommand_matches("show").unwrap_or(matches);
+        ShowArgs::from_arg_matches(of_show).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 impl PlanArgs {
     /// Returns the flags of the connection.
     pub(super) const fn connection(&self) -> &ConnectionArgs {
-        match &self.action {
-            PlanAction::Show(args) => &args.connection,
-        }
-    }
-
-    /// Waits for a plan, if the user wants that.
-    async fn wait_for_plan(&self, context: &Context) -> Result<(), CliError> {
-        let PlanAction::Show(args) = &self.action;
-        if args.wait.wait {
-            waiting::for_plan(context, &args.name, args.wait.timeout).await?;
-        }
-        Ok(())
+        &self.0.connection
     }
 }
 
 /// Prints a plan.
 pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatus, CliError> {
-    args.wait_for_plan(context).await?;
-    let PlanAction::Show(args) = &args.action;
+    let args = &args.0;
+    if args.wait.wait {
+        waiting::for_plan(context, &args.name, args.wait.timeout).await?;
+    }
     let (stack, rows) = stack_with_rows(&context.cluster, &args.name).await?;
     let run = read_shown_run(&context.cluster, &stack, &rows).await?;
     let console = context.console;
@@ -209,6 +218,30 @@ mod tests {
 
     use super::*;
     use crate::fixture::{changed_run, stack};
+
+    #[test]
+    fn the_word_show_may_be_left_out() {
+        let name = |words: &[&str]| {
+            let program = PlanArgs::augment_args(clap::Command::new("plan"));
+            program.debug_assert();
+            let program = PlanArgs::augment_args(clap::Command::new("plan"));
+            let matches = program.try_get_matches_from([&["plan"][..], words].concat())?;
+            PlanArgs::from_arg_matches(&matches).map(|args| (args.0.name, args.0.full))
+        };
+        for (words, expected, full) in [
+            (["app"].as_slice(), "app", false),
+            (["show", "app"].as_slice(), "app", false),
+            (["app", "--full"].as_slice(), "app", true),
+            (["show", "app", "--full"].as_slice(), "app", true),
+            (["show", "show"].as_slice(), "show", false),
+            (["show", "help"].as_slice(), "help", false),
+        ] {
+            assert_eq!(name(words).unwrap(), (expected.to_owned(), full), "{words:?}");
+        }
+        for words in [["show"].as_slice(), &[], &["app", "web"], &["app", "show"]] {
+            assert!(name(words).is_err(), "{words:?}");
+        }
+    }
 
     #[test]
     fn a_plan_shows_what_it_destroys_first() {

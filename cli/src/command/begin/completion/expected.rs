@@ -29,11 +29,16 @@ impl Expected {
         if typed.starts_with('-') && !line.ends_flags {
             return Self::one_of(flags(line));
         }
-        if line.command.has_subcommands() {
+        let argument = line.next_argument();
+        if line.command.has_subcommands() && (argument.is_some() || !takes_words(line)) {
             let is_first = line.words.is_empty();
-            return Self::one_of(if is_first { subcommands(line) } else { Vec::new() });
+            return Self {
+                // `plan` takes the name of a stack too.
+                names: argument.and_then(|argument| names(line, argument.get_id().as_str())),
+                ..Self::one_of(if is_first { subcommands(line) } else { Vec::new() })
+            };
         }
-        match line.next_argument() {
+        match argument {
             Some(argument) => Self::value(line, argument),
             None if line.ends_flags => Self::default(),
             None => Self::one_of(flags(line)),
@@ -108,11 +113,16 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
             ListedKind::Terraforms => Some(Names::Stacks),
             ListedKind::Runs => Some(Names::Runs),
         },
-        (["approve" | "diff" | "reject"] | ["plan", "show"], "name") => Some(Names::StacksToApprove),
+        (["approve" | "diff" | "plan" | "reject"] | ["plan", "show"], "name") => Some(Names::StacksToApprove),
         // After `create`, it is the name of something new.
         ([first, ..], "name") if *first != "create" => Some(Names::Stacks),
         _ => None,
     }
+}
+
+/// Returns whether the command has arguments that are no flags.
+fn takes_words(line: &Line<'_>) -> bool {
+    line.command.get_positionals().next().is_some()
 }
 
 fn subcommands(line: &Line<'_>) -> Vec<Candidate> {
@@ -175,7 +185,9 @@ mod tests {
         let numbers = || Names::RunNumbers("app".to_owned());
         for (text, names) in [
             ("approve ", Some(Names::StacksToApprove)),
+            ("plan ", Some(Names::StacksToApprove)),
             ("plan show ", Some(Names::StacksToApprove)),
+            ("plan app ", None),
             ("approve app ", None),
             ("logs ", Some(Names::Stacks)),
             ("logs app --run ", Some(numbers())),
@@ -213,7 +225,7 @@ mod tests {
             ("suspend -A ", "terraforms sources"),
             ("suspend -A sources ", ""),
             ("plan ", "show help"),
-            ("plan nonsense ", ""),
+            ("create nonsense ", ""),
         ] {
             assert_eq!(values(&expected(&program, text)).join(" "), words, "{text}");
         }
