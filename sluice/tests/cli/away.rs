@@ -176,6 +176,31 @@ async fn a_followed_log_goes_on_after_lost_connections_and_has_each_line_once() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_an_approval_the_log_of_its_apply_is_followed() {
+    let world = World::with_stacks().await;
+    let approved = world.sluice(&["approve", "app", "--yes"]).await;
+    assert!(approved.status.success(), "{approved:?}");
+    let mut logs = start(&world.kubeconfig(), &["logs", "app", "-f"]);
+    let lines = Output::new(logs.stdout.take().unwrap());
+    let mut notes = Output::new(logs.stderr.take().unwrap());
+    let awaited = notes.line("plan-main-").await;
+    assert!(
+        awaited.contains(" is approved, waiting for the run of its apply: "),
+        "{awaited}"
+    );
+    let run = world.create_apply("app", 4).await;
+    notes.line("Run 4 Applying").await;
+    let tail = "$ tofu apply\nApply complete!\n";
+    let ended = json!({ "phase": "Succeeded", "message": "applied", "logTail": tail });
+    world.report(&run, &ended).await;
+    assert_eq!(code(logs).await, Some(0));
+    // The log of the plan is not in it.
+    assert_eq!(lines.rest().await, tail);
+    let text = notes.rest().await;
+    assert!(text.ends_with("Run 4 Succeeded: applied\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_the_waiting_and_not_the_run() {
     let world = World::with_stacks().await;
     let mut waiting = start(&world.kubeconfig(), &["reconcile", "net", "--wait"]);

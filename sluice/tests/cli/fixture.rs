@@ -150,28 +150,35 @@ impl World {
 
     /// Creates the run of a stack that made [`PLAN`]. Returns its name.
     pub(crate) async fn create_run(&self, stack: &str, number: u64) -> String {
-        let owner = self.stack(stack).await;
-        let uid = owner["metadata"]["uid"].as_str().unwrap();
-        let name = sluice_api::terraform::run_name(stack, uid, number);
-        let spec = json!({"action": "Plan", "attempt": 1, "deadline": "1h", "trigger": "Revision",
-            "source": {"kind": "GitRepository", "name": "infra", "namespace": "default", "revision": "main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5",
-                "subject": "Add a bucket"},
-            "terraform": {"generation": 1, "name": stack, "uid": uid}});
         let status = json!({"phase": "Succeeded", "hasChanges": true, "planId": PLAN, "changes": "+1 ~0 -1",
             "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:42Z", "logTail": "$ tofu plan\nPlan: 1 to add, 1 to destroy\n",
             "humanPlan": "Plan: 1 to add, 0 to change, 1 to destroy.",
             "changeEntries": [{"action": "create", "address": "terraform_data.new"}, {"action": "delete", "address": "terraform_data.old"}]});
+        let spec = json!({"action": "Plan", "trigger": "Revision"});
+        self.create_run_with(stack, number, spec, &status).await
+    }
+
+    /// Creates the run of a stack that applies [`PLAN`] at this moment. Returns its name.
+    pub(crate) async fn create_apply(&self, stack: &str, number: u64) -> String {
+        let spec = json!({"action": "Apply", "trigger": "Approval", "plan": {"id": PLAN, "run": "plan-run"}});
+        let status = json!({"phase": "Applying"});
+        self.create_run_with(stack, number, spec, &status).await
+    }
+
+    async fn create_run_with(&self, stack: &str, number: u64, mut spec: Value, status: &Value) -> String {
+        let owner = self.stack(stack).await;
+        let uid = owner["metadata"]["uid"].as_str().unwrap();
+        let name = sluice_api::terraform::run_name(stack, uid, number);
+        spec["attempt"] = json!(1);
+        spec["deadline"] = json!("1h");
+        spec["terraform"] = json!({"generation": 1, "name": stack, "uid": uid});
+        spec["source"] = json!({"kind": "GitRepository", "name": "infra", "namespace": "default",
+            "revision": "main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5", "subject": "Add a bucket"});
         let kind = GroupVersionKind::gvk("infra.sluice.dev", "v1alpha1", "TerraformRun");
-        let objects = self.objects(&kind);
         let labels = json!({"infra.sluice.dev/terraform": stack});
-        self.write(
-            &objects,
-            &kind,
-            json!({"name": name, "labels": labels}),
-            &spec,
-            &status,
-        )
-        .await;
+        let metadata = json!({"name": name, "labels": labels});
+        self.write(&self.objects(&kind), &kind, metadata, &spec, status)
+            .await;
         name
     }
 

@@ -15,7 +15,7 @@ use crate::output::{Tone, printable};
 use crate::{CliError, ExitStatus, run};
 
 /// Pause before the run is read again, and before a connection is opened again.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The container of the runner.
 const CONTAINER: &str = "tf-runner";
 

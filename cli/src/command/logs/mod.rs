@@ -1,5 +1,6 @@
 //! `sluice logs`: the output of the CLI of a run, of one that has ended or while it works.
 
+mod apply;
 mod follow;
 mod section;
 
@@ -28,7 +29,7 @@ pub struct LogsArgs {
     /// The stack.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Print the log while the run works, until it ends. A dropped connection is opened again.
+    /// Print the log while the run works, until it ends. A dropped connection is opened again. After an approval, it is the run of the apply.
     #[arg(short = 'f', long)]
     pub follow: bool,
     /// Number of the run, as `sluice history` shows it. Default: the newest.
@@ -55,7 +56,11 @@ pub enum LogPhase {
 
 /// Prints the log of a run.
 pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Result<ExitStatus, CliError> {
-    let (stack, rows) = stack_with_rows(&context.cluster, &args.name).await?;
+    let (mut stack, mut rows) = stack_with_rows(&context.cluster, &args.name).await?;
+    if args.follow && args.run.is_none() {
+        // On the heap: it holds the stack and the rows twice.
+        (stack, rows) = Box::pin(apply::with_its_run(context, stack, rows)).await?;
+    }
     let row = selected_row(&stack, &rows, args.run)?;
     let run: TerraformRun = context.cluster.get(&row.name).await?;
     if !run::phase(&run).is_final() {
