@@ -12,10 +12,13 @@ use crate::change::request;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
 use crate::object::{ObjectKind, Words};
 use crate::output::printable;
-use crate::run_row::stack_with_rows;
+use crate::run_row::{RunRow, rows_of, stack_with_rows};
 use crate::stack::{self, StackState};
-use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
+use crate::wait::{self, Progress, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
+
+/// How long a stack may need to take up a new revision of its source.
+const TAKE_UP: Duration = Duration::from_secs(5);
 
 /// Arguments of `sluice reconcile`.
 #[derive(clap::Args, Debug)]
@@ -76,25 +79,87 @@ pub struct RetryArgs {
 pub(super) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<ExitStatus, CliError> {
     let (kind, name) = Words::one(&args.object)?;
     match kind {
-        ObjectKind::Source if args.with_source => Err(CliError::Usage(
-            "--with-source is for stacks: a source has none".to_owned(),
-        )),
-        ObjectKind::Source => reconcile_source(context, context.cluster.namespace(), &name, args.wait).await,
+        ObjectKind::Source if args.with_source => {
+            return Err(CliError::Usage(
+                "--with-source is for stacks: a source has none".to_owned(),
+            ));
+        }
+        ObjectKind::Source => {
+            reconcile_source(context, context.cluster.namespace(), &name, args.wait).await?;
+        }
+        ObjectKind::Stack if args.with_source => {
+            // On the heap: it holds the stack and its runs.
+            Box::pin(reconcile_with_source(context, &name, args.wait)).await?;
+        }
         ObjectKind::Stack => {
             let stack: Terraform = context.cluster.get(&name).await?;
             check_running(&stack)?;
-            if args.with_source {
-                let (namespace, name) = git_source(&stack)?;
-                let wait = WaitArgs {
-                    wait: true,
-                    ..args.wait
-                };
-                reconcile_source(context, &namespace, &name, wait).await?;
-            }
             reconcile_stack(context, &stack, args.wait).await?;
-            Ok(ExitStatus::Success)
         }
     }
+    Ok(ExitStatus::Success)
+}
+
+/// Fetches the source of a stack and waits for it. Then it requests a plan, unless the stack plans a new revision anyway: a request that
+/// comes after the begin of that run would make a second plan.
+async fn reconcile_with_source(context: &Context, name: &str, wait: WaitArgs) -> Result<(), CliError> {
+    let (stack, rows) = stack_with_rows(&context.cluster, name).await?;
+    check_running(&stack)?;
+    let (namespace, source) = git_source(&stack)?;
+    let fetch = WaitArgs { wait: true, ..wait };
+    let revision = reconcile_source(context, &namespace, &source, fetch).await?;
+    let revision = revision.unwrap_or_default();
+    if !is_planned_anyway(context, &stack, &rows, &revision, wait.timeout).await? {
+        return reconcile_stack(context, &stack, wait).await;
+    }
+    let object = stack::full_name(&stack);
+    let text = format!("terraform {object} plans {revision} already, because it is new.");
+    context.console.note(&printable(&text));
+    if wait.wait {
+        wait_for_stack(context, &stack, None, wait.timeout).await?;
+    }
+    Ok(())
+}
+
+/// Returns whether a run of this revision has begun since `rows` were read. If the stack does not take the revision up in time, it waits for
+/// something else: the run that follows answers a request that is made before it.
+async fn is_planned_anyway(
+    context: &Context,
+    stack: &Terraform,
+    rows: &[RunRow],
+    revision: &str,
+    timeout: Duration,
+) -> Result<bool, CliError> {
+    if revision.is_empty() || has_attempted(stack, revision) {
+        return Ok(false);
+    }
+    let target = stack_target(stack, timeout.min(TAKE_UP));
+    let look = |found: Option<&Terraform>| match found {
+        Some(stack) if !has_attempted(stack, revision) => Ok(Progress::Waiting(format!(
+            "the controller has not seen {revision} yet"
+        ))),
+        _ => Ok(Progress::Done(())),
+    };
+    match wait::until(&context.cluster, &target, look).await {
+        Ok(()) => {}
+        Err(CliError::TimedOut { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    let now = rows_of(&context.cluster, stack).await?;
+    Ok(has_begun(rows, &now, revision))
+}
+
+/// Returns whether the stack has seen this revision: a run of it has begun, or none of its inputs has changed.
+fn has_attempted(stack: &Terraform, revision: &str) -> bool {
+    let status = stack.status.as_ref();
+    status.is_some_and(|status| status.last_attempted_revision == revision)
+}
+
+/// Returns whether the newest run is of this revision and newer than those before. Both lists begin with the newest run. Pure.
+fn has_begun(before: &[RunRow], now: &[RunRow], revision: &str) -> bool {
+    let last = before.first().map(RunRow::number);
+    now.first()
+        .is_some_and(|newest| newest.revision == revision && Some(newest.number()) > last)
 }
 
 /// Requests a plan, waits for it, and prints it.
@@ -198,30 +263,32 @@ fn source_namespace(stack: &Terraform) -> String {
     }
 }
 
+/// Requests a fetch of a source. Returns its revision, if it is waited for.
 async fn reconcile_source(
     context: &Context,
     namespace: &str,
     name: &str,
     wait: WaitArgs,
-) -> Result<ExitStatus, CliError> {
+) -> Result<Option<String>, CliError> {
     let token = request::<GitRepository>(&context.cluster, namespace, name).await?;
     context
         .console
         .note(&format!("Requested a fetch of gitrepository {namespace}/{name}."));
-    if wait.wait {
-        let target = Target {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            timeout: wait.timeout,
-            return_command: format!("sluice get sources {name} -n {namespace}"),
-        };
-        let look = |found: Option<&GitRepository>| source_result(found, Some(&token));
-        let revision = wait::until(&context.cluster, &target, look).await?;
-        context.console.note(&printable(&format!(
-            "gitrepository {namespace}/{name} is at {revision}."
-        )));
+    if !wait.wait {
+        return Ok(None);
     }
-    Ok(ExitStatus::Success)
+    let target = Target {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        timeout: wait.timeout,
+        return_command: format!("sluice get sources {name} -n {namespace}"),
+    };
+    let look = |found: Option<&GitRepository>| source_result(found, Some(&token));
+    let revision = wait::until(&context.cluster, &target, look).await?;
+    context.console.note(&printable(&format!(
+        "gitrepository {namespace}/{name} is at {revision}."
+    )));
+    Ok(Some(revision))
 }
 
 /// Requests a reconciliation of a stack, and waits for its result if that is asked for.
@@ -232,15 +299,26 @@ async fn reconcile_stack(context: &Context, stack: &Terraform, wait: WaitArgs) -
     context
         .console
         .note(&format!("Requested a plan of terraform {namespace}/{name}."));
-    if !wait.wait {
-        return Ok(());
+    if wait.wait {
+        wait_for_stack(context, stack, Some(&token), wait.timeout).await?;
     }
-    let target = stack_target(stack, wait.timeout);
-    let look = |found: Option<&Terraform>| stack_result(found, Some(&token));
+    Ok(())
+}
+
+/// Waits for the result of a request, or for that of the run in progress, and prints it.
+async fn wait_for_stack(
+    context: &Context,
+    stack: &Terraform,
+    request: Option<&str>,
+    timeout: Duration,
+) -> Result<(), CliError> {
+    let target = stack_target(stack, timeout);
+    let look = |found: Option<&Terraform>| stack_result(found, request);
     let message = wait::until(&context.cluster, &target, look).await?;
+    let object = stack::full_name(stack);
     context
         .console
-        .note(&printable(&format!("terraform {namespace}/{name}: {message}")));
+        .note(&printable(&format!("terraform {object}: {message}")));
     Ok(())
 }
 
@@ -278,5 +356,30 @@ mod tests {
             git_source(&bucket).unwrap_err().to_string(),
             "terraform team/app: its source is of the kind Bucket, which another controller serves"
         );
+    }
+
+    #[test]
+    fn only_a_new_run_of_the_revision_has_begun() {
+        let row = |number: u64, revision: &str| RunRow {
+            name: format!("app-0123456789-{number}"),
+            revision: revision.to_owned(),
+            ..RunRow::default()
+        };
+        let before = [row(2, "a"), row(1, "b")];
+        for (newest, expected) in [
+            (row(3, "b"), true),
+            // A commit that the stack does not read starts no run, also if an older run had it.
+            (row(2, "a"), false),
+            (row(3, "c"), false),
+        ] {
+            assert_eq!(
+                has_begun(&before, std::slice::from_ref(&newest), "b"),
+                expected,
+                "{newest:?}"
+            );
+        }
+        assert!(!has_begun(&[row(2, "b")], &[row(2, "b")], "b"));
+        assert!(has_begun(&[], &[row(1, "b")], "b"));
+        assert!(!has_begun(&[], &[], "b"));
     }
 }

@@ -4,13 +4,19 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
-use sluice_api::run::{Action, Phase, TerraformRun};
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::run::{Action, Phase, TerraformRun, Trigger};
+use sluice_api::source::GitRepository;
+use sluice_api::terraform::Terraform;
 use sluice_harness::cli::search_path;
 use sluice_harness::terminal::Terminal;
 use tokio::process::Command;
 
-use crate::environment::{NAMESPACE, TIMEOUT, TestEnvironment};
+use crate::environment::{NAMESPACE, SOURCE, TIMEOUT, TestEnvironment};
 use crate::locks::{ID, holder, lock_state};
 use crate::observe::wait_for_file;
 
@@ -240,4 +246,72 @@ async fn a_leftover_lock_is_shown_released_and_the_fields_are_set_back() {
         tfstate["forceUnlock"] != "yes" && tfstate["lockIdentifier"] != ID,
         "{tfstate}"
     );
+}
+
+/// Does what source-controller does with the next request of the source, and returns the request. It publishes this module as the commit
+/// `b`, if there is one, and answers when the stack `net` plans it.
+async fn answer_fetch(env: &TestEnvironment, before: &str, module: Option<&str>) -> String {
+    let sources: Api<GitRepository> = env.api();
+    let is_requested = |source: Option<&GitRepository>| {
+        let request = source.and_then(|source| source.annotations().get(REQUESTED_AT));
+        request.is_some_and(|now| now != before)
+    };
+    let waiting = Box::pin(await_condition(sources.clone(), SOURCE, is_requested));
+    let found = tokio::time::timeout(TIMEOUT, waiting).await;
+    let source = found.expect("a request").unwrap().unwrap();
+    let request = source.annotations()[REQUESTED_AT].clone();
+    if let Some(module) = module {
+        let revision = env.commit("b", &[("main.tf", module)]).await;
+        let is_of_commit = |run: &TerraformRun| run.spec.source.revision == revision;
+        env.wait_run("net", "a run of the commit", is_of_commit).await;
+    }
+    let ready = json!({ "type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored artifact",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let status = json!({ "observedGeneration": source.metadata.generation, "lastHandledReconcileAt": request, "conditions": [ready] });
+    let patch = Patch::Merge(json!({ "status": status }));
+    sources
+        .patch_status(SOURCE, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_commit_that_a_user_fetches_is_planned_once() {
+    let env = TestEnvironment::new().await;
+    let module = |value: &str| format!("resource \"terraform_data\" \"it\" {{ input = \"{value}\" }}");
+    env.commit("a", &[("main.tf", &module("x"))]).await;
+    env.stack("net", json!({})).await;
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    let (arguments, next) = (["reconcile", "net", "--with-source", "--wait"], module("y"));
+    let ((_, notes), request) = tokio::join!(succeed(&env, &arguments), answer_fetch(&env, "", Some(&next)));
+    assert!(
+        notes.contains("terraform team/net plans main@sha1:bbbbbbbbbb"),
+        "{notes}"
+    );
+    let stacks: Api<Terraform> = env.api();
+    let requested = stacks
+        .get("net")
+        .await
+        .unwrap()
+        .annotations()
+        .get(REQUESTED_AT)
+        .cloned();
+    assert_eq!(requested, None, "{notes}");
+    let runs = env.runs("net").await;
+    assert_eq!(runs.len(), 2, "{}", env.history("net").await);
+    assert!(
+        runs[1].status.as_ref().is_some_and(|status| status.applied),
+        "{notes}"
+    );
+
+    // Without a new commit the request starts the plan.
+    let ((_, notes), _) = tokio::join!(succeed(&env, &arguments), answer_fetch(&env, &request, None));
+    assert!(
+        notes.contains("Requested a plan of terraform team/net.\n"),
+        "{notes}"
+    );
+    let runs = env.runs("net").await;
+    assert_eq!(runs.len(), 3, "{}", env.history("net").await);
+    assert_eq!(runs[2].spec.trigger, Trigger::Request);
 }
