@@ -30,6 +30,7 @@ use std::process::ExitCode;
 pub use approve::{approve_plan, plan_to_approve};
 pub use begin::{BeginCommand, begin};
 pub use plan::{describe_plan, shown_run};
+pub use reject::{plan_to_reject, reject_plan};
 
 use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Console, Tone};

@@ -12,7 +12,7 @@ use super::history::runs_of;
 use super::plan::{describe_plan, shown_run};
 use super::{Context, plan_approval};
 use crate::change::{annotation, merge};
-use crate::cluster::ConnectionArgs;
+use crate::cluster::{Cluster, ConnectionArgs};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice reject`.
@@ -55,7 +55,7 @@ pub(super) async fn reject(context: &Context, args: &RejectArgs) -> Result<ExitS
         rejected_at: Some(Time(SystemClock.now())),
         rejected_by: user_name(context).await,
     };
-    write(context, &stack, plan, &rejection).await?;
+    write(&context.cluster, &stack, plan, &rejection).await?;
     let name = stack.name_any();
     console.note(&format!(
         "Rejected {plan}. A change of what the stack reads, or `sluice replan {name}`, makes a new plan."
@@ -66,8 +66,28 @@ pub(super) async fn reject(context: &Context, args: &RejectArgs) -> Result<ExitS
     Ok(ExitStatus::Success)
 }
 
+/// Rejects the plan with this id without a question and without a comment. `cluster` has the namespace of the stack.
+///
+/// # Errors
+/// Another plan waits or none, its apply has begun, or the API rejects the patch.
+pub async fn reject_plan(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
+    let plan = plan_to_reject(stack, Some(plan))?;
+    check_not_applied(stack, plan, &runs_of(cluster, stack).await?)?;
+    // A rejection is only a brake, so it is possible without a name.
+    let user = plan_approval::who_am_i(cluster.client()).await;
+    let rejection = PlanRejection {
+        comment: String::new(),
+        rejected_at: Some(Time(SystemClock.now())),
+        rejected_by: user.ok().and_then(|user| user.username).unwrap_or_default(),
+    };
+    write(cluster, stack, plan, &rejection).await
+}
+
 /// Returns the id of the plan that waits; it must be `id`, if there is one. Pure.
-fn plan_to_reject<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
+///
+/// # Errors
+/// Another plan waits or none, it was rejected, its plans are never applied, or the stack is being deleted.
+pub fn plan_to_reject<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
     if stack.metadata.deletion_timestamp.is_some() {
         let cause =
             "it is being deleted, and its destroy needs no approval; a suspended stack is not destroyed";
@@ -108,15 +128,14 @@ async fn user_name(context: &Context) -> String {
 
 /// Writes the annotation. It names the plan, so it has no effect if another plan waits meanwhile.
 async fn write(
-    context: &Context,
+    cluster: &Cluster,
     stack: &Terraform,
     plan: &str,
     rejection: &PlanRejection,
 ) -> Result<(), CliError> {
     let request = rejection_request(plan, rejection).map_err(|error| CliError::Format(error.to_string()))?;
     let patch = annotation(REJECTED_PLAN, Some(&request));
-    let namespace = context.cluster.namespace();
-    let written: Terraform = merge(&context.cluster, namespace, &stack.name_any(), &patch).await?;
+    let written: Terraform = merge(cluster, cluster.namespace(), &stack.name_any(), &patch).await?;
     if stack::pending_plan(&written) == Some(plan) && written.uid() == stack.uid() {
         return Ok(());
     }

@@ -1,9 +1,10 @@
 //! The screen of `sluice up` on a terminal: sources, stacks, runs in progress and what waits for the user, with keys to read a
-//! plan, to approve it and to follow a log.
+//! plan, to approve or reject it and to follow a log.
 //!
 //! [`model`] is the state, changed by events; [`render`] draws it. Both are pure. Keys ([`keys`]), watches ([`objects`]) and notices
-//! of the program become events; approvals and the end of the program are effects, which this module carries out.
+//! of the program become events; decisions ([`decision`]) and the end of the program are effects, which this module carries out.
 
+mod decision;
 mod keys;
 mod model;
 mod objects;
@@ -18,12 +19,9 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 pub(crate) use model::Setup;
 use model::{Effect, Event, Model};
-use sluice_api::terraform::Terraform;
-use sluice_cli::cluster::Cluster;
-use sluice_cli::command::approve_plan;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 use sluice_runtime::shutdown::{Signals, Token};
 use terminal::Terminal;
@@ -143,25 +141,17 @@ impl Display {
         match self.model.apply(event) {
             None => {}
             Some(Effect::Interrupt) => self.signals.interrupt(),
-            Some(Effect::Approve { stack, plan }) => {
+            Some(Effect::Decide {
+                decision,
+                stack,
+                plan,
+            }) => {
                 let (client, sender) = (self.client.clone(), self.sender.clone());
                 tokio::spawn(async move {
-                    let notice = approve(client, &stack, &plan).await;
+                    let notice = decision.carry_out(client, &stack, &plan).await;
                     let _ = sender.send(Event::Notice(notice)); // the screen may have ended
                 });
             }
         }
-    }
-}
-
-/// Approves a plan as `sluice approve` does, and returns the result for the user.
-async fn approve(client: Client, stack: &Terraform, plan: &str) -> String {
-    let cluster = Cluster::new(client, stack.namespace().unwrap_or_default());
-    match approve_plan(&cluster, stack, plan).await {
-        Ok(()) if stack.spec.approve_plan == "auto" => {
-            format!("Approved {plan}. It was held: set approvePlan back to \"auto\" after its apply.")
-        }
-        Ok(()) => format!("Approved {plan}."),
-        Err(error) => format!("{plan} was not approved: {error}"),
     }
 }

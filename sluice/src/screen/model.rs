@@ -8,10 +8,10 @@ use kube::{Resource, ResourceExt as _};
 use sluice_api::run::TerraformRun;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
-use sluice_cli::command::plan_to_approve;
 use sluice_cli::run;
 use sluice_cli::stack::{self, StackState};
 
+use super::decision::Decision;
 use super::keys::Key;
 use super::page::{Page, PageKind};
 
@@ -72,8 +72,10 @@ impl<K: Resource> Change<K> {
 /// What the program has to do.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
-    /// Approve this plan of the stack.
-    Approve {
+    /// Approve or reject this plan of the stack.
+    Decide {
+        /// What the user decided.
+        decision: Decision,
         /// The stack.
         stack: Box<Terraform>,
         /// The id of the plan that the user has seen.
@@ -86,8 +88,10 @@ pub(super) enum Effect {
 /// A question or an input line at the bottom of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
-    /// Whether the plan is approved.
-    Approve {
+    /// Whether the plan is approved, or rejected.
+    Decide {
+        /// The decision that is asked for.
+        decision: Decision,
         /// The full name of the stack.
         stack: String,
         /// The id of the plan.
@@ -251,7 +255,8 @@ impl Model {
         match key {
             Key::Char('q') => self.prompt = Some(Prompt::Quit),
             Key::Char('?') => self.open(PageKind::Help),
-            Key::Char('a') => self.ask_for_approval(),
+            Key::Char('a') => self.ask_for(Decision::Approve),
+            Key::Char('x') => self.ask_for(Decision::Reject),
             Key::Char('l') => self.open(PageKind::Log),
             Key::Char('p') => self.open(PageKind::Plan),
             Key::Enter if self.page.is_none() => self.open(PageKind::Plan),
@@ -271,16 +276,21 @@ impl Model {
                 None
             }
             Prompt::Quit => is_yes.then_some(Effect::Interrupt),
-            Prompt::Approve { stack, plan } if is_yes => {
+            Prompt::Decide {
+                decision,
+                stack,
+                plan,
+            } if is_yes => {
                 let stack = self.stacks.get(&stack)?.clone();
-                self.notices.push(format!("Approving {plan}."));
-                Some(Effect::Approve {
+                self.notices.push(format!("{} {plan}.", decision.progress()));
+                Some(Effect::Decide {
+                    decision,
                     stack: Box::new(stack),
                     plan,
                 })
             }
-            Prompt::Approve { .. } => {
-                self.notices.push("Nothing was approved.".to_owned());
+            Prompt::Decide { decision, .. } => {
+                self.notices.push(format!("Nothing was {}.", decision.result()));
                 None
             }
         }
@@ -327,14 +337,15 @@ impl Model {
     }
 
     /// Shows the plan of the selected stack and asks.
-    fn ask_for_approval(&mut self) {
+    fn ask_for(&mut self, decision: Decision) {
         let Some(stack) = self.stacks.get(&self.selected) else {
             return;
         };
-        match plan_to_approve(stack, None) {
+        match decision.plan_of(stack) {
             Ok(plan) => {
                 let plan = plan.to_owned();
-                self.prompt = Some(Prompt::Approve {
+                self.prompt = Some(Prompt::Decide {
+                    decision,
                     stack: self.selected.clone(),
                     plan,
                 });
@@ -358,13 +369,20 @@ impl Model {
 
     /// Withdraws the question about a plan that does not wait any more: the answer would be about another plan.
     fn check_prompt(&mut self) {
-        if let Some(Prompt::Approve { stack, plan }) = &self.prompt {
-            let pending = self.stacks.get(stack).and_then(stack::pending_plan);
-            if pending != Some(plan.as_str()) {
-                self.notices
-                    .push(format!("{plan} does not wait any more: nothing was approved."));
-                self.prompt = None;
-            }
+        let Some(Prompt::Decide {
+            decision,
+            stack,
+            plan,
+        }) = &self.prompt
+        else {
+            return;
+        };
+        let pending = self.stacks.get(stack).and_then(stack::pending_plan);
+        if pending != Some(plan.as_str()) {
+            let result = decision.result();
+            self.notices
+                .push(format!("{plan} does not wait any more: nothing was {result}."));
+            self.prompt = None;
         }
     }
 

@@ -24,6 +24,7 @@ Keys
   home, end, g, G     the first line, the last line
   enter, p            the plan of the stack
   a                   approve its plan, after a question
+  x                   reject its plan, after a question
   l                   the log of its newest run
   /                   show stacks with this name or state
   escape              back; on the overview: all stacks

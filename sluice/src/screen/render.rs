@@ -310,21 +310,26 @@ fn notice(model: &Model, columns: usize) -> Row {
 /// Returns the question that waits, or the keys.
 fn last_line(model: &Model, columns: usize) -> Row {
     match (&model.prompt, &model.page) {
-        (Some(Prompt::Approve { plan, .. }), _) => question(&format!("Approve {plan}?"), columns),
+        (Some(Prompt::Decide { decision, plan, .. }), _) => {
+            question(&format!("{} {plan}?", decision.question()), columns)
+        }
         (Some(Prompt::Quit), _) if model.is_stopping => question("Interrupt the runs in progress?", columns),
         (Some(Prompt::Quit), _) => question("End sluice up? Runs in progress finish first.", columns),
         (Some(Prompt::Filter), _) => one(
             Tone::Attention,
             &fit(&format!("Filter: {}_", model.filter), columns),
         ),
-        (None, None) => keys("enter plan  a approve  l log  / filter  ? help  q quit", columns),
+        (None, None) => keys(
+            "p plan  a approve  x reject  l log  / filter  ? help  q quit",
+            columns,
+        ),
         (None, Some(page)) => keys(page_keys(page.kind), columns),
     }
 }
 
 const fn page_keys(kind: PageKind) -> &'static str {
     match kind {
-        PageKind::Plan => "escape back  up, down move  a approve  l log  q quit",
+        PageKind::Plan => "escape back  up, down  a approve  x reject  l log  q quit",
         PageKind::Log => "escape back  up, down move  end follow  p plan  q quit",
         PageKind::Help => "escape back  q quit",
     }

@@ -6,6 +6,7 @@ use ratatui::backend::TestBackend;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::decision::Decision;
 use super::is_suitable;
 use super::keys::{Key, Move};
 use super::model::{Change, Effect, Event, Model, Prompt, Setup};
@@ -164,7 +165,7 @@ fn the_overview_fits_on_80_columns() {
             "",
             "export KUBECONFIG=/home/user/stacks/state/api/kubeconfig",
             "The log is /home/user/stacks/state/sluice.log",
-            "enter plan  a approve  l log  / filter  ? help  q quit"
+            "p plan  a approve  x reject  l log  / filter  ? help  q quit"
         ]
     );
 }
@@ -188,9 +189,18 @@ fn the_narrowest_terminal_has_the_states() {
 }
 
 #[test]
-fn the_approval_names_the_plan_that_was_shown() {
+fn a_decision_names_the_plan_that_was_shown() {
+    for (key, decision, question) in [
+        ("a", Decision::Approve, "Approve"),
+        ("x", Decision::Reject, "Reject"),
+    ] {
+        decide(key, decision, question);
+    }
+}
+
+fn decide(key: &str, expected: Decision, question: &str) {
     let mut model = model();
-    assert_eq!(press(&mut model, "a"), None);
+    assert_eq!(press(&mut model, key), None);
     let shown = lines(&mut model, 80, 24);
     let (destroyed, created) = (
         shown
@@ -201,27 +211,39 @@ fn the_approval_names_the_plan_that_was_shown() {
             .position(|line| line.contains("+ terraform_data.new (create)")),
     );
     assert!(destroyed.is_some() && destroyed < created, "{}", shown.join("\n"));
-    assert_eq!(shown[23], format!("Approve {PLAN}? [y/N]"));
+    assert_eq!(shown[23], format!("{question} {PLAN}? [y/N]"));
     match press(&mut model, "y") {
-        Some(Effect::Approve { stack, plan }) => {
+        Some(Effect::Decide {
+            decision,
+            stack,
+            plan,
+        }) => {
             assert_eq!(
-                (stack.metadata.name.as_deref(), plan.as_str()),
-                (Some("app"), PLAN)
+                (decision, stack.metadata.name.as_deref(), plan.as_str()),
+                (expected, Some("app"), PLAN)
             );
         }
-        other => panic!("no approval: {other:?}"),
+        other => panic!("no decision: {other:?}"),
     }
     assert_eq!(model.prompt, None);
 }
 
 #[test]
-fn anything_but_yes_approves_nothing() {
-    for key in [Key::Enter, Key::Escape, Key::Char('n'), Key::Char('a')] {
-        let mut model = model();
-        press(&mut model, "a");
-        assert!(model.prompt.is_some());
-        assert_eq!(model.apply(Event::Key(key)), None, "{key:?}");
-        assert_eq!(model.notices, ["Nothing was approved."], "{key:?}");
+fn anything_but_yes_decides_nothing() {
+    for (question, notice) in [("a", "Nothing was approved."), ("x", "Nothing was rejected.")] {
+        for key in [
+            Key::Enter,
+            Key::Escape,
+            Key::Char('n'),
+            Key::Char('a'),
+            Key::Char('x'),
+        ] {
+            let mut model = model();
+            press(&mut model, question);
+            assert!(model.prompt.is_some());
+            assert_eq!(model.apply(Event::Key(key)), None, "{key:?}");
+            assert_eq!(model.notices, [notice], "{key:?}");
+        }
     }
 }
 
@@ -240,14 +262,16 @@ fn a_question_about_a_plan_that_was_replaced_is_withdrawn() {
 }
 
 #[test]
-fn a_stack_without_a_plan_is_not_approved() {
-    let mut model = model();
-    press(&mut model, "ja");
-    assert_eq!(model.prompt, None);
-    assert_eq!(
-        model.notices,
-        ["terraform default/db: no plan waits for an approval"]
-    );
+fn without_a_plan_there_is_nothing_to_decide() {
+    for keys in ["ja", "jx"] {
+        let mut model = model();
+        press(&mut model, keys);
+        assert_eq!(model.prompt, None);
+        assert_eq!(
+            model.notices,
+            ["terraform default/db: no plan waits for an approval"]
+        );
+    }
 }
 
 #[test]

@@ -75,7 +75,8 @@ impl Session {
     /// Presses Escape and waits for the overview: a key that follows at once would be read as Alt and that key.
     fn back(&mut self) {
         self.press("\x1b");
-        self.wait_for(&["enter plan"]);
+        // Of all pages only the overview has a filter.
+        self.wait_for(&["/ filter"]);
     }
 
     /// Whether lines are edited and echoed, as a shell has it.
@@ -117,7 +118,7 @@ spec: {{interval: 1h, path: ./, sourceRef: {{kind: GitRepository, name: code}}}}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_is_read_approved_and_applied_by_keys() {
+async fn a_plan_is_read_rejected_replaced_approved_and_applied_by_keys() {
     let (git, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
     let module = "resource \"terraform_data\" \"a\" {}\n";
     repository.commit_files(&[("main.tf", module)], "first").unwrap();
@@ -129,6 +130,18 @@ async fn a_plan_is_read_approved_and_applied_by_keys() {
         .unwrap();
 }
 
+/// Rejects the plan that is shown; the first answer is no.
+fn reject_by_keys(session: &mut Session) {
+    for (answer, notice) in [("n", "Nothing was rejected."), ("y", "Rejected plan-main-")] {
+        session.press("x");
+        session.wait_for(&["Reject plan-main-", "[y/N]"]);
+        session.press(answer);
+        session.wait_for(&[notice]);
+    }
+    session.back();
+    session.wait_for(&["> default/net", " Rejected "]);
+}
+
 fn approve_by_keys(folder: &Path) {
     let manifests = folder.join("manifests.yaml").display().to_string();
     let mut session = Session::start(folder, &["-f", &manifests], "xterm-256color");
@@ -137,6 +150,15 @@ fn approve_by_keys(folder: &Path) {
     assert!(!session.is_given_back(), "the screen reads single keys");
     session.press("p");
     session.wait_for(&["+ terraform_data.a (create)"]);
+    reject_by_keys(&mut session);
+    let kubeconfig = folder.join("state/api/kubeconfig");
+    let replanned = Command::new(SLUICE)
+        .args(["replan", "net", "--timeout=60s"])
+        .env("KUBECONFIG", kubeconfig)
+        .output()
+        .unwrap();
+    assert_eq!(replanned.status.code(), Some(3), "{replanned:?}");
+    session.wait_for(&["> default/net", "AwaitsApproval", "+1 ~0 -0"]);
     session.press("a");
     session.wait_for(&["Approve plan-main-", "[y/N]"]);
     session.press("y");
@@ -144,7 +166,7 @@ fn approve_by_keys(folder: &Path) {
     session.back();
     session.wait_for(&["default/net", " Ready "]);
     session.press("l");
-    session.wait_for(&["Run 2: Apply"]);
+    session.wait_for(&["Run 3: Apply"]);
     session.wait_for(&["Succeeded after"]);
     session.back();
     // A terminal sends Alt+q as escape and q, one after the other.
