@@ -12,7 +12,6 @@ use crate::act::{answer, requested};
 use crate::fixture::{TIMEOUT, World, ready, start, stderr_of};
 use crate::proxy::{Fault, Proxy};
 use crate::terminal;
-use sluice_harness::terminal::ROWS;
 
 /// The lines of an output.
 struct Output<R>(Lines<BufReader<R>>);
@@ -78,9 +77,7 @@ async fn a_terminal_shows_what_a_slow_api_is_asked_for() {
     assert!(is_shown, "{}", slow.text());
     let session = terminal::end(slow, deadline);
     assert_eq!(session.code, 1, "{}", session.text);
-    let mut picture = vt100::Parser::new(ROWS, 80, 0);
-    picture.process(session.text.replace('\n', "\r\n").as_bytes());
-    insta::assert_snapshot!(terminal::lines(&picture)[..3].join("\n"), @r"
+    insta::assert_snapshot!(terminal::seen(&session.text, 80), @r"
     sluice: cannot list terraforms: no complete response from the API within 3s
       next: the API does not answer: check the server of the kubeconfig, and a proxy
     ");

@@ -274,6 +274,42 @@ async fn a_plan_is_shown_before_it_is_rejected_and_not_approved_afterwards() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejection_is_read_on_narrow_and_wide_terminals() {
+    let mut pictures = Vec::new();
+    for columns in [80, 160] {
+        let world = World::with_stacks().await;
+        let session = terminal::run(&world, columns, &["reject", "app"], "[y/N] ", "y\n");
+        assert_eq!(session.code, 0, "{}", session.text);
+        pictures.push(terminal::seen(&session.text, columns));
+    }
+    insta::assert_snapshot!(pictures[0], @r"
+    Plan of default/app
+      id        plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567
+      revision  main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5
+      changes   +1 ~0 -1
+
+      - terraform_data.old (delete)
+      + terraform_data.new (create)
+
+    Reject plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567? [y/N] y
+    Rejected plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567. A change
+     of what the stack reads, or `sluice replan app`, makes a new plan.
+    ");
+    insta::assert_snapshot!(pictures[1], @r"
+    Plan of default/app
+      id        plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567
+      revision  main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5
+      changes   +1 ~0 -1
+
+      - terraform_data.old (delete)
+      + terraform_data.new (create)
+
+    Reject plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567? [y/N] y
+    Rejected plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567. A change of what the stack reads, or `sluice replan app`, makes a new plan.
+    ");
+}
+
 fn waiting() -> serde_json::Value {
     let mut status = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
     status["plan"] = serde_json::json!({"pending": PLAN});

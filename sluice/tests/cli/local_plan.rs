@@ -13,6 +13,7 @@ use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
 use crate::fixture::{World, ready};
+use crate::terminal;
 
 const MODULE: &str = r#"
 variable "size" {}
@@ -120,6 +121,49 @@ async fn a_directory_is_planned_against_the_state_and_the_variables_of_its_stack
 
     assert_eq!(world.versions().await, before);
     assert_eq!(files(&module), ["main.tf"]);
+    check_pictures(&world, &repository);
+}
+
+/// What a person sees of a plan of the repository. A long line is cut by the terminal, so its path is replaced before.
+fn check_pictures(world: &World, repository: &Path) {
+    let path = repository.canonicalize().unwrap().display().to_string();
+    let tool = regex::Regex::new("(?m)^(terraform|tofu) (init|plan|show) ").unwrap();
+    let picture = |columns| {
+        let session = terminal::run(world, columns, &["apply", "local", "--local", &path], "", "");
+        assert_eq!(session.code, 0, "{}", session.text);
+        let text = session.text.replace(&path, "/home/anna/infra");
+        let seen = terminal::seen(&text, columns);
+        tool.replace_all(&seen, "CLI $2 ").into_owned()
+    };
+    insta::assert_snapshot!(picture(80), @r"
+    Planning /home/anna/infra/infra/net in the repository /home/anna/infra.
+    CLI init ...
+    CLI plan ...
+    CLI show ...
+    Plan of default/local
+      id        -
+      revision  /home/anna/infra, not pushed
+      changes   +1 ~1 -0
+
+      ~ terraform_data.it (update)
+      + terraform_data.new (create)
+    Nothing was applied, and no state was written. Push the files to plan and apply
+    them.
+    ");
+    insta::assert_snapshot!(picture(160), @r"
+    Planning /home/anna/infra/infra/net in the repository /home/anna/infra.
+    CLI init ...
+    CLI plan ...
+    CLI show ...
+    Plan of default/local
+      id        -
+      revision  /home/anna/infra, not pushed
+      changes   +1 ~1 -0
+
+      ~ terraform_data.it (update)
+      + terraform_data.new (create)
+    Nothing was applied, and no state was written. Push the files to plan and apply them.
+    ");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use sluice_harness::terminal::Terminal;
+use sluice_harness::terminal::{ROWS, Terminal};
 
 use crate::fixture::{TIMEOUT, World};
 
@@ -38,6 +38,13 @@ pub(crate) fn start(kubeconfig: &Path, columns: u16, arguments: &[&str]) -> Term
         .env("KUBECONFIG", kubeconfig)
         .env_remove("NO_COLOR");
     Terminal::start(command, columns).unwrap()
+}
+
+/// Returns what a person sees on a terminal of this width after the program has written this text, without colours.
+pub(crate) fn seen(text: &str, columns: u16) -> String {
+    let mut picture = vt100::Parser::new(ROWS, columns, 0);
+    picture.process(text.replace('\n', "\r\n").as_bytes());
+    lines(&picture).join("\n").trim_end().to_owned()
 }
 
 /// Returns the lines on a terminal without the spaces at their ends.
