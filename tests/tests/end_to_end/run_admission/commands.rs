@@ -173,6 +173,7 @@ pub(super) async fn check(tenant: &Tenant) {
     wait_for_roles(tenant, USERS[USERS.len() - 1].1).await;
 
     check_viewer(&tenant.person("vera")).await;
+    check_sources(tenant).await;
     check_approver(&client, &tenant.person("aron")).await;
     check_canceller(&client, &tenant.person("cleo"), &run).await;
 
@@ -230,6 +231,56 @@ async fn check_viewer(viewer: &Person) {
     for (arguments, advice) in refused {
         viewer.may_not(arguments, advice).await;
     }
+}
+
+/// A viewer looks at sources; an editor creates and changes them too.
+async fn check_sources(tenant: &Tenant) {
+    let (viewer, editor) = (tenant.person("vera"), tenant.person("edda"));
+    let create: [&str; 7] = [
+        "create",
+        "source",
+        "git",
+        "more",
+        "--url=https://git.example/more.git",
+        "--branch=main",
+        "--wait=false",
+    ];
+    let mut change = create;
+    change[3] = "code";
+    let advice = |verb: &str| {
+        format!("you may not {verb} gitrepositories in namespace team-a: ask for the role sluice-edit")
+    };
+    let sources = async || {
+        let columns = "jsonpath={range .items[*]}{.metadata.name} {.spec.url} {.spec.suspend};{end}";
+        tenant
+            .kubectl(&["-n", TENANT, "get", "gitrepositories", "-o", columns])
+            .await
+    };
+    let before = sources().await;
+    let refused: [(&[&str], &str); 5] = [
+        (&create, "create"),
+        (&change, "update"),
+        (&["suspend", "source", "code"], "patch"),
+        (&["reconcile", "source", "code"], "patch"),
+        (&["delete", "source", "code", "--yes"], "delete"),
+    ];
+    for (arguments, verb) in refused {
+        viewer.may_not(arguments, &advice(verb)).await;
+    }
+    assert_eq!(
+        sources().await,
+        before,
+        "nothing that was refused has changed a source"
+    );
+    for arguments in [&create, &change] {
+        editor.may(arguments).await;
+    }
+    let after = sources().await;
+    assert_eq!(
+        after.matches("https://git.example/more.git").count(),
+        2,
+        "{after}"
+    );
 }
 
 async fn check_approver(client: &Client, approver: &Person) {
