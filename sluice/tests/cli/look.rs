@@ -128,6 +128,27 @@ async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_narrow_terminal_leaves_columns_of_the_history_out() {
+    let world = World::with_stacks().await;
+    for (columns, headings) in [
+        (80, "RUN AGE TRIGGER REVISION SUBJECT PHASE CHANGES"),
+        (
+            160,
+            "RUN AGE ACTION TRIGGER REVISION SUBJECT PHASE CHANGES DURATION APPROVED BY MESSAGE",
+        ),
+    ] {
+        let session = terminal::run(&world, columns, &["history", "app", "--no-color"], "", "");
+        assert_eq!(session.code, 0, "{}", session.text);
+        let lines: Vec<_> = session.text.lines().collect();
+        let shown: Vec<_> = lines[0].split_whitespace().collect();
+        assert_eq!(shown.join(" "), headings);
+        assert!(lines[1].contains("   Add a bucket   "), "{}", session.text);
+        let widest = lines.iter().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(usize::from(columns)), "{}", session.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_printed_as_a_whole_or_by_phase() {
     let world = World::with_stacks().await;
     assert_eq!(
