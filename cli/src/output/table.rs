@@ -144,7 +144,7 @@ impl Table {
         headings
             .map(|(place, heading)| Column {
                 place,
-                heading: *heading,
+                heading,
                 width: heading.width().max(widest(place)),
             })
             .collect()

@@ -5,7 +5,6 @@ mod page;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args as _, FromArgMatches as _};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
@@ -215,6 +214,8 @@ pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) ->
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use clap::{Args as _, FromArgMatches as _};
 
     use super::*;
     use crate::fixture::{changed_run, stack};

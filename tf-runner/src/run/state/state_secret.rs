@@ -208,8 +208,8 @@ mod tests {
 
     fn name_of(kind: &str, changes: &Value, variables: &[(&str, &str)], own: &OwnApi) -> Option<String> {
         let mut config = arguments();
-        let changes = changes.as_object().unwrap().clone();
-        config.as_object_mut().unwrap().extend(changes);
+        let changes = changes.as_object()?.clone();
+        config.as_object_mut()?.extend(changes);
         let record = json!({ "version": 3, "backend": { "type": kind, "config": config } });
         let variables = variables.iter();
         let variables = variables
