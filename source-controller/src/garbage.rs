@@ -12,7 +12,7 @@ use sluice_runtime::paging;
 use sluice_runtime::shutdown::Token;
 
 use crate::git::Mirrors;
-use crate::storage::{LocalDirectory, ObjectDirectory, Storage as _};
+use crate::storage::{ObjectDirectory, Storage};
 
 /// Interval of the collection. A mirror removed too early costs one fetch.
 const INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -22,13 +22,13 @@ pub(crate) struct GarbageCollector {
     /// Client for the Kubernetes API.
     pub(crate) client: Client,
     /// Artifact storage.
-    pub(crate) storage: LocalDirectory,
+    pub(crate) storage: Arc<dyn Storage>,
     /// Mirrors of remotes.
     pub(crate) mirrors: Arc<Mirrors>,
 }
 
 impl GarbageCollector {
-    /// Collects artifacts at once, and everything daily, until `stop`.
+    /// Collects artifacts at once, and everything daily, until `stop`. With a bucket, its listing also finds what an earlier leader left.
     pub(crate) async fn run(self, stop: Token) {
         loop {
             tokio::select! {
@@ -48,8 +48,8 @@ impl GarbageCollector {
     /// Removes directories of objects that do not exist, regardless of their labels: they may belong to another shard. Keeps directories
     /// whose objects cannot be listed or looked up.
     async fn remove_orphans(&self) {
-        let storage = self.storage.clone();
-        let listed = tokio::task::spawn_blocking(move || storage.objects()).await;
+        let storage = Arc::clone(&self.storage);
+        let listed = tokio::task::spawn_blocking(move || storage.directories()).await;
         let directories = match listed {
             Ok(Ok(directories)) => directories,
             failed => return report("orphaned artifacts", failed.map(|listed| listed.map(|_| 0))),
@@ -59,7 +59,7 @@ impl GarbageCollector {
             match self.exists(&directory).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    let storage = self.storage.clone();
+                    let storage = Arc::clone(&self.storage);
                     let name = directory.to_string();
                     let removed = tokio::task::spawn_blocking(move || storage.remove(&directory)).await;
                     tracing::info!(directory = name, "removing artifacts of a deleted object");

@@ -20,6 +20,7 @@ pub mod tree;
 
 mod garbage;
 mod run;
+mod serving;
 
 pub use options::Options;
 pub use run::{Running, StartError, run, run_program, run_with};

@@ -1,6 +1,6 @@
-//! Start and end of the controller. Metrics and probes are served from the start. The file server and the watch start with the
-//! leadership, which without leader election is immediate. Only the leader listens for consumers, so a Service with several
-//! replicas routes to the leader.
+//! Start and end of the controller. Metrics and probes are served from the start. The watch starts with the leadership, which without
+//! leader election is immediate. With local storage the file server starts with it: only the leader listens for consumers, so a Service
+//! with several replicas routes to the leader. With a bucket every replica serves from the start, and the leader alone publishes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,15 +15,13 @@ use sluice_runtime::client;
 use sluice_runtime::event::{PosterError, Recorder};
 use sluice_runtime::http::{EnvironmentError, Route};
 use sluice_runtime::leader::{self, ElectionTimingError, Leadership};
-use sluice_runtime::manager::{self, Endpoints, Instance, ListenError, ProgramError, bind};
+use sluice_runtime::manager::{Endpoints, Instance, ListenError, ProgramError};
 use sluice_runtime::metrics::Metrics;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::schedule::Schedule;
-use sluice_runtime::serve::ListenAddress;
 use sluice_runtime::shutdown::{self, Token};
 use sluice_runtime::trace::{TraceError, Tracer};
 use sluice_runtime::watch::{ObjectCache, ShownVersions};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::archive::Capacity;
@@ -32,10 +30,9 @@ use crate::git::{DiskBudget, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{CONCURRENT, Gate, Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, Secrets, SlotLimits, Slots, watch};
-use crate::server::{self, Admission};
-use crate::storage::{
-    AddressError, AdvertisedAddress, LocalDirectory, Retention, StorageError, advertised_address, is_full,
-};
+use crate::serving::{FileServer, Served, hostname};
+use crate::storage::bucket::ConnectError;
+use crate::storage::{AddressError, Retention, Storage, StorageError, is_full};
 
 /// The Lease of an instance that watches all objects.
 const LEASE: &str = "source-controller-leader-election";
@@ -72,6 +69,9 @@ pub enum StartError {
     /// The storage directory cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The bucket of the flags cannot be opened.
+    #[error(transparent)]
+    Bucket(#[from] ConnectError),
     /// The directory of mirrors cannot be used.
     #[error("cannot use the mirrors below --storage-path")]
     Mirrors(#[source] io::Error),
@@ -176,15 +176,16 @@ pub async fn run_with(
     let endpoints = Endpoints::open(&options.common.addresses).await?;
     let (metrics_address, health) = endpoints.addresses();
     let readiness = Readiness::default();
-    // As in Flux, every replica is ready. Only the leader opens the file server.
+    // As in Flux, every replica is ready. Only the leader opens the file server, except with a bucket.
     readiness.set();
     let mut tasks = endpoints.serve(&instance.metrics, &readiness, &stop);
+    let server = FileServer::of_bucket(&options, &mut tasks, &stop).await?;
     let leadership = match instance.acquire_leadership(&stop).await? {
-        Leadership::Stopped => return Err(StartError::Stopped),
+        Leadership::Stopped => return Err(stopped(tasks).await),
         leadership => leadership,
     };
-    let (leadership, opened) = open_as_leader(&options, leadership).await?;
-    let (listener, artifacts, admission, disk) = opened;
+    let (leadership, opened) = open_as_leader(&options, server, leadership, (&mut tasks, &stop)).await?;
+    let (artifacts, disk) = opened;
     let workers = options.common.concurrency.concurrent;
     let concurrency = workers.saturating_mul(RECONCILIATIONS_PER_WORKER);
     let settings = instance.watch_settings("gitrepository", concurrency, reports.recorder.clone());
@@ -201,10 +202,9 @@ pub async fn run_with(
     )?;
     let garbage_collector = GarbageCollector {
         client: client.clone(),
-        storage: disk.storage.clone(),
+        storage: disk.storage,
         mirrors: disk.mirrors,
     };
-    tasks.spawn(server::serve(listener.0, disk.storage, admission, stop.clone()));
     tasks.spawn(garbage_collector.run(stop.clone()));
     let (completed, lost) = (Token::new(), Token::new());
     tasks.spawn(hold_leadership(leadership, completed.clone(), lost.clone()));
@@ -226,15 +226,24 @@ pub async fn run_with(
     })
 }
 
-/// What consumers reach, and the data on disk.
-type Opened = (ArtifactListener, SocketAddr, Admission, Disk);
+/// The address that consumers reach, and the data of the leader.
+type Opened = (SocketAddr, Disk);
 
-/// As [`open_artifacts`]. A failure releases the Lease, or the next start would wait until it expires.
+/// Ends a replica that never led: running downloads end before.
+async fn stopped(mut tasks: JoinSet<()>) -> StartError {
+    while tasks.join_next().await.is_some() {}
+    StartError::Stopped
+}
+
+/// Opens what the leader needs, and serves artifacts unless they are served already. A failure releases the Lease, or the next start
+/// would wait until it expires.
 async fn open_as_leader(
     options: &Options,
+    server: Option<FileServer>,
     leadership: Leadership,
+    tasks: (&mut JoinSet<()>, &Token),
 ) -> Result<(Leadership, Opened), StartError> {
-    match open_artifacts(options).await {
+    match open_disk(options, server, tasks).await {
         Ok(opened) => Ok((leadership, opened)),
         Err(error) => {
             let ended = Token::new();
@@ -245,18 +254,20 @@ async fn open_as_leader(
     }
 }
 
-/// Opens the file server's listener, and storage and mirrors.
-async fn open_artifacts(options: &Options) -> Result<Opened, StartError> {
-    let listener = ArtifactListener::open(&options.storage).await?;
-    let address = listener.address()?;
-    let advertised = listener.advertised(&options.storage)?;
-    let admission = listener.admission(&options.storage, &advertised)?;
-    let advertised = AdvertisedAddress::new(advertised, options.storage.artifact_token.clone());
-    let storage = LocalDirectory::open(&options.storage.storage_path, advertised)?;
+async fn open_disk(
+    options: &Options,
+    server: Option<FileServer>,
+    (tasks, stop): (&mut JoinSet<()>, &Token),
+) -> Result<Opened, StartError> {
+    let server = match server {
+        Some(server) => server,
+        None => FileServer::open(options, None, stop).await?,
+    };
     let (directories, budget) = (options.storage.clone(), options.git.disk_budget());
     let opened = tokio::task::spawn_blocking(move || mirrors(&directories, budget)).await;
     let mirrors = Arc::new(opened.map_err(|error| StartError::Mirrors(error.into()))??);
-    Ok((listener, address, admission, Disk { storage, mirrors }))
+    let Served { address, storage } = server.start(tasks, stop);
+    Ok((address, Disk { storage, mirrors }))
 }
 
 /// Holds the leadership until the work is completed, or reports its loss.
@@ -290,9 +301,9 @@ impl Reports {
     }
 }
 
-/// The data on disk.
+/// The data of the leader.
 struct Disk {
-    storage: LocalDirectory,
+    storage: Arc<dyn Storage>,
     mirrors: Arc<Mirrors>,
 }
 
@@ -318,7 +329,7 @@ fn context(
             Arc::clone(&disk.mirrors),
             Arc::clone(&instance.clock),
         )),
-        storage: Arc::new(disk.storage.clone()),
+        storage: Arc::clone(&disk.storage),
         recorder: reports.recorder,
         schedule: Schedule::new(
             options.common.retry.interval_jitter_percentage,
@@ -391,60 +402,5 @@ fn log_ineffective_flags(options: &Options) {
         tracing::info!(
             "the feature gate CacheSecretsAndConfigMaps has no effect: a Secret is read once for each of its versions"
         );
-    }
-}
-
-fn hostname(options: &StorageOptions) -> String {
-    if options.hostname.is_empty() {
-        manager::hostname()
-    } else {
-        options.hostname.clone()
-    }
-}
-
-/// The listener of the file server.
-struct ArtifactListener(TcpListener);
-
-impl ArtifactListener {
-    async fn open(options: &StorageOptions) -> Result<Self, StartError> {
-        let text = &options.storage_addr;
-        let missing = || StartError::Address(AddressError(text.clone()));
-        let address = text.parse::<ListenAddress>().map_err(|_| missing())?;
-        let listener = bind("--storage-addr", &address).await?;
-        listener.map(Self).ok_or_else(missing)
-    }
-
-    fn address(&self) -> Result<SocketAddr, StartError> {
-        self.0.local_addr().map_err(|source| {
-            StartError::Listen(ListenError {
-                flag: "--storage-addr",
-                address: String::new(),
-                source,
-            })
-        })
-    }
-
-    /// Returns the address for consumers, with the bound port.
-    fn advertised(&self, options: &StorageOptions) -> Result<String, StartError> {
-        let bound = self.address()?.port();
-        let bind = match options.storage_addr.rsplit_once(':') {
-            Some((host, _)) => format!("{host}:{bound}"),
-            None => options.storage_addr.clone(),
-        };
-        Ok(advertised_address(
-            &options.storage_adv_addr,
-            &bind,
-            &hostname(options),
-        )?)
-    }
-
-    /// Returns the rules for the requests that the file server answers.
-    fn admission(&self, options: &StorageOptions, advertised: &str) -> Result<Admission, StartError> {
-        Ok(Admission::new(
-            self.address()?,
-            advertised,
-            &options.storage_allowed_hosts,
-            options.artifact_token.clone(),
-        ))
     }
 }

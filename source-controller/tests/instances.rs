@@ -18,10 +18,14 @@ use sluice_embedded::{ApiServer, Store};
 use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::leader::LeadershipEnd;
 use sluice_runtime::shutdown::Token;
+use sluice_source_controller::storage::bucket::Bucket;
 use sluice_source_controller::{Options, Running, StartError, run};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+
+#[path = "instances/replicas.rs"]
+mod replicas;
 
 const LIMIT: Duration = Duration::from_secs(50);
 const LEASE: &str = "source-controller-leader-election";
@@ -49,6 +53,11 @@ struct Instance {
 }
 
 fn start(client: &Client, further: &[&str]) -> Instance {
+    start_with(client, further, None)
+}
+
+/// As [`start`], with the artifacts in a bucket.
+fn start_with(client: &Client, further: &[&str], bucket: Option<Bucket>) -> Instance {
     let storage = tempfile::tempdir().unwrap();
     let path = format!("--storage-path={}", storage.path().display());
     let all = [
@@ -66,7 +75,9 @@ fn start(client: &Client, further: &[&str]) -> Instance {
         arguments.push((*flag).to_owned());
     }
     let stop = Token::new();
-    let started = run(Options::parse_from(arguments), client.clone(), stop.clone());
+    let mut options = Options::parse_from(arguments);
+    options.bucket.open_bucket = bucket;
+    let started = run(options, client.clone(), stop.clone());
     Instance {
         stop,
         started: tokio::spawn(started),

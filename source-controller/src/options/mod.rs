@@ -1,10 +1,12 @@
 //! The flags of the source controller: Flux's names and defaults, and additional limits.
 
+mod bucket;
 mod gates;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use bucket::{BucketOptions, StorageBackend};
 pub use gates::{Gate, Gates};
 use sluice_runtime::args::{Common, Tracing, duration};
 use sluice_runtime::redact::Secret;
@@ -35,6 +37,9 @@ pub struct Options {
     /// Storage and file server.
     #[command(flatten)]
     pub storage: StorageOptions,
+    /// Artifacts in a bucket.
+    #[command(flatten)]
+    pub bucket: BucketOptions,
     /// Size limits of repositories.
     #[command(flatten)]
     pub git: GitOptions,

@@ -35,6 +35,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use crate::storage::LocalDirectory;
+use crate::storage::bucket::BucketStorage;
 
 /// Maximum number of connections: downloads, and some for probes and waiting requests. Another connection replaces the
 /// one that has been idle longest.
@@ -50,9 +51,15 @@ const CONNECTION_BUFFER: usize = 64 * 1024;
 /// Pause after a failed accept, mostly for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`, then lets running responses end within five seconds.
-pub(crate) async fn serve(listener: TcpListener, storage: LocalDirectory, admission: Admission, stop: Token) {
-    let files = FileService::new(storage, admission);
+/// Serves until `stop`, then lets running responses end within five seconds. With a bucket, the storage is its cache.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    storage: LocalDirectory,
+    bucket: Option<BucketStorage>,
+    admission: Admission,
+    stop: Token,
+) {
+    let files = FileService::new(storage, admission).with_bucket(bucket);
     serve_within(listener, files, stop, STALL_LIMIT).await;
 }
 

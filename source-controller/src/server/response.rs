@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use super::conditional::{self, Part};
 use super::downloads::{Download, Downloads};
 use super::file::{Content, ServedFile};
 use super::memory::{MAX_AGE, SmallFiles};
-use crate::storage::LocalDirectory;
+use crate::storage::bucket::BucketStorage;
+use crate::storage::{ArtifactPath, LocalDirectory, ObjectDirectory};
 
 /// Suffix of all served files. Locks and unfinished files have other suffixes.
 const ARTIFACT_SUFFIX: &str = ".tar.gz";
@@ -30,6 +31,8 @@ const COMPONENTS: usize = 4;
 /// The served files and the limits of downloads.
 pub(super) struct FileService {
     storage: LocalDirectory,
+    /// Where files come from that the directory lacks.
+    bucket: Option<BucketStorage>,
     admission: Admission,
     downloads: Downloads,
     small: SmallFiles,
@@ -46,11 +49,18 @@ impl FileService {
     pub(super) fn with_max_age(storage: LocalDirectory, admission: Admission, max_age: Duration) -> Self {
         Self {
             storage,
+            bucket: None,
             admission,
             downloads: Downloads::new(),
             small: SmallFiles::new(max_age),
             buffers: Buffers::default(),
         }
+    }
+
+    /// Serves what is in this bucket, with the storage as its cache.
+    pub(super) fn with_bucket(mut self, bucket: Option<BucketStorage>) -> Self {
+        self.bucket = bucket;
+        self
     }
 
     /// Returns the buffers of its downloads.
@@ -99,6 +109,10 @@ impl FileService {
             return busy();
         };
         download.answer = Some(slot.begin_response());
+        if let Some(refusal) = self.provide(&relative).await {
+            self.small.remove(path);
+            return refusal;
+        }
         match self.open(relative).await {
             Ok(file) => {
                 let file = Arc::new(file);
@@ -108,6 +122,23 @@ impl FileService {
             Err(error) => {
                 self.small.remove(path);
                 failed(&error)
+            }
+        }
+    }
+
+    /// Gets a file from the bucket, if there is a bucket and the file is not here. Returns a response if that fails.
+    async fn provide(&self, relative: &Path) -> Option<Response<Body>> {
+        let bucket = self.bucket.as_ref()?;
+        let Some(path) = recorded(relative) else {
+            return Some(not_found());
+        };
+        match bucket.provide(&path).await {
+            Ok(true) => None,
+            Ok(false) => Some(not_found()),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, %path, "artifact cannot be downloaded from the bucket");
+                Some(unavailable("503 the bucket of artifacts cannot be read\n"))
             }
         }
     }
@@ -204,6 +235,14 @@ fn artifact_path(path: &str) -> Option<PathBuf> {
     good.then(|| PathBuf::from(path.into_owned()))
 }
 
+/// Returns the artifact with this path below the root.
+fn recorded(relative: &Path) -> Option<ArtifactPath> {
+    let text = relative.to_str()?;
+    let mut parts = text.split('/').skip(1);
+    let directory = ObjectDirectory::git_repository(parts.next()?, parts.next()?).ok()?;
+    directory.recorded(text)
+}
+
 /// Symbolic links count as absent, like everything that is not published.
 fn is_not_found(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -231,9 +270,14 @@ fn not_found() -> Response<Body> {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// Too many downloads: asks the client to retry.
+/// Too many downloads.
 fn busy() -> Response<Body> {
-    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "503 too many downloads\n");
+    unavailable("503 too many downloads\n")
+}
+
+/// Asks the client to retry.
+fn unavailable(text: &'static str) -> Response<Body> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response
         .headers_mut()
         .insert(header::RETRY_AFTER, HeaderValue::from_static("5"));

@@ -95,6 +95,42 @@ impl LocalDirectory {
         }
         Ok(absolute)
     }
+
+    /// Creates a temporary file in the object's directory.
+    fn draft(&self, path: &ArtifactPath, directory: &Path, lock: Option<File>) -> io::Result<Box<dyn Draft>> {
+        let file = tempfile::Builder::new()
+            .prefix(path.file())
+            .permissions(Permissions::from_mode(FILE_MODE))
+            .tempfile_in(directory)?;
+        checkpoint("file created");
+        Ok(Box::new(LocalDraft {
+            file,
+            target: self.absolute(path),
+            digests: Arc::clone(&self.digests),
+            _lock: lock,
+        }))
+    }
+
+    /// As [`Storage::create`], for a copy of a file that is stored elsewhere, and without the lock: the caller excludes other writers.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be created.
+    pub(super) fn receive(&self, path: &ArtifactPath) -> Result<Box<dyn Draft>, StorageError> {
+        let directory = self.create_directory(path.directory());
+        let draft = directory.and_then(|directory| self.draft(path, &directory, None));
+        draft.map_err(|source| StorageError::Directory { source })
+    }
+
+    /// Removes the copy of a file that is stored elsewhere. A missing one is no error.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub(super) fn evict(&self, path: &ArtifactPath) -> Result<(), StorageError> {
+        match self.remove_artifact(&self.absolute(path)) {
+            Err(StorageError::Remove { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
 }
 
 impl Storage for LocalDirectory {
@@ -119,18 +155,8 @@ impl Storage for LocalDirectory {
             Err(fs::TryLockError::WouldBlock) => return Err(StorageError::Locked(path.to_string())),
             Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", source)),
         }
-        let file = tempfile::Builder::new()
-            .prefix(path.file())
-            .permissions(Permissions::from_mode(FILE_MODE))
-            .tempfile_in(&directory)
-            .map_err(|source| failed("cannot create a file for", source))?;
-        checkpoint("file created");
-        Ok(Box::new(LocalDraft {
-            file,
-            target: self.absolute(path),
-            digests: Arc::clone(&self.digests),
-            _lock: lock,
-        }))
+        self.draft(path, &directory, Some(lock))
+            .map_err(|source| failed("cannot create a file for", source))
     }
 
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError> {
@@ -254,18 +280,22 @@ impl Storage for LocalDirectory {
         }
     }
 
+    fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
+        self.objects()
+    }
+
     fn url(&self, path: &ArtifactPath) -> String {
         self.address.url(path)
     }
 }
 
-/// A temporary file beside its target, with the lock of the artifact.
+/// A temporary file beside its target, with the lock of the artifact if other processes may write it.
 struct LocalDraft {
     file: NamedTempFile,
     /// The final path.
     target: PathBuf,
     digests: Arc<DigestCache>,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Write for LocalDraft {

@@ -1,9 +1,11 @@
-//! Artifact storage: a trait, and its implementation in a local directory with Flux's layout.
+//! Artifact storage: a trait, its implementation in a local directory with Flux's layout, and one in a bucket ([`bucket`]), which uses
+//! such a directory as its cache.
 //!
 //! Artifacts are published by rename: a reader sees the complete old or new file, and a status only names files that
 //! survive a power failure. All functions block.
 
 mod address;
+pub mod bucket;
 mod digest_cache;
 mod local;
 mod path;
@@ -94,6 +96,12 @@ pub trait Storage: Send + Sync {
     /// A file cannot be removed.
     fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError>;
 
+    /// Returns the objects with files here, whether they still exist or not.
+    ///
+    /// # Errors
+    /// The files cannot be listed.
+    fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError>;
+
     /// Returns the URL of an artifact for consumers.
     fn url(&self, path: &ArtifactPath) -> String;
 }
@@ -161,6 +169,9 @@ pub enum StorageError {
         #[source]
         source: io::Error,
     },
+    /// The bucket cannot be used.
+    #[error("failed to use the bucket of artifacts: {0}")]
+    Bucket(#[from] bucket::BucketError),
     /// The storage root is not a directory.
     #[error("storage path {path} must be an existing directory: {source}", path = .path.display())]
     Root {
@@ -194,7 +205,12 @@ impl StorageError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Directory { source } | Self::Write { source, .. } => is_full(source),
-            Self::Locked(_) | Self::Read { .. } | Self::Remove { .. } | Self::Root { .. } => false,
+            // Nothing on this disk makes room in a bucket.
+            Self::Locked(_)
+            | Self::Read { .. }
+            | Self::Remove { .. }
+            | Self::Bucket(_)
+            | Self::Root { .. } => false,
         }
     }
 }
@@ -211,12 +227,13 @@ pub fn is_full(error: &io::Error) -> bool {
 impl Failure for StorageError {
     fn class(&self) -> Class {
         match self {
-            // A disk may be repaired; an edit of the object does not help.
+            // A disk or a bucket may be repaired; an edit of the object does not help.
             Self::Directory { .. }
             | Self::Locked(_)
             | Self::Write { .. }
             | Self::Read { .. }
             | Self::Remove { .. }
+            | Self::Bucket(_)
             | Self::Root { .. } => Class::Transient,
         }
     }
@@ -228,6 +245,7 @@ impl Failure for StorageError {
             Self::Write { .. } => "ArchiveOperationFailed",
             Self::Read { .. } | Self::Root { .. } => "StatOperationFailed",
             Self::Remove { .. } => "GarbageCollectionFailed",
+            Self::Bucket(error) => error.reason(),
         }
     }
 }

@@ -80,6 +80,10 @@ impl Storage for CountingStorage {
         self.inner.remove(directory)
     }
 
+    fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
+        self.inner.directories()
+    }
+
     fn url(&self, path: &ArtifactPath) -> String {
         self.inner.url(path)
     }

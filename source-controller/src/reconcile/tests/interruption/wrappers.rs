@@ -170,6 +170,10 @@ impl Storage for KillableStorage {
         self.step("remove", || self.inner.remove(directory))
     }
 
+    fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
+        self.inner.directories()
+    }
+
     fn url(&self, path: &ArtifactPath) -> String {
         self.inner.url(path)
     }

@@ -1,0 +1,198 @@
+//! Errors of a bucket: they name bucket and key, say what failed and what to do. The texts of the server are not passed on: they may
+//! contain parts of credentials.
+
+use std::error::Error;
+
+use object_store::path::Path;
+
+/// Maximum length of a cause in a message, in bytes.
+const MAX_CAUSE: usize = 200;
+
+/// A failed operation on a bucket.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {key:?} in bucket {bucket:?}: {problem}")]
+pub struct BucketError {
+    pub(super) operation: &'static str,
+    pub(super) bucket: String,
+    pub(super) key: String,
+    pub(super) problem: Problem,
+}
+
+/// What is wrong.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The credentials are missing, invalid or without the permission.
+    #[error(
+        "access denied ({0}): check the credentials in the environment or of the pod's identity, and that they may read, write, list and delete there"
+    )]
+    Denied(String),
+    /// The bucket does not exist.
+    #[error("the bucket does not exist: create it, or correct --storage-bucket")]
+    NoBucket,
+    /// The bucket accepts no more data.
+    #[error("the bucket is full ({0}): raise its quota, or delete objects that no program needs")]
+    Full(String),
+    /// Another process has changed the object meanwhile.
+    #[error("another instance has changed it; the next reconciliation tries again")]
+    Changed,
+    /// The content is not what its name says.
+    #[error("its content does not match its digest; the next reconciliation replaces it")]
+    Damaged,
+    /// The server cannot do what is required.
+    #[error("not supported by this server ({0}): it must support conditional writes and multipart uploads")]
+    Unsupported(String),
+    /// No answer within the time limit.
+    #[error("no answer in time: check that --storage-bucket-endpoint can be reached from here")]
+    TimedOut,
+    /// The program is stopping.
+    #[error("the program is stopping")]
+    Stopped,
+    /// The object does not exist.
+    #[error("it does not exist")]
+    Missing,
+    /// The server failed, or cannot be reached.
+    #[error("{0}; it is tried again")]
+    Unavailable(String),
+}
+
+impl Problem {
+    /// Returns the problem of an error.
+    pub(super) fn of(error: &object_store::Error) -> Self {
+        use object_store::Error as Store;
+        let cause = cause(error);
+        match error {
+            Store::PermissionDenied { .. } | Store::Unauthenticated { .. } if is_quota(&cause) => {
+                Self::Full(cause)
+            }
+            Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Self::Denied(cause),
+            Store::NotFound { .. } if cause == "NoSuchBucket" || cause == "ContainerNotFound" => {
+                Self::NoBucket
+            }
+            Store::NotFound { .. } => Self::Missing,
+            Store::Precondition { .. } | Store::AlreadyExists { .. } => Self::Changed,
+            Store::NotSupported { .. }
+            | Store::NotImplemented { .. }
+            | Store::UnknownConfigurationKey { .. }
+            | Store::InvalidPath { .. } => Self::Unsupported(cause),
+            _ if is_quota(&cause) => Self::Full(cause),
+            _ => Self::Unavailable(cause),
+        }
+    }
+}
+
+impl BucketError {
+    /// Returns whether a retry cannot succeed before somebody has changed the configuration or the bucket.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        match self.problem {
+            Problem::Denied(_) | Problem::NoBucket | Problem::Unsupported(_) => true,
+            Problem::Full(_)
+            | Problem::Changed
+            | Problem::Damaged
+            | Problem::TimedOut
+            | Problem::Stopped
+            | Problem::Missing
+            | Problem::Unavailable(_) => false,
+        }
+    }
+
+    /// Returns what is wrong.
+    #[must_use]
+    pub const fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Returns the `CamelCase` reason for conditions and events.
+    pub(in crate::storage) fn reason(&self) -> &'static str {
+        match self.operation {
+            "delete" => "GarbageCollectionFailed",
+            "write" => "ArchiveOperationFailed",
+            _ => "StatOperationFailed",
+        }
+    }
+
+    /// Creates the error of an operation on a key.
+    pub(super) fn new(operation: &'static str, bucket: &str, key: &Path, problem: Problem) -> Self {
+        Self {
+            operation,
+            bucket: bucket.to_owned(),
+            key: key.to_string(),
+            problem,
+        }
+    }
+}
+
+/// Returns whether the code of a server means that there is no more space.
+fn is_quota(cause: &str) -> bool {
+    [
+        "QuotaExceeded",
+        "XMinioStorageFull",
+        "InsufficientCapacity",
+        "507",
+    ]
+    .iter()
+    .any(|code| cause.contains(code))
+}
+
+/// Returns the code of the server, or else the innermost cause without the body of a response.
+fn cause(error: &object_store::Error) -> String {
+    let mut innermost: &dyn Error = error;
+    loop {
+        let text = innermost.to_string();
+        if let Some(code) = between(&text, "<Code>", "</Code>") {
+            return code
+                .chars()
+                .filter(char::is_ascii_alphanumeric)
+                .take(64)
+                .collect();
+        }
+        let Some(next) = innermost.source() else { break };
+        innermost = next;
+    }
+    let text = innermost.to_string();
+    let end = text.find(['<', '{', '\n']).unwrap_or(text.len());
+    let mut end = end.min(MAX_CAUSE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].trim_end_matches([':', ' ']).to_owned()
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    rest.split_once(after).map(|(inner, _)| inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(text: &str) -> object_store::Error {
+        object_store::Error::PermissionDenied {
+            path: "a".into(),
+            source: text.to_owned().into(),
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_server_is_reduced_to_its_code() {
+        let body = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA7</AWSAccessKeyId></Error>";
+        let problem = Problem::of(&denied(body));
+        assert_eq!(problem, Problem::Denied("SignatureDoesNotMatch".into()));
+        let full = Problem::of(&denied("<Code>QuotaExceeded</Code>"));
+        assert_eq!(full, Problem::Full("QuotaExceeded".into()));
+        let other = Problem::of(&denied("status 403: {\"token\": \"s3cret\"}"));
+        assert_eq!(other, Problem::Denied("status 403".into()));
+    }
+
+    #[test]
+    fn a_message_names_bucket_and_key_and_what_to_do() {
+        let key = Path::from("p/gitrepository/ns/n/ab.tar.gz.digest");
+        let error = BucketError::new("write", "artifacts", &key, Problem::NoBucket);
+        assert_eq!(
+            error.to_string(),
+            "cannot write \"p/gitrepository/ns/n/ab.tar.gz.digest\" in bucket \"artifacts\": the bucket does not exist: create it, or correct --storage-bucket"
+        );
+        assert!(error.is_terminal());
+    }
+}

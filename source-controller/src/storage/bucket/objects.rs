@@ -1,0 +1,348 @@
+//! The objects of a bucket: pointers, contents and indexes by the paths of artifacts, with a time limit for each operation. Nothing is
+//! listed to find an artifact.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, MultipartUpload, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    UpdateVersion,
+};
+use sluice_api::digest::Digest;
+use tokio::io::AsyncReadExt as _;
+
+use super::error::{BucketError, Problem};
+use super::pointer::{self, Pointer};
+use crate::archive::MAX_INDEX_BYTES;
+use crate::storage::path::{INDEX_SUFFIX, KIND};
+use crate::storage::{ArtifactPath, ObjectDirectory};
+
+/// Suffix of pointers.
+const POINTER_SUFFIX: &str = ".digest";
+/// Size of the parts of an upload, in bytes; a smaller file is sent at once. One part is in memory.
+const PART: usize = 8 << 20;
+/// Time limit of an operation on a small object, with its retries.
+const SMALL_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit of an upload, and between two pieces of a download.
+const LARGE_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// A bucket; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    store: Arc<dyn ObjectStore>,
+    name: Arc<str>,
+    /// What all keys begin with; empty or with a slash at its end.
+    prefix: Arc<str>,
+}
+
+/// A pointer and the version of its object.
+pub(super) struct StoredPointer {
+    pub(super) pointer: Pointer,
+    version: UpdateVersion,
+}
+
+impl Bucket {
+    /// Uses a bucket that is open. `name` is for messages; all keys begin with `prefix`.
+    #[must_use]
+    pub fn new(store: Arc<dyn ObjectStore>, name: &str, prefix: &str) -> Self {
+        let prefix = match prefix.trim_matches('/') {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        Self {
+            store,
+            name: name.into(),
+            prefix: prefix.into(),
+        }
+    }
+
+    /// Returns the key of a pointer.
+    pub(super) fn pointer_key(&self, path: &ArtifactPath) -> Path {
+        Path::from(format!("{}{path}{POINTER_SUFFIX}", self.prefix))
+    }
+
+    /// Returns the key of a content, which has its digest in the name.
+    pub(super) fn content_key(&self, path: &ArtifactPath, digest: &Digest) -> Path {
+        let (prefix, digest) = (&self.prefix, digest.to_string().replace(':', "-"));
+        Path::from(format!("{prefix}{path}.{digest}"))
+    }
+
+    /// Returns the key of the index of a content.
+    pub(super) fn index_key(&self, path: &ArtifactPath, digest: &Digest) -> Path {
+        Path::from(format!("{}{INDEX_SUFFIX}", self.content_key(path, digest)))
+    }
+
+    /// Returns the object whose directory has this key.
+    pub(super) fn directory_of(&self, key: &Path) -> Option<ObjectDirectory> {
+        let mut parts = key.as_ref().strip_prefix(&*self.prefix)?.split('/');
+        let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+        let directory = ObjectDirectory::git_repository(namespace, name).ok()?;
+        (kind == KIND && parts.count() == 1).then_some(directory)
+    }
+
+    /// Returns the pointer of a path, if it has one. A damaged one counts as none.
+    pub(super) async fn pointer(&self, path: &ArtifactPath) -> Result<Option<StoredPointer>, BucketError> {
+        let key = self.pointer_key(path);
+        let read = async {
+            let found = self.store.get_opts(&key, GetOptions::default()).await?;
+            let version = UpdateVersion {
+                e_tag: found.meta.e_tag.clone(),
+                version: found.meta.version.clone(),
+            };
+            let size = found.meta.size;
+            let bytes = if size > pointer::MAX_BYTES {
+                Bytes::new()
+            } else {
+                found.bytes().await?
+            };
+            Ok::<_, object_store::Error>((bytes, version))
+        };
+        let found = self.optional("read", &key, SMALL_LIMIT, read).await?;
+        Ok(found.and_then(|(bytes, version)| {
+            let pointer = Pointer::parse(&bytes)?;
+            Some(StoredPointer { pointer, version })
+        }))
+    }
+
+    /// Lets a path have another content: creates the pointer, or replaces this version of it and no other.
+    pub(super) async fn put_pointer(
+        &self,
+        path: &ArtifactPath,
+        pointer: &Pointer,
+        replaced: Option<StoredPointer>,
+    ) -> Result<(), BucketError> {
+        let key = self.pointer_key(path);
+        let mode = replaced.map_or(PutMode::Create, |stored| PutMode::Update(stored.version));
+        let payload = PutPayload::from(pointer.to_string());
+        let put = self.store.put_opts(&key, payload, PutOptions::from(mode));
+        match self.limited("write", &key, SMALL_LIMIT, put).await {
+            // The answer to an earlier try may be lost.
+            Err(error) if *error.problem() == Problem::Changed => {
+                let stored = self.pointer(path).await?;
+                let is_ours = stored.is_some_and(|stored| stored.pointer == *pointer);
+                if is_ours { Ok(()) } else { Err(error) }
+            }
+            put => put.map(drop),
+        }
+    }
+
+    /// Returns whether the content is stored with its size.
+    pub(super) async fn has_content(
+        &self,
+        path: &ArtifactPath,
+        pointer: &Pointer,
+    ) -> Result<bool, BucketError> {
+        let key = self.content_key(path, &pointer.digest);
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let head = self.store.get_opts(&key, options);
+        let found = self.optional("look up", &key, SMALL_LIMIT, head).await?;
+        Ok(found.is_some_and(|found| found.meta.size == pointer.size))
+    }
+
+    /// Stores a content that is not there yet. Its key has its digest, so another writer stores the same.
+    pub(super) async fn put_content(
+        &self,
+        path: &ArtifactPath,
+        pointer: &Pointer,
+        file: File,
+    ) -> Result<(), BucketError> {
+        let key = self.content_key(path, &pointer.digest);
+        let upload = self.upload(&key, tokio::fs::File::from_std(file));
+        match self.limited("write", &key, LARGE_LIMIT, upload).await {
+            Err(error) if *error.problem() == Problem::Changed => {
+                let is_stored = self.has_content(path, pointer).await?;
+                if is_stored { Ok(()) } else { Err(error) }
+            }
+            uploaded => uploaded,
+        }
+    }
+
+    /// Stores the index of a content. Indexes of one content may differ, and each is good.
+    pub(super) async fn put_index(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+        index: Vec<u8>,
+    ) -> Result<(), BucketError> {
+        let key = self.index_key(path, digest);
+        let put = self
+            .store
+            .put_opts(&key, PutPayload::from(index), PutOptions::default());
+        self.limited("write", &key, SMALL_LIMIT, put).await.map(drop)
+    }
+
+    /// Returns the index of a content, if it has one of a permitted size.
+    pub(super) async fn index(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+    ) -> Result<Option<Vec<u8>>, BucketError> {
+        let key = self.index_key(path, digest);
+        let read = async {
+            let found = self.store.get_opts(&key, GetOptions::default()).await?;
+            let is_small = found.meta.size <= MAX_INDEX_BYTES;
+            let bytes = if is_small {
+                Some(found.bytes().await?)
+            } else {
+                None
+            };
+            Ok::<_, object_store::Error>(bytes)
+        };
+        let found = self.optional("read", &key, SMALL_LIMIT, read).await?;
+        Ok(found.flatten().map(|bytes| bytes.to_vec()))
+    }
+
+    /// Opens a content for reading.
+    pub(super) async fn open(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, BucketError> {
+        let key = self.content_key(path, digest);
+        let get = self.store.get_opts(&key, GetOptions::default());
+        let found = self.limited("read", &key, SMALL_LIMIT, get).await?;
+        Ok(found.into_stream())
+    }
+
+    /// Returns the next piece of a content; `None` at its end.
+    pub(super) async fn next_piece(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+        content: &mut BoxStream<'static, object_store::Result<Bytes>>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        let key = self.content_key(path, digest);
+        self.limited("read", &key, SMALL_LIMIT, content.try_next()).await
+    }
+
+    /// Returns the keys of an object's files, or of all objects'.
+    pub(super) async fn list(&self, directory: Option<&ObjectDirectory>) -> Result<Vec<Path>, BucketError> {
+        let prefix = match directory {
+            Some(directory) => Path::from(format!("{}{directory}", self.prefix)),
+            None => Path::from(format!("{}{KIND}", self.prefix)),
+        };
+        let listed = self.store.list(Some(&prefix));
+        let keys = listed.map_ok(|found| found.location).try_collect();
+        self.limited("list", &prefix, LARGE_LIMIT, keys).await
+    }
+
+    /// Deletes an object. A missing one is no error.
+    pub(super) async fn delete(&self, key: &Path) -> Result<(), BucketError> {
+        let keys = stream::iter([Ok(key.clone())]).boxed();
+        let deleted = self.store.delete_stream(keys).try_collect::<Vec<_>>();
+        self.optional("delete", key, SMALL_LIMIT, deleted).await.map(drop)
+    }
+
+    /// Returns whether a key is that of a pointer.
+    pub(super) fn is_pointer(&self, key: &Path) -> bool {
+        key.as_ref().ends_with(POINTER_SUFFIX)
+    }
+
+    /// Returns the error of an operation on a key.
+    pub(super) fn error(&self, operation: &'static str, key: &Path, problem: Problem) -> BucketError {
+        BucketError::new(operation, &self.name, key, problem)
+    }
+
+    /// Returns the error of an operation on the content of a path.
+    pub(super) fn content_error(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+        problem: Problem,
+    ) -> BucketError {
+        self.error("read", &self.content_key(path, digest), problem)
+    }
+
+    /// Replaces an object, as somebody else may do it.
+    #[cfg(test)]
+    pub(super) async fn overwrite(&self, key: &Path, content: &'static [u8]) {
+        let put = self
+            .store
+            .put_opts(key, PutPayload::from(content), PutOptions::default());
+        put.await.unwrap();
+    }
+
+    /// Sends a file, in parts if it is large. What was sent of a failed upload is given up.
+    async fn upload(&self, key: &Path, mut file: tokio::fs::File) -> object_store::Result<()> {
+        let first = read_part(&mut file).await?;
+        if first.len() < PART {
+            let create = PutOptions::from(PutMode::Create);
+            self.store.put_opts(key, PutPayload::from(first), create).await?;
+            return Ok(());
+        }
+        let mut upload = self
+            .store
+            .put_multipart_opts(key, PutMultipartOptions::default())
+            .await?;
+        let sent = send_parts(&mut *upload, first, &mut file).await;
+        if sent.is_err()
+            && let Err(error) = upload.abort().await
+        {
+            tracing::debug!(error = %Problem::of(&error), %key, "the parts of a failed upload are left");
+        }
+        sent
+    }
+
+    /// Runs an operation within a time limit.
+    async fn limited<T>(
+        &self,
+        operation: &'static str,
+        key: &Path,
+        limit: Duration,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, BucketError> {
+        let problem = match tokio::time::timeout(limit, work).await {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(error)) => Problem::of(&error),
+            Err(_) => Problem::TimedOut,
+        };
+        Err(self.error(operation, key, problem))
+    }
+
+    /// As [`Self::limited`]; `None` for a missing object.
+    async fn optional<T>(
+        &self,
+        operation: &'static str,
+        key: &Path,
+        limit: Duration,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<Option<T>, BucketError> {
+        match self.limited(operation, key, limit, work).await {
+            Err(error) if *error.problem() == Problem::Missing => Ok(None),
+            result => result.map(Some),
+        }
+    }
+}
+
+/// Sends the parts of a file one after another. An empty part after the last full one is not sent.
+async fn send_parts(
+    upload: &mut dyn MultipartUpload,
+    first: Vec<u8>,
+    file: &mut tokio::fs::File,
+) -> object_store::Result<()> {
+    let mut part = first;
+    while !part.is_empty() {
+        upload.put_part(PutPayload::from(part)).await?;
+        part = read_part(file).await?;
+    }
+    upload.complete().await.map(drop)
+}
+
+/// Reads up to the size of a part.
+async fn read_part(file: &mut tokio::fs::File) -> object_store::Result<Vec<u8>> {
+    let mut part = Vec::new();
+    let read = file.take(PART as u64).read_to_end(&mut part).await;
+    read.map_err(|error| object_store::Error::Generic {
+        store: "local file",
+        source: error.into(),
+    })?;
+    Ok(part)
+}

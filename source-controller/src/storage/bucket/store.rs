@@ -1,0 +1,270 @@
+//! The storage of the leader: builds in the local directory, and keeps the bucket as the place of what is published.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use object_store::path::Path;
+use sluice_api::digest::Digest;
+use sluice_runtime::sync::lock;
+use tokio::time::Instant;
+
+use super::error::BucketError;
+use super::pointer::Pointer;
+use super::{BucketStorage, FOUND_AGE, Shared};
+use crate::archive::StoredFile;
+use crate::storage::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, open_below};
+
+/// A draft in the local directory, which is uploaded when it is published.
+struct BucketDraft {
+    local: Box<dyn Draft>,
+    storage: BucketStorage,
+    path: ArtifactPath,
+}
+
+impl Write for BucketDraft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.local.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.local.flush()
+    }
+}
+
+impl Draft for BucketDraft {
+    fn publish(self: Box<Self>, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError> {
+        let Self { local, storage, path } = *self;
+        let shared = &*storage.0;
+        // A download to the same path waits.
+        let writer = shared.writer(&path);
+        let _alone = shared.runtime.block_on(writer.lock_owned());
+        local.publish(digest, index)?;
+        shared.upload(&path, digest, index)
+    }
+}
+
+impl Storage for BucketStorage {
+    fn create(&self, path: &ArtifactPath) -> Result<Box<dyn Draft>, StorageError> {
+        Ok(Box::new(BucketDraft {
+            local: self.0.local.create(path)?,
+            storage: self.clone(),
+            path: path.clone(),
+        }))
+    }
+
+    /// Looks in the bucket, at most once in ten minutes. What it lacks is uploaded, if the local file is intact.
+    fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError> {
+        let shared = &*self.0;
+        let wanted = match digest.parse::<Digest>() {
+            Ok(wanted) => wanted,
+            Err(problem) => return Ok(FileState::Damaged(problem.to_string())),
+        };
+        if shared.wait(path, shared.is_stored(path, &wanted))? {
+            return Ok(FileState::Intact);
+        }
+        let writer = shared.writer(path);
+        let _alone = shared.runtime.block_on(writer.lock_owned());
+        let state = shared.local.verify(path, digest)?;
+        if state == FileState::Intact {
+            let index = shared.local.index(path)?;
+            shared.upload(path, &wanted, index.as_deref())?;
+            tracing::info!(%path, "artifact uploaded: the bucket did not have it");
+        }
+        Ok(state)
+    }
+
+    fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
+        let shared = &*self.0;
+        let writer = shared.writer(path);
+        let _alone = shared.runtime.block_on(writer.lock_owned());
+        if let Some(pointer) = shared.wait(path, shared.pointer(path, FOUND_AGE))? {
+            shared.fetch(path, &pointer)?;
+        }
+        shared.local.open(path)
+    }
+
+    fn index(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, StorageError> {
+        let shared = &*self.0;
+        if let Some(index) = shared.local.index(path)? {
+            return Ok(Some(index));
+        }
+        let Some(pointer) = shared.wait(path, shared.pointer(path, FOUND_AGE))? else {
+            return Ok(None);
+        };
+        shared.wait(path, shared.bucket.index(path, &pointer.digest))
+    }
+
+    fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {
+        let keys = self.0.keys(path);
+        self.0.superseded.insert(path.directory(), keys, now);
+        self.0.local.supersede(path, now)
+    }
+
+    fn collect(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+        retention: Duration,
+        now: Timestamp,
+    ) -> Result<u64, StorageError> {
+        let shared = &*self.0;
+        shared.local.collect(directory, current, retention, now)?;
+        let root = shared.local.root();
+        shared
+            .cache
+            .forget(directory, |path| !root.join(path.relative()).exists());
+        let Some(any) = current else { return Ok(0) };
+        let expired = shared.superseded.expired(directory, retention, now);
+        if expired.is_empty() {
+            return Ok(0);
+        }
+        let kept = shared.wait(any, shared.pointer(any, FOUND_AGE))?;
+        let in_use = kept
+            .map(|pointer| shared.keys_of(any, &pointer.digest))
+            .unwrap_or_default();
+        let (used, unused): (Vec<_>, Vec<_>) = expired.into_iter().partition(|key| in_use.contains(key));
+        shared.superseded.remove(directory, &used);
+        let removed = shared.wait(any, shared.delete(&unused))?;
+        shared.superseded.remove(directory, &unused);
+        Ok(removed)
+    }
+
+    /// Frees space on this disk: the bucket has the artifacts.
+    fn free_space(
+        &self,
+        directory: &ObjectDirectory,
+        current: Option<&ArtifactPath>,
+        keep: usize,
+    ) -> Result<u64, StorageError> {
+        self.0.local.free_space(directory, current, keep)
+    }
+
+    fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError> {
+        let shared = &*self.0;
+        let was_local = shared.local.remove(directory)?;
+        shared.cache.forget(directory, |_| true);
+        let listed = shared.runtime.block_on(async {
+            let keys = shared.bucket.list(Some(directory)).await?;
+            shared.delete(&keys).await?;
+            Ok::<_, BucketError>(keys.len())
+        })?;
+        lock(&shared.known).retain(|path, _| path.directory() != directory);
+        shared.superseded.remove_directory(directory);
+        Ok(was_local || listed > 0)
+    }
+
+    /// Lists the bucket. Counts what no known artifact has as superseded from now: an earlier leader may have left it.
+    fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
+        let shared = &*self.0;
+        let keys = shared.runtime.block_on(shared.bucket.list(None))?;
+        let now = Timestamp::now();
+        let mut directories = Vec::new();
+        for key in keys {
+            let Some(directory) = shared.bucket.directory_of(&key) else {
+                continue;
+            };
+            shared.superseded.insert(&directory, [key], now);
+            if directories.last() != Some(&directory) {
+                directories.push(directory);
+            }
+        }
+        directories.sort();
+        directories.dedup();
+        Ok(directories)
+    }
+
+    fn url(&self, path: &ArtifactPath) -> String {
+        self.0.local.url(path)
+    }
+}
+
+impl Shared {
+    /// Returns whether pointer and content of a path are stored.
+    async fn is_stored(&self, path: &ArtifactPath, digest: &Digest) -> Result<bool, BucketError> {
+        let known = self.known(path).filter(|known| known.pointer.digest == *digest);
+        let found_at = known.and_then(|known| known.found_at);
+        if found_at.is_some_and(|found_at| found_at.elapsed() < FOUND_AGE) {
+            return Ok(true);
+        }
+        let pointer = self.pointer(path, Duration::ZERO).await?;
+        let Some(pointer) = pointer.filter(|pointer| pointer.digest == *digest) else {
+            return Ok(false);
+        };
+        let is_stored = self.bucket.has_content(path, &pointer).await?;
+        if is_stored {
+            let now = Instant::now();
+            self.learn(path, &pointer, now, Some(now));
+        }
+        Ok(is_stored)
+    }
+
+    /// Uploads the local file: content, index, and at last the pointer. Blocks.
+    fn upload(&self, path: &ArtifactPath, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError> {
+        let failed = StorageError::read(&self.local.root().join(path.relative()));
+        let file = open_below(self.local.root(), &path.relative()).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let pointer = Pointer {
+            digest: digest.clone(),
+            size,
+        };
+        let keys = self.keys_of(path, digest);
+        self.superseded.remove(path.directory(), &keys);
+        let upload = async {
+            let stored = self.bucket.pointer(path).await?;
+            if !self.bucket.has_content(path, &pointer).await? {
+                self.bucket.put_content(path, &pointer, file).await?;
+            }
+            if let Some(index) = index {
+                self.bucket.put_index(path, digest, index.to_vec()).await?;
+            }
+            let replaced = stored.as_ref().map(|stored| stored.pointer.digest.clone());
+            if replaced.as_ref() != Some(digest) {
+                self.bucket.put_pointer(path, &pointer, stored).await?;
+            }
+            Ok::<_, BucketError>(replaced)
+        };
+        let replaced = self.wait(path, upload)?;
+        if let Some(replaced) = replaced.filter(|replaced| replaced != digest) {
+            let mut keys = self.keys_of(path, &replaced);
+            keys.retain(|key| *key != self.bucket.pointer_key(path));
+            self.superseded.insert(path.directory(), keys, Timestamp::now());
+        }
+        let now = Instant::now();
+        self.learn(path, &pointer, now, Some(now));
+        self.keep(path, size);
+        Ok(())
+    }
+
+    /// Deletes objects; pointers first, so that no pointer names what is gone. Returns how many artifacts were deleted.
+    async fn delete(&self, keys: &[Path]) -> Result<u64, BucketError> {
+        let is_pointer = |key: &&Path| self.bucket.is_pointer(key);
+        let mut removed = 0;
+        for key in keys.iter().filter(is_pointer) {
+            self.bucket.delete(key).await?;
+            removed += 1;
+        }
+        for key in keys.iter().filter(|key| !is_pointer(key)) {
+            self.bucket.delete(key).await?;
+        }
+        Ok(removed)
+    }
+
+    /// Returns the keys of the artifact at a path, as far as known. The others are found by the next listing.
+    fn keys(&self, path: &ArtifactPath) -> Vec<Path> {
+        match self.known(path) {
+            Some(known) => self.keys_of(path, &known.pointer.digest),
+            None => vec![self.bucket.pointer_key(path)],
+        }
+    }
+
+    /// Returns the keys of a path with this content.
+    fn keys_of(&self, path: &ArtifactPath, digest: &Digest) -> Vec<Path> {
+        let bucket = &self.bucket;
+        vec![
+            bucket.pointer_key(path),
+            bucket.content_key(path, digest),
+            bucket.index_key(path, digest),
+        ]
+    }
+}

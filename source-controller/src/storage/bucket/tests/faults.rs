@@ -1,0 +1,157 @@
+//! Faults of the server: no partial artifact is served, nothing is published that is not stored, and messages say what to do.
+
+use tokio::sync::Semaphore;
+
+use super::super::error::Problem;
+use super::server::{Fault, S3Server};
+use super::*;
+
+/// More than a request is tried.
+const MANY: usize = 100;
+
+fn problem(error: &StorageError) -> &Problem {
+    match error {
+        StorageError::Bucket(error) => error.problem(),
+        other => panic!("not of the bucket: {other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_faults_are_retried() {
+    let server = S3Server::start().await;
+    let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    server.fail("PUT", "tar.gz.sha256-", 1, Fault::Answer(500, "InternalError"));
+    server.fail("PUT", "tar.gz.digest", 1, Fault::Answer(503, "SlowDown"));
+    server.fail("GET", "tar.gz.sha256-", 1, Fault::Reset);
+    let digest = leader.publish("aa", b"content").await.unwrap();
+    assert!(follower.provide("aa").await.unwrap());
+    assert_eq!(server.pending(), 0);
+    assert_eq!(
+        super::digest(&std::fs::read(follower.file("aa")).unwrap()),
+        digest
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_upload_publishes_nothing_and_the_next_one_completes_it() {
+    let server = S3Server::start().await;
+    let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    let content = vec![7; 9 << 20];
+    server.fail("PUT", "partNumber=2", MANY, Fault::Reset);
+    leader.publish("aa", &content).await.unwrap_err();
+    assert!(server.pending() < MANY);
+    assert_eq!(server.count("DELETE", "uploadId="), 1, "the parts are given up");
+    assert!(!follower.provide("aa").await.unwrap());
+    server.heal();
+    leader.publish("aa", &content).await.unwrap();
+    assert!(follower.provide("aa").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_credentials_and_a_full_bucket_are_named_without_secrets() {
+    let server = S3Server::start().await;
+    let wrong = Replica::new(&server.bucket_with("another-secret"));
+    let denied = wrong.publish("aa", b"content").await.unwrap_err();
+    assert!(matches!(problem(&denied), Problem::Denied(_)), "{denied}");
+    let leader = Replica::new(&server.bucket());
+    server.fail("PUT", "tar.gz.sha256-", MANY, Fault::Answer(403, "QuotaExceeded"));
+    let full = leader.publish("bb", b"content").await.unwrap_err();
+    assert_eq!(problem(&full), &Problem::Full("QuotaExceeded".to_owned()));
+    for text in [denied.to_string(), full.to_string()] {
+        assert!(
+            text.contains("\"artifacts\"") && text.contains("below/this/gitrepository/ns/n/"),
+            "{text}"
+        );
+        assert!(!text.contains("secret") && !text.contains("AKID"), "{text}");
+    }
+    assert!(!leader.provide("bb").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_served_while_the_bucket_fails_and_a_missing_one_is_no_empty_file() {
+    let server = S3Server::start().await;
+    let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    leader.publish("aa", b"content").await.unwrap();
+    assert!(follower.provide("aa").await.unwrap());
+    // As after its time has passed.
+    lock(&follower.storage.0.known).clear();
+    server.fail("GET", ".digest", MANY, Fault::Answer(403, "AccessDenied"));
+    assert!(follower.provide("aa").await.unwrap());
+    let empty = Replica::new(&server.bucket());
+    assert!(matches!(
+        problem(&empty.provide("aa").await.unwrap_err()),
+        Problem::Denied(_)
+    ));
+    assert!(!empty.file("aa").exists());
+    assert!(server.pending() < MANY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_bucket_holds_up_one_artifact_only() {
+    let server = S3Server::start().await;
+    let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    leader.publish("aa", b"slow").await.unwrap();
+    leader.publish("bb", b"fast").await.unwrap();
+    let permits = Arc::new(Semaphore::new(0));
+    server.fail("GET", "aa.tar.gz.sha256-", 1, Fault::Wait(Arc::clone(&permits)));
+    let storage = follower.storage.clone();
+    let slow = tokio::spawn(async move { storage.provide(&path("aa")).await });
+    assert!(follower.provide("bb").await.unwrap());
+    assert!(!slow.is_finished());
+    permits.add_permits(1);
+    assert!(tokio::time::timeout(LIMIT, slow).await.unwrap().unwrap().unwrap());
+    assert_eq!(server.pending(), 0);
+}
+
+/// The status names the content of one of them. The other one's pointer is found to be wrong, and replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_leaders_for_a_moment_leave_a_complete_artifact() {
+    let server = S3Server::start().await;
+    let (one, other) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    let (first, second) = tokio::join!(one.publish("aa", b"same"), other.publish("aa", b"same"));
+    assert_eq!(first.unwrap(), second.unwrap());
+    let (first, second) = tokio::join!(one.publish("bb", b"one"), other.publish("bb", b"other"));
+    let written = [first.is_ok(), second.is_ok()];
+    assert!(
+        written.contains(&true),
+        "one of them writes the pointer: {written:?}"
+    );
+    // The status has the first one's, which looks again after its time.
+    lock(&one.storage.0.known).clear();
+    let digest = super::digest(b"one");
+    assert_eq!(one.verify("bb", &digest).await.unwrap(), FileState::Intact);
+    let follower = Replica::new(&server.bucket());
+    assert!(follower.provide("bb").await.unwrap());
+    assert_eq!(
+        super::digest(&std::fs::read(follower.file("bb")).unwrap()),
+        digest
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_answer_does_not_lose_an_artifact() {
+    let server = S3Server::start().await;
+    let leader = Replica::new(&server.bucket());
+    let digest = leader.publish("aa", b"content").await.unwrap();
+    lock(&leader.storage.0.known).clear();
+    server.fail("GET", ".digest", 2, Fault::Answer(404, "NoSuchKey"));
+    // It looks like a missing pointer, which the leader creates: the server says that there is one, with this content.
+    assert_eq!(leader.verify("aa", &digest).await.unwrap(), FileState::Intact);
+    assert_eq!(server.pending(), 0);
+    assert!(Replica::new(&server.bucket()).provide("aa").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_content_is_not_served() {
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let leader = Replica::new(&bucket);
+    let digest = leader.publish("aa", b"content").await.unwrap();
+    let key = bucket.content_key(&path("aa"), &digest);
+    bucket.overwrite(&key, b"CONTENT").await;
+    let follower = Replica::new(&bucket);
+    assert_eq!(
+        problem(&follower.provide("aa").await.unwrap_err()),
+        &Problem::Damaged
+    );
+    assert!(!follower.file("aa").exists());
+}

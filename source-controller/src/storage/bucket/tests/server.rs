@@ -1,0 +1,188 @@
+//! A server of S3 on loopback with faults: `s3s-fs` on a directory, behind a service that breaks chosen requests.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use object_store::aws::AmazonS3Builder;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use sluice_runtime::sync::lock;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tower::BoxError;
+
+use super::super::connect::{connector, s3};
+use super::Bucket;
+use crate::options::{BucketOptions, StorageBackend};
+
+const BUCKET: &str = "artifacts";
+const USER: &str = "AKIDEXAMPLE";
+const PASSWORD: &str = "the-secret-of-the-test";
+
+/// What happens to a request.
+#[derive(Clone)]
+pub(super) enum Fault {
+    /// The server answers with this status and code.
+    Answer(u16, &'static str),
+    /// The connection breaks after a part of the request.
+    Reset,
+    /// The server answers when a permit is there.
+    Wait(Arc<Semaphore>),
+}
+
+/// The requests that a fault hits: so many with this method and this text in path or query.
+struct Rule {
+    method: &'static str,
+    text: &'static str,
+    times: usize,
+    fault: Fault,
+}
+
+struct Shared {
+    s3: S3Service,
+    rules: Mutex<Vec<Rule>>,
+    /// Methods and paths with queries.
+    requests: Mutex<Vec<String>>,
+}
+
+/// The server with an empty bucket.
+pub(super) struct S3Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    running: tokio::task::JoinHandle<()>,
+    _root: tempfile::TempDir,
+}
+
+impl S3Server {
+    pub(super) async fn start() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join(BUCKET)).unwrap();
+        let files = s3s_fs::FileSystem::new(root.path()).unwrap();
+        let mut builder = S3ServiceBuilder::new(files);
+        builder.set_auth(SimpleAuth::from_single(USER, PASSWORD));
+        let shared = Arc::new(Shared {
+            s3: builder.build(),
+            rules: Mutex::default(),
+            requests: Mutex::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let running = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Self {
+            address,
+            shared,
+            running,
+            _root: root,
+        }
+    }
+
+    /// Opens the bucket with the right credentials.
+    pub(super) fn bucket(&self) -> Bucket {
+        self.bucket_with(PASSWORD)
+    }
+
+    /// Opens the bucket with this password.
+    pub(super) fn bucket_with(&self, password: &str) -> Bucket {
+        let options = BucketOptions {
+            storage_backend: StorageBackend::S3,
+            storage_bucket: BUCKET.to_owned(),
+            storage_bucket_endpoint: format!("http://{}", self.address),
+            storage_bucket_region: "us-east-1".to_owned(),
+            storage_bucket_prefix: String::new(),
+            storage_cache_max_bytes: 0,
+            open_bucket: None,
+        };
+        let builder = AmazonS3Builder::new()
+            .with_access_key_id(USER)
+            .with_secret_access_key(password);
+        let store = s3(builder, &options, connector().unwrap()).unwrap();
+        Bucket::new(store, BUCKET, "below/this")
+    }
+
+    /// Lets the next requests of this kind fail.
+    pub(super) fn fail(&self, method: &'static str, text: &'static str, times: usize, fault: Fault) {
+        let rule = Rule {
+            method,
+            text,
+            times,
+            fault,
+        };
+        lock(&self.shared.rules).push(rule);
+    }
+
+    /// Ends all faults.
+    pub(super) fn heal(&self) {
+        lock(&self.shared.rules).clear();
+    }
+
+    /// Returns how many faults have not happened.
+    pub(super) fn pending(&self) -> usize {
+        lock(&self.shared.rules).iter().map(|rule| rule.times).sum()
+    }
+
+    /// Returns how many requests of this kind there were; of any method if it is empty.
+    pub(super) fn count(&self, method: &str, text: &str) -> usize {
+        let requests = lock(&self.shared.requests);
+        let matching = requests
+            .iter()
+            .filter(|line| line.starts_with(method) && line.contains(text));
+        matching.count()
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+impl Shared {
+    /// Records a request, and returns the fault that hits it.
+    fn fault(&self, request: &Request<Incoming>) -> Option<Fault> {
+        let line = format!("{} {}", request.method(), request.uri());
+        let mut rules = lock(&self.rules);
+        let rule = rules.iter_mut().find(|rule| {
+            rule.times > 0 && request.method().as_str() == rule.method && line.contains(rule.text)
+        });
+        lock(&self.requests).push(line.clone());
+        let rule = rule?;
+        rule.times -= 1;
+        Some(rule.fault.clone())
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let shared = Arc::clone(&shared);
+        let service = service_fn(move |request| respond(Arc::clone(&shared), request));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<s3s::Body>, BoxError> {
+    match shared.fault(&request) {
+        Some(Fault::Answer(status, code)) => {
+            let body = format!("<Error><Code>{code}</Code><Message>{PASSWORD}</Message></Error>");
+            let mut response = Response::new(s3s::Body::from(body));
+            *response.status_mut() = status.try_into()?;
+            return Ok(response);
+        }
+        Some(Fault::Reset) => {
+            let mut body = request.into_body();
+            let _ = body.frame().await;
+            return Err("reset".into());
+        }
+        Some(Fault::Wait(permits)) => permits.acquire().await?.forget(),
+        None => {}
+    }
+    let answered = shared.s3.call(request.map(s3s::Body::from)).await;
+    answered.map_err(BoxError::from)
+}

@@ -1,0 +1,98 @@
+//! Three replicas with disks of their own and one bucket.
+
+use std::sync::Arc;
+
+use object_store::memory::InMemory;
+
+use super::*;
+
+/// Returns the path of the artifact of an object, when it is another one than `before`.
+async fn artifact_path(client: &Client, name: &str, before: &str) -> String {
+    let objects: Api<GitRepository> = Api::namespaced(client.clone(), "default");
+    let path = |object: &GitRepository| Some(object.status.as_ref()?.artifact.as_ref()?.path.clone());
+    let is_next =
+        |object: Option<&GitRepository>| object.and_then(path).is_some_and(|path| path != before);
+    let object = soon(await_condition(objects, name, is_next)).await.unwrap();
+    path(&object.unwrap()).unwrap()
+}
+
+/// Waits until a file server answers.
+async fn answers(address: &str) {
+    soon(async {
+        while status(address, "").await != Some(200) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Downloads from these addresses in turn until `done`. Returns how many downloads there were, and the statuses of those that failed.
+async fn download(addresses: Vec<String>, path: String, done: Token) -> (usize, Vec<Option<u16>>) {
+    let (mut count, mut failed) = (0, Vec::new());
+    for address in addresses.iter().cycle() {
+        if done.is_cancelled() {
+            break;
+        }
+        let status = status(address, &path).await;
+        count += 1;
+        failed.extend((status != Some(200)).then_some(status));
+        tokio::task::yield_now().await;
+    }
+    (count, failed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_of_a_bucket_serves_while_the_leader_changes() {
+    let api = api();
+    let client = api.client();
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let addresses = [free_address(), free_address(), free_address()];
+    let mut instances = Vec::new();
+    for address in &addresses {
+        let flag = format!("--storage-addr={address}");
+        let flags: Vec<&str> = QUICK.into_iter().chain([&*flag]).collect();
+        instances.push(start_with(&client, &flags, Some(bucket.clone())));
+        answers(address).await;
+        if instances.len() == 1 {
+            // The first one leads before the others start.
+            soon(async {
+                while !instances[0].started.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        }
+    }
+    let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
+    repository.commit_files(&[("main.tf", "")], "first").unwrap();
+    create(&client, "app", json!({}), &server.serve("app", &repository)).await;
+    let first = artifact_path(&client, "app", "").await;
+    for address in &addresses {
+        assert_eq!(status(address, &first).await, Some(200), "{address}");
+    }
+
+    // The leader goes: the others serve, and one of them publishes the next revision.
+    let (others, done) = (addresses[1..].to_vec(), Token::new());
+    let downloads = tokio::spawn(download(others, first.clone(), done.clone()));
+    repository.commit_files(&[("main.tf", "# next")], "next").unwrap();
+    let mut leader = instances.remove(0);
+    let running = leader.running().await;
+    leader.stop.cancel();
+    assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
+    let next = artifact_path(&client, "app", &first).await;
+    done.cancel();
+    let (count, failed) = soon(downloads).await.unwrap();
+    assert!(count > 0 && failed.is_empty(), "{count}: {failed:?}");
+    for address in &addresses[1..] {
+        assert_eq!(status(address, &next).await, Some(200), "{address}");
+    }
+    for instance in &instances {
+        instance.stop.cancel();
+    }
+    for instance in instances {
+        match soon(instance.started).await.unwrap() {
+            Ok(running) => assert_eq!(soon(running.wait()).await, LeadershipEnd::Released),
+            Err(error) => assert!(matches!(error, StartError::Stopped), "{error}"),
+        }
+    }
+}
