@@ -105,9 +105,10 @@ async fn status(address: &str, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
-    let mut response = String::new();
-    soon(stream.read_to_string(&mut response)).await.ok()?;
-    response.split(' ').nth(1)?.parse().ok()
+    // The body may be an artifact.
+    let mut response = Vec::new();
+    soon(stream.read_to_end(&mut response)).await.ok()?;
+    String::from_utf8_lossy(&response).split(' ').nth(1)?.parse().ok()
 }
 
 async fn create(client: &Client, name: &str, labels: serde_json::Value, url: &str) {

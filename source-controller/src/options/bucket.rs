@@ -21,19 +21,19 @@ pub enum StorageBackend {
 pub struct BucketOptions {
     /// Where artifacts are stored: local, s3, gcs or azure. With a bucket, every replica serves artifacts, and --storage-path is a cache.
     /// Credentials come from the environment or the identity of the pod.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, env = "STORAGE_BACKEND", value_enum, default_value_t)]
     pub storage_backend: StorageBackend,
     /// Name of the bucket, or of the container of Azure.
-    #[arg(long, default_value = "")]
+    #[arg(long, env = "STORAGE_BUCKET", default_value = "")]
     pub storage_bucket: String,
     /// URL of the server; that of the provider if empty.
-    #[arg(long, default_value = "")]
+    #[arg(long, env = "STORAGE_BUCKET_ENDPOINT", default_value = "")]
     pub storage_bucket_endpoint: String,
     /// Region of the bucket, for s3; that of the environment if empty.
-    #[arg(long, default_value = "")]
+    #[arg(long, env = "STORAGE_BUCKET_REGION", default_value = "")]
     pub storage_bucket_region: String,
     /// What all keys in the bucket begin with. Installations that share a bucket need different ones.
-    #[arg(long, default_value = "")]
+    #[arg(long, env = "STORAGE_BUCKET_PREFIX", default_value = "")]
     pub storage_bucket_prefix: String,
     /// Maximum size of the artifacts of a bucket in --storage-path, in bytes; the least recently used are removed. 0: unlimited.
     #[arg(long, default_value_t = 5 << 30)]

@@ -10,8 +10,7 @@ use super::*;
 async fn artifact_path(client: &Client, name: &str, before: &str) -> String {
     let objects: Api<GitRepository> = Api::namespaced(client.clone(), "default");
     let path = |object: &GitRepository| Some(object.status.as_ref()?.artifact.as_ref()?.path.clone());
-    let is_next =
-        |object: Option<&GitRepository>| object.and_then(path).is_some_and(|path| path != before);
+    let is_next = |object: Option<&GitRepository>| object.and_then(path).is_some_and(|path| path != before);
     let object = soon(await_condition(objects, name, is_next)).await.unwrap();
     path(&object.unwrap()).unwrap()
 }

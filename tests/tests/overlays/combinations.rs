@@ -20,7 +20,7 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
     };
     let (executor, stacks) = ("/args/5", "sluice-tf-controller-stacks");
     let sources = "Deployment.v1.apps/source-controller";
-    let cases: [(&str, &[&str], &str); 11] = [
+    let cases: [(&str, &[&str], &str); 13] = [
         ("single-namespace", &["process-executor"], "/kind"),
         ("single-namespace", &["workload-identity"], "/kind"),
         ("single-namespace", &["repo-controller"], "/kind"),
@@ -33,6 +33,8 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
         ("standalone", &["multi-tenant", "process-executor"], stacks),
         ("with-flux", &["workload-identity"], sources),
         ("with-flux", &["source-storage"], sources),
+        ("with-flux", &["object-storage"], sources),
+        ("standalone", &["source-storage", "object-storage"], "/volumes/0"),
     ];
     for (overlay, components, reason) in cases {
         let error = refused(overlay, components);
@@ -43,6 +45,7 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
         ("with-flux", &["process-executor"]),
         ("replace-flux", &["workload-identity", "source-storage"]),
         ("single-namespace", &["ha", "source-storage"]),
+        ("ha", &["object-storage"]),
         ("ha", &["multi-tenant"]),
         ("multi-tenant", &["ha"]),
     ] {

@@ -14,8 +14,15 @@ fn pods_satisfy_the_restricted_profile_of_their_namespace() {
     let component = user_overlay(&json!({ "components": ["../config/components/repo-controller"] }));
     let storage = user_overlay(&json!({ "resources": ["../config/overlays/standalone"],
         "components": ["../config/components/source-storage"] }));
+    let bucket = user_overlay(&json!({ "resources": ["../config/overlays/standalone"],
+        "components": ["../config/components/object-storage"] }));
     let overlays = OVERLAYS.iter().map(|overlay| (overlay.name, overlay.objects()));
-    for (overlay, objects) in overlays.chain([("repo-controller", component), ("source-storage", storage)]) {
+    let components = [
+        ("repo-controller", component),
+        ("source-storage", storage),
+        ("object-storage", bucket),
+    ];
+    for (overlay, objects) in overlays.chain(components) {
         for deployment in of_kind(&objects, "Deployment") {
             let pod = pod(deployment);
             for forbidden in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {

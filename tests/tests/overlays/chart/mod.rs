@@ -97,6 +97,7 @@ fn the_values_of_components_have_their_objects() {
         ("workload-identity", "sourceController.workloadIdentity=true"),
         ("repo-controller", "repoController=true"),
         ("source-storage", "sourceController.persistence.enabled=true"),
+        ("object-storage", "sourceController.objectStorage.enabled=true"),
         ("approval-admission", "approvalAdmission=true"),
     ] {
         let overlay = user_overlay(&json!({ "namespace": "sluice-system",
@@ -171,6 +172,14 @@ fn values_without_effect_or_sense_are_refused() {
         (
             "sourceController.enabled=false,sourceController.workloadIdentity=true",
             "workloadIdentity: has no effect",
+        ),
+        (
+            "sourceController.objectStorage.enabled=true,sourceController.persistence.enabled=true",
+            "not with persistence or storage",
+        ),
+        (
+            "sourceController.enabled=false,sourceController.objectStorage.enabled=true",
+            "objectStorage: has no effect",
         ),
         (
             "sourceController.enabled=false,sourceController.persistence.enabled=true",
