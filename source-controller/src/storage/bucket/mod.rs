@@ -121,7 +121,7 @@ impl Shared {
                 () = self.stop.cancelled() => Err(stopped()),
             }
         });
-        Ok(result?)
+        result.map_err(StorageError::from)
     }
 
     /// Returns the pointer of a path: the known one, if it was read within `age`, or else that of the bucket.
@@ -155,6 +155,13 @@ impl Shared {
             found_at,
         };
         known.insert(path.clone(), learned);
+    }
+
+    /// Counts the known pointer of a path as read just now, so that the next requests do not wait for a bucket that fails.
+    fn trust(&self, path: &ArtifactPath) {
+        if let Some(known) = lock(&self.known).get_mut(path) {
+            known.read_at = Instant::now();
+        }
     }
 
     /// Returns the lock of the file at a path, which its writers hold.

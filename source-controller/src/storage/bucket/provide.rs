@@ -3,20 +3,18 @@
 use std::fs;
 use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::error::Problem;
+use super::error::{BucketError, Problem};
 use super::pointer::Pointer;
 use super::{BucketStorage, POINTER_AGE, Shared};
 use crate::archive::Hasher;
 use crate::storage::{ArtifactPath, FileState, LocalDirectory, Storage as _, StorageError};
 
-impl BucketStorage {
-    /// Returns the cache, in which the server finds what is provided.
-    #[must_use]
-    pub(crate) fn local(&self) -> &LocalDirectory {
-        &self.0.local
-    }
+/// How long a request waits for the bucket where a copy can be served.
+const PATIENCE: Duration = Duration::from_secs(1);
 
+impl BucketStorage {
     /// Makes sure that the local file at a path is what the bucket has there. Returns whether it has anything. While the bucket cannot be
     /// reached, a file that was verified before is provided.
     ///
@@ -33,13 +31,13 @@ impl BucketStorage {
             return Ok(true);
         }
         let alone = shared.writer(path).lock_owned().await;
-        let pointer = match shared.pointer(path, POINTER_AGE).await {
+        let has_copy = shared.has_copy(path, None).await;
+        let pointer = match shared.look_up(path, has_copy).await {
             Ok(Some(pointer)) => pointer,
             Ok(None) => return Ok(false),
+            Err(error) if !has_copy => return Err(error.into()),
             Err(error) => {
-                if !shared.has_copy(path, None).await {
-                    return Err(error.into());
-                }
+                shared.trust(path);
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, %path, "the bucket cannot be reached: the copy on disk is served");
                 return Ok(true);
@@ -66,6 +64,18 @@ impl BucketStorage {
 }
 
 impl Shared {
+    /// Returns the pointer of a path. Where a copy can be served instead, a slow bucket is not awaited.
+    async fn look_up(&self, path: &ArtifactPath, has_copy: bool) -> Result<Option<Pointer>, BucketError> {
+        let look = self.pointer(path, POINTER_AGE);
+        if !has_copy {
+            return look.await;
+        }
+        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| {
+            let key = self.bucket.pointer_key(path);
+            Err(self.bucket.error("read", &key, Problem::TimedOut))
+        })
+    }
+
     /// Returns whether the local file is known to be that of the pointer, or to be any verified one.
     async fn has_copy(&self, path: &ArtifactPath, pointer: Option<&Pointer>) -> bool {
         let relative = path.relative();
@@ -133,7 +143,7 @@ impl LocalDirectory {
                 }
             }
         }
-        copies.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        copies.sort();
         Ok(copies.into_iter().map(|(_, path, bytes)| (path, bytes)).collect())
     }
 }

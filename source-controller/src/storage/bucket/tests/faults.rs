@@ -77,6 +77,17 @@ async fn a_copy_is_served_while_the_bucket_fails_and_a_missing_one_is_no_empty_f
     lock(&follower.storage.0.known).clear();
     server.fail("GET", ".digest", MANY, Fault::Answer(403, "AccessDenied"));
     assert!(follower.provide("aa").await.unwrap());
+    server.heal();
+    let never = Arc::new(Semaphore::new(0));
+    server.fail("GET", ".digest", MANY, Fault::Wait(never));
+    lock(&follower.storage.0.known).clear();
+    assert!(
+        follower.provide("aa").await.unwrap(),
+        "a bucket that hangs is not awaited"
+    );
+    assert!(server.pending() < MANY);
+    server.heal();
+    server.fail("GET", ".digest", MANY, Fault::Answer(403, "AccessDenied"));
     let empty = Replica::new(&server.bucket());
     assert!(matches!(
         problem(&empty.provide("aa").await.unwrap_err()),
