@@ -201,7 +201,8 @@ impl Shared {
 
     /// Uploads the local file: content, index, and at last the pointer. Blocks.
     fn upload(&self, path: &ArtifactPath, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError> {
-        let failed = StorageError::read(&self.local.root().join(path.relative()));
+        let absolute = self.local.root().join(path.relative());
+        let failed = StorageError::read(&absolute);
         let file = open_below(self.local.root(), &path.relative()).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
         let pointer = Pointer {

@@ -151,7 +151,7 @@ impl Shared {
         let rule = rules.iter_mut().find(|rule| {
             rule.times > 0 && request.method().as_str() == rule.method && line.contains(rule.text)
         });
-        lock(&self.requests).push(line.clone());
+        lock(&self.requests).push(line);
         let rule = rule?;
         rule.times -= 1;
         Some(rule.fault.clone())
