@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use object_store::memory::InMemory;
+use sluice_api::annotation::REQUESTED_AT;
+use sluice_harness::git::Step;
 
 use super::*;
 
@@ -40,28 +42,50 @@ async fn download(addresses: Vec<String>, path: String, done: Token) -> (usize, 
     (count, failed)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_replica_of_a_bucket_serves_while_the_leader_changes() {
-    let api = api();
-    let client = api.client();
+/// Starts three replicas with one bucket; the first one leads. Returns them with the addresses of their file servers.
+async fn start_replicas(client: &Client) -> (Vec<Instance>, [String; 3]) {
     let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
     let addresses = [free_address(), free_address(), free_address()];
     let mut instances = Vec::new();
     for address in &addresses {
         let flag = format!("--storage-addr={address}");
         let flags: Vec<&str> = QUICK.into_iter().chain([&*flag]).collect();
-        instances.push(start_with(&client, &flags, Some(bucket.clone())));
+        let instance = start_with(client, &flags, Some(bucket.clone()));
         answers(address).await;
-        if instances.len() == 1 {
-            // The first one leads before the others start.
+        if instances.is_empty() {
             soon(async {
-                while !instances[0].started.is_finished() {
+                while !instance.started.is_finished() {
                     tokio::task::yield_now().await;
                 }
             })
             .await;
         }
+        instances.push(instance);
     }
+    (instances, addresses)
+}
+
+/// Requests a reconciliation, and waits until it has ended.
+async fn reconcile(client: &Client, name: &str, token: &str) {
+    let objects: Api<GitRepository> = Api::namespaced(client.clone(), "default");
+    let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
+    let patch = Patch::Merge(patch);
+    objects
+        .patch(name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let is_handled = |object: Option<&GitRepository>| {
+        let status = object.and_then(|object| object.status.as_ref());
+        status.is_some_and(|status| status.last_handled_reconcile_at.as_deref() == Some(token))
+    };
+    soon(await_condition(objects, name, is_handled)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_of_a_bucket_serves_while_the_leader_changes() {
+    let api = api();
+    let client = api.client();
+    let (mut instances, addresses) = start_replicas(&client).await;
     let (server, repository) = (GitServer::start().await.unwrap(), Repository::create().unwrap());
     repository.commit_files(&[("main.tf", "")], "first").unwrap();
     create(&client, "app", json!({}), &server.serve("app", &repository)).await;
@@ -70,14 +94,19 @@ async fn every_replica_of_a_bucket_serves_while_the_leader_changes() {
         assert_eq!(status(address, &first).await, Some(200), "{address}");
     }
 
-    // The leader goes: the others serve, and one of them publishes the next revision.
     let (others, done) = (addresses[1..].to_vec(), Token::new());
     let downloads = tokio::spawn(download(others, first.clone(), done.clone()));
-    repository.commit_files(&[("main.tf", "# next")], "next").unwrap();
     let mut leader = instances.remove(0);
     let running = leader.running().await;
     leader.stop.cancel();
     assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
+    // The disk of the next leader is empty, and it fetches nothing that is stored.
+    let fetched = server.count(Step::Fetch);
+    reconcile(&client, "app", "unchanged").await;
+    assert_eq!(artifact_path(&client, "app", "").await, first);
+    assert_eq!(server.count(Step::Fetch), fetched);
+    repository.commit_files(&[("main.tf", "# next")], "next").unwrap();
+    reconcile(&client, "app", "changed").await;
     let next = artifact_path(&client, "app", &first).await;
     done.cancel();
     let (count, failed) = soon(downloads).await.unwrap();
@@ -85,6 +114,7 @@ async fn every_replica_of_a_bucket_serves_while_the_leader_changes() {
     for address in &addresses[1..] {
         assert_eq!(status(address, &next).await, Some(200), "{address}");
     }
+
     for instance in &instances {
         instance.stop.cancel();
     }

@@ -72,6 +72,20 @@ fn a_second_installation_has_cluster_wide_roles_of_its_own() {
     assert_eq!(second.1, first.1);
 }
 
+/// As the page about buckets describes it: the pods read the generated ConfigMap, whose name has a suffix.
+#[test]
+fn the_replicas_of_a_bucket_read_its_name_from_a_generated_config_map() {
+    let objects = user_overlay(&json!({ "namespace": "sluice-system",
+        "resources": ["../config/overlays/standalone"], "components": ["../config/components/object-storage"],
+        "configMapGenerator": [{ "name": "source-controller-bucket", "literals": ["STORAGE_BACKEND=s3"] }] }));
+    let names = names(&objects);
+    let container =
+        &find(&objects, "Deployment source-controller")["spec"]["template"]["spec"]["containers"][0];
+    let name = container["envFrom"][0]["configMapRef"]["name"].as_str().unwrap();
+    assert!(name.starts_with("source-controller-bucket-"), "{name}");
+    assert!(names.iter().any(|known| known.contains(name)), "{names:?}");
+}
+
 /// As the page about Flux describes it: events and artifacts are in the namespace of Flux.
 #[test]
 fn tf_controller_beside_flux_may_have_a_namespace_of_its_own() {
