@@ -36,7 +36,7 @@ async fn short_faults_are_retried() {
 async fn a_broken_upload_publishes_nothing_and_the_next_one_completes_it() {
     let server = S3Server::start().await;
     let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
-    let content = vec![7; 9 << 20];
+    let content = vec![7_u8; 9 << 20];
     server.fail("PUT", "partNumber=2", MANY, Fault::Reset);
     leader.publish("aa", &content).await.unwrap_err();
     assert!(server.pending() < MANY);

@@ -138,7 +138,7 @@ async fn a_restart_on_an_empty_disk_finds_everything_in_the_bucket() {
 async fn large_files_are_uploaded_in_parts() {
     let server = S3Server::start().await;
     let leader = Replica::new(&server.bucket());
-    let content = vec![7; 17 << 20];
+    let content = vec![7_u8; 17 << 20];
     leader.publish("aa", &content).await.unwrap();
     assert_eq!(server.count("PUT", "partNumber="), 3);
     let follower = Replica::new(&server.bucket());
