@@ -100,9 +100,9 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         } = &self.settings;
         let _running = metrics.begin(controller);
         let started = Instant::now();
-        let caught = AssertUnwindSafe(async { self.reconciler.reconcile(object).await })
-            .catch_unwind()
-            .await;
+        // In a box: kube starts a task for every object of a list at once, and a task has the size of its future from the start.
+        let reconciliation = Box::pin(async { self.reconciler.reconcile(object).await });
+        let caught = AssertUnwindSafe(reconciliation).catch_unwind().await;
         let next = match caught {
             Ok(Ok(next)) => next,
             Ok(Err(error)) => {

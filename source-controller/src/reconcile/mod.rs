@@ -165,14 +165,14 @@ impl Reconciler<GitRepository> for GitRepositories {
                 Acquisition::Slot(slot) => slot,
                 Acquisition::Queued { since, is_reported } => {
                     let wait = QueueWait { since, is_reported };
-                    return wait.requeue(context, api, &object, &request).await;
+                    return Box::pin(wait.requeue(context, api, &object, &request)).await;
                 }
             };
             // The cache may lag behind our own last write. A decision on stale data could undo that write.
             if context.tracker.is_current(&key, &object) {
                 break slot;
             }
-            let read = api.get_opt(&key.name).await;
+            let read = Box::pin(api.get_opt(&key.name)).await;
             let read = read.map_err(|error| UnreportedError::Read(Box::new(error)))?;
             let Some(read) = read else {
                 return Ok(Requeue::OnChange);
@@ -184,7 +184,7 @@ impl Reconciler<GitRepository> for GitRepositories {
             }
         };
         let triggered_at = context.tracker.last_trigger(&key);
-        // Box the future once: the many phases make it large.
+        // Rare and large futures are boxed where they are needed: an object that only queues needs none of them.
         let reconciliation = Reconciliation::new(context, api, object, key.namespace.clone());
         let result = Box::pin(reconciliation.with_slot(slot, triggered_at).run()).await;
         if matches!(result, Ok(Requeue::After(_) | Requeue::OnChange)) {

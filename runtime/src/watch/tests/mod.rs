@@ -22,6 +22,7 @@ use crate::random::Generator;
 use crate::sync::lock;
 
 mod dependents;
+mod tasks;
 mod trimmed;
 
 const LONG: Duration = Duration::from_secs(30);

@@ -1,8 +1,10 @@
 //! Tests of the requests to the API: their number in each part of an object's life.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use sluice_api::source::GitRepository;
 use sluice_harness::git::{Fault, Gate, Scope};
 use sluice_runtime::watch::{Reconciler as _, ShownVersions};
 
@@ -56,6 +58,17 @@ async fn a_start_with_stored_artifacts_writes_only_what_was_requested() {
     }
     let handled = env.status("app").await.last_handled_reconcile_at;
     assert_eq!(handled.as_deref(), Some("now"));
+}
+
+/// An object that only queues needs none of the phases, and a list may have thousands of them.
+#[tokio::test]
+async fn the_future_of_an_object_is_small() {
+    let env = TestEnvironment::new().await;
+    let reconciler = GitRepositories::new(Arc::new(env.context()));
+    let object = json!({ "metadata": { "name": "app" }, "spec": { "url": "https://h/r", "interval": "1m" } });
+    let object: GitRepository = serde_json::from_value(object).unwrap();
+    let size = size_of_val(&reconciler.reconcile(Arc::new(object)));
+    assert!(size <= 2 << 10, "{size} bytes");
 }
 
 /// The cache omits the history of an object, and no write takes it from the object.
