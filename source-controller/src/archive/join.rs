@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem;
+use std::sync::OnceLock;
 
 use sluice_api::digest::Digest;
 use sluice_runtime::shutdown::Token;
@@ -15,6 +16,8 @@ use super::{Content, Totals};
 
 /// Bytes of a write: shorter pieces are collected, longer ones divided.
 const WRITE_BYTES: usize = 128 << 10;
+/// The end of a tar.
+const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// A stored file that is open for reading.
 pub trait StoredFile: Read + Seek + Send {}
@@ -212,10 +215,8 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
     /// # Errors
     /// The output cannot be written.
     pub(super) fn finish(mut self) -> io::Result<Parts<W>> {
-        let end = [0; 2 * BLOCK];
-        let mut bytes = Vec::new();
-        compress_last(&end, &mut bytes)?;
-        self.checksum.append(crc32fast::hash(&end), end.len() as u64);
+        let mut bytes = compressed_end()?.to_vec();
+        self.checksum.append(crc32fast::hash(&END), END.len() as u64);
         bytes.extend_from_slice(&self.checksum.trailer());
         self.put(bytes)?;
         self.write_pending()?;
@@ -223,6 +224,18 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         self.parts.unpacked = self.checksum.length();
         Ok(self.parts)
     }
+}
+
+/// Returns the compressed end of a tar, which every archive has. A compressor takes and clears a quarter of a MiB, as much as for the
+/// content of a small repository.
+fn compressed_end() -> io::Result<&'static [u8]> {
+    static COMPRESSED: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(end) = COMPRESSED.get() {
+        return Ok(end);
+    }
+    let mut end = Vec::new();
+    compress_last(&END, &mut end)?;
+    Ok(COMPRESSED.get_or_init(|| end))
 }
 
 /// Returns the error of a segment that has another number of pieces than keys.
