@@ -60,6 +60,29 @@ pub(super) fn observed_generation(object: &GitRepository) -> Option<i64> {
         .and_then(|status| status.observed_generation)
 }
 
+/// Returns the state of an object whose artifact is as it was and the only one, without waiting for the disk. Otherwise [`observe`] must
+/// read it.
+pub(super) fn unchanged(
+    storage: &dyn Storage,
+    directory: &ObjectDirectory,
+    status: Option<&GitRepositoryStatus>,
+) -> Option<Observed> {
+    let artifact = status?.artifact.as_ref()?;
+    let path = directory.recorded(&artifact.path)?;
+    storage.is_unchanged(&path, &artifact.digest).then(|| Observed {
+        artifact: Some(with_url(artifact, storage.url(&path))),
+        ..Observed::default()
+    })
+}
+
+/// Returns the artifact with its current URL.
+fn with_url(artifact: &Artifact, url: String) -> Artifact {
+    Artifact {
+        url,
+        ..artifact.clone()
+    }
+}
+
 /// Collects garbage and verifies the current artifact. The retention time starts when an artifact is superseded. If
 /// collection fails, a later reconciliation retries it. Blocks.
 ///
@@ -92,17 +115,11 @@ pub(super) fn observe(
     };
     let Some(path) = path else { return Ok(missing) };
     Ok(match storage.verify(&path, &artifact.digest)? {
-        FileState::Intact => {
-            let artifact = Artifact {
-                url: storage.url(&path),
-                ..artifact.clone()
-            };
-            Observed {
-                artifact: Some(artifact),
-                is_missing: false,
-                ..missing
-            }
-        }
+        FileState::Intact => Observed {
+            artifact: Some(with_url(artifact, storage.url(&path))),
+            is_missing: false,
+            ..missing
+        },
         FileState::Missing => missing,
         FileState::Damaged(damage) => Observed {
             damage: Some(damage),

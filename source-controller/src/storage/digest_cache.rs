@@ -16,7 +16,7 @@ use sluice_runtime::sync::lock;
 /// Identifies an unchanged file. Programs cannot set the change time, so a restored modification time does not hide a
 /// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileIdentity {
+pub(super) struct FileIdentity {
     device: u64,
     inode: u64,
     size: u64,
@@ -25,7 +25,8 @@ struct FileIdentity {
 }
 
 impl FileIdentity {
-    fn of(metadata: &Metadata) -> Self {
+    /// Returns the identity of a file or directory in its current state.
+    pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -33,6 +34,17 @@ impl FileIdentity {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// Returns whether the file was unchanged for a tick, so that any later change alters its times.
+    pub(super) fn is_stable(&self) -> bool {
+        // File times come from the system clock, regardless of the injected clock.
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let changed = Duration::from_secs(self.changed.0.unsigned_abs());
+        let changed = changed + Duration::from_nanos(self.changed.1.unsigned_abs());
+        now.checked_sub(changed).is_some_and(|since| since > TICK)
     }
 }
 
@@ -61,21 +73,12 @@ impl DigestCache {
     /// Caches the digest of a file in the state described by `metadata`.
     pub(super) fn insert(&self, path: &Path, metadata: &Metadata, digest: Digest) {
         let identity = FileIdentity::of(metadata);
-        // File times come from the system clock, regardless of the injected clock.
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let changed = Duration::from_secs(identity.changed.0.unsigned_abs());
-        let changed = changed + Duration::from_nanos(identity.changed.1.unsigned_abs());
-        let is_stable = now.checked_sub(changed).is_some_and(|since| since > TICK);
-        self.lock().insert(
-            path.to_owned(),
-            CachedDigest {
-                identity,
-                digest,
-                is_stable,
-            },
-        );
+        let cached = CachedDigest {
+            identity,
+            digest,
+            is_stable: identity.is_stable(),
+        };
+        self.lock().insert(path.to_owned(), cached);
         self.record_change();
     }
 

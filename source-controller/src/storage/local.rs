@@ -1,11 +1,12 @@
 //! Stores artifacts in a local directory with Flux's layout, so that existing volumes can be reused. A file is temporary
 //! until it is durable.
 
-use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -13,13 +14,14 @@ use sluice_api::digest::Digest;
 use tempfile::NamedTempFile;
 
 use super::address::AdvertisedAddress;
-use super::digest_cache::DigestCache;
+use super::digest_cache::{DigestCache, FileIdentity};
+use super::directory::is_local_disk;
 use super::path::{INDEX_SUFFIX, LOCK_SUFFIX, beside, open_nofollow};
-use super::retention::is_expired;
+use super::retention::{is_expired, is_settled, remove_leftovers};
+use super::settled::SettledDirectories;
 use super::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, checkpoint, open_below};
 use crate::archive::{Algorithm, Hasher, MAX_INDEX_BYTES, StoredFile};
 
-const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// A storage directory and its advertised address.
@@ -28,6 +30,11 @@ pub struct LocalDirectory {
     pub(super) root: PathBuf,
     address: AdvertisedAddress,
     pub(super) digests: Arc<DigestCache>,
+    settled: Arc<SettledDirectories>,
+    /// The directories above those of objects whose names this process has synced.
+    pub(super) synced: Arc<Mutex<HashSet<PathBuf>>>,
+    /// Whether a look at a file never waits for another machine.
+    pub(super) is_local_disk: bool,
 }
 
 impl LocalDirectory {
@@ -48,9 +55,12 @@ impl LocalDirectory {
             return Err(StorageError::Root { path: root, source });
         }
         Ok(Self {
+            is_local_disk: is_local_disk(&root),
             root,
             address: address.into(),
             digests: Arc::default(),
+            settled: Arc::default(),
+            synced: Arc::default(),
         })
     }
 
@@ -76,24 +86,11 @@ impl LocalDirectory {
         self.root.join(path.relative())
     }
 
-    /// Creates the object's directory durably.
-    fn create_directory(&self, directory: &ObjectDirectory) -> io::Result<PathBuf> {
-        let absolute = self.root.join(directory.relative());
-        if !absolute.is_dir() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(DIRECTORY_MODE)
-                .create(&absolute)?;
-            checkpoint("directory created");
-            for parent in absolute
-                .ancestors()
-                .skip(1)
-                .take_while(|parent| parent.starts_with(&self.root))
-            {
-                File::open(parent)?.sync_all()?;
-            }
-        }
-        Ok(absolute)
+    /// Returns whether the file was found with this digest before, and has not changed since.
+    fn is_known(&self, absolute: &Path, metadata: &Metadata, digest: &str) -> bool {
+        self.digests
+            .stable_digest(absolute, metadata)
+            .is_some_and(|cached| cached.to_string() == digest)
     }
 
     /// Creates a temporary file in the object's directory.
@@ -170,11 +167,7 @@ impl Storage for LocalDirectory {
             }
             Err(error) => return Err(failed(error)),
         };
-        if self
-            .digests
-            .stable_digest(&absolute, &metadata)
-            .is_some_and(|cached| cached.to_string() == digest)
-        {
+        if self.is_known(&absolute, &metadata, digest) {
             return Ok(FileState::Intact);
         }
         let problem = match digest.parse::<Digest>() {
@@ -192,6 +185,20 @@ impl Storage for LocalDirectory {
         self.digests.remove(&absolute);
         removed.map_err(StorageError::remove(&absolute))?;
         Ok(FileState::Damaged(problem))
+    }
+
+    fn is_unchanged(&self, path: &ArtifactPath, digest: &str) -> bool {
+        let absolute = self.absolute(path);
+        let Some(directory) = absolute.parent().filter(|_| self.is_local_disk) else {
+            return false;
+        };
+        let is_settled = fs::symlink_metadata(directory).is_ok_and(|metadata| {
+            let identity = FileIdentity::of(&metadata);
+            self.settled.contains(directory, &identity, path.file())
+        });
+        is_settled
+            && fs::symlink_metadata(&absolute)
+                .is_ok_and(|metadata| metadata.is_file() && self.is_known(&absolute, &metadata, digest))
     }
 
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
@@ -238,14 +245,29 @@ impl Storage for LocalDirectory {
         retention: Duration,
         now: Timestamp,
     ) -> Result<u64, StorageError> {
+        let absolute = self.root.join(directory.relative());
+        // Read before the list, so that the next call notices a change during the list.
+        let identity = fs::symlink_metadata(&absolute).map(|metadata| FileIdentity::of(&metadata));
+        let stable = identity.ok().filter(FileIdentity::is_stable);
+        if let (Some(identity), Some(current)) = (&stable, current)
+            && self.settled.contains(&absolute, identity, current.file())
+        {
+            return Ok(0);
+        }
+        let files = self.files(directory)?;
         let mut removed = 0;
-        for superseded in self.superseded(directory, current)? {
-            if is_expired(&superseded.metadata, retention, now) {
-                self.remove_artifact(&superseded.path)?;
+        for file in files.iter().filter(|file| file.is_superseded(current)) {
+            if is_expired(&file.metadata, retention, now) {
+                self.remove_artifact(&file.path)?;
                 removed += 1;
             }
         }
-        self.remove_leftovers(directory, retention, now)?;
+        remove_leftovers(&files, retention, now)?;
+        if let (Some(identity), Some(current)) = (stable, current)
+            && is_settled(&files, current)
+        {
+            self.settled.insert(&absolute, identity, current.file());
+        }
         Ok(removed)
     }
 
@@ -255,7 +277,8 @@ impl Storage for LocalDirectory {
         current: Option<&ArtifactPath>,
         keep: usize,
     ) -> Result<u64, StorageError> {
-        let mut superseded = self.superseded(directory, current)?;
+        let mut superseded = self.files(directory)?;
+        superseded.retain(|file| file.is_superseded(current));
         superseded.sort_by_key(|superseded| {
             let superseded_at = superseded.metadata.modified().ok();
             (std::cmp::Reverse(superseded_at), superseded.path.clone())
@@ -273,6 +296,7 @@ impl Storage for LocalDirectory {
         let absolute = self.root.join(directory.relative());
         let removed = fs::remove_dir_all(&absolute);
         self.digests.remove(&absolute);
+        self.settled.remove(&absolute);
         match removed {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

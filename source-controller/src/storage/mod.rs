@@ -2,14 +2,16 @@
 //! such a directory as its cache.
 //!
 //! Artifacts are published by rename: a reader sees the complete old or new file, and a status only names files that
-//! survive a power failure. All functions block.
+//! survive a power failure. All functions block, except [`Storage::is_unchanged`].
 
 mod address;
 pub mod bucket;
 mod digest_cache;
+mod directory;
 mod local;
 mod path;
 mod retention;
+mod settled;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,12 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// The file cannot be read, or a damaged file cannot be removed.
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError>;
+
+    /// Returns whether nothing is to be collected beside the file, and the file exists with this digest. Unlike the others it does not
+    /// block: it returns `false` where only [`Storage::collect`] and [`Storage::verify`] can tell.
+    fn is_unchanged(&self, _path: &ArtifactPath, _digest: &str) -> bool {
+        false
+    }
 
     /// Opens the file for reading. It stays readable if it is superseded or removed meanwhile.
     ///

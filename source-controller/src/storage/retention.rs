@@ -20,10 +20,39 @@ pub struct Retention {
     pub records: usize,
 }
 
-/// A file that no status refers to.
-pub(super) struct Superseded {
+/// A file of an object.
+pub(super) struct ObjectFile {
     pub(super) path: PathBuf,
     pub(super) metadata: Metadata,
+}
+
+impl ObjectFile {
+    fn name(&self) -> Option<&str> {
+        self.path.file_name()?.to_str()
+    }
+
+    /// Returns what its name has after that of the current artifact.
+    fn suffix(&self, current: &ArtifactPath) -> Option<&str> {
+        self.name()?.strip_prefix(current.file())
+    }
+
+    /// Returns whether it is a superseded artifact or a leftover of a crash: neither `current` nor a lock or an index.
+    pub(super) fn is_superseded(&self, current: Option<&ArtifactPath>) -> bool {
+        self.name().is_some_and(|name| {
+            let is_companion = name.ends_with(LOCK_SUFFIX) || name.ends_with(INDEX_SUFFIX);
+            !is_companion && current.is_none_or(|current| current.file() != name)
+        })
+    }
+}
+
+/// Returns whether the files are the current artifact and nothing else but its lock and its index, so that time alone makes none of them
+/// superfluous.
+pub(super) fn is_settled(files: &[ObjectFile], current: &ArtifactPath) -> bool {
+    let is_known = |file: &ObjectFile| {
+        let suffix = file.suffix(current);
+        suffix.is_some_and(|suffix| matches!(suffix, "" | LOCK_SUFFIX | INDEX_SUFFIX))
+    };
+    files.iter().all(is_known) && files.iter().any(|file| file.suffix(current) == Some(""))
 }
 
 impl LocalDirectory {
@@ -43,7 +72,7 @@ impl LocalDirectory {
     }
 
     /// Returns every file of an object.
-    fn files(&self, directory: &ObjectDirectory) -> Result<Vec<(PathBuf, Metadata)>, StorageError> {
+    pub(super) fn files(&self, directory: &ObjectDirectory) -> Result<Vec<ObjectFile>, StorageError> {
         let absolute = self.root.join(directory.relative());
         let mut found = Vec::new();
         for entry in entries(&absolute)? {
@@ -51,31 +80,11 @@ impl LocalDirectory {
             // The file was removed concurrently.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_file() {
-                found.push((entry.path(), metadata));
+                let path = entry.path();
+                found.push(ObjectFile { path, metadata });
             }
         }
         Ok(found)
-    }
-
-    /// Returns every file except `current`, the locks and the indexes: superseded artifacts and leftovers of crashes.
-    pub(super) fn superseded(
-        &self,
-        directory: &ObjectDirectory,
-        current: Option<&ArtifactPath>,
-    ) -> Result<Vec<Superseded>, StorageError> {
-        let collected = |name: &str| {
-            let is_companion = name.ends_with(LOCK_SUFFIX) || name.ends_with(INDEX_SUFFIX);
-            !is_companion && current.is_none_or(|current| current.file() != name)
-        };
-        let files = self.files(directory)?.into_iter();
-        let superseded = files.filter(|(path, _)| {
-            path.file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(collected)
-        });
-        Ok(superseded
-            .map(|(path, metadata)| Superseded { path, metadata })
-            .collect())
     }
 
     /// Removes an artifact with its index and its lock.
@@ -89,31 +98,37 @@ impl LocalDirectory {
         }
         Ok(())
     }
+}
 
-    /// Removes the locks and indexes of artifacts that no longer exist, which a killed process leaves behind. Locks are only tried, never
-    /// awaited, so removing an unlocked one is safe.
-    pub(super) fn remove_leftovers(
-        &self,
-        directory: &ObjectDirectory,
-        retention: Duration,
-        now: Timestamp,
-    ) -> Result<(), StorageError> {
-        for (path, metadata) in self.files(directory)? {
-            let artifact_of = |suffix: &str| path.to_str().and_then(|path| path.strip_suffix(suffix));
-            let lock = artifact_of(LOCK_SUFFIX);
-            let Some(artifact) = lock.or_else(|| artifact_of(INDEX_SUFFIX)) else {
-                continue;
-            };
-            if Path::new(artifact).exists() || !is_expired(&metadata, retention, now) {
-                continue;
-            }
-            let is_free = lock.is_none() || open_nofollow(&path).is_ok_and(|lock| lock.try_lock().is_ok());
-            if is_free {
-                fs::remove_file(&path).map_err(StorageError::remove(&path))?;
-            }
+/// Removes the locks and indexes of artifacts that no longer exist, which a killed process leaves behind. Locks are only tried, never
+/// awaited, so removing an unlocked one is safe.
+pub(super) fn remove_leftovers(
+    files: &[ObjectFile],
+    retention: Duration,
+    now: Timestamp,
+) -> Result<(), StorageError> {
+    for ObjectFile { path, metadata } in files {
+        let artifact_of = |suffix: &str| path.to_str().and_then(|path| path.strip_suffix(suffix));
+        let lock = artifact_of(LOCK_SUFFIX);
+        let Some(artifact) = lock.or_else(|| artifact_of(INDEX_SUFFIX)) else {
+            continue;
+        };
+        if !is_expired(metadata, retention, now) || Path::new(artifact).exists() {
+            continue;
         }
-        Ok(())
+        let is_free = lock.is_none() || open_nofollow(path).is_ok_and(|lock| lock.try_lock().is_ok());
+        if !is_free {
+            continue;
+        }
+        match fs::remove_file(path) {
+            // It may have been removed with its artifact since the list.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(StorageError::remove(path)(error));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// Returns whether a file is older than the retention time.

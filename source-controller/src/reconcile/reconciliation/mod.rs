@@ -290,6 +290,9 @@ impl<'a> Reconciliation<'a> {
     async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
         let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
         let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
+        if let Some(observed) = observe::unchanged(&*storage, &directory, self.object.status.as_ref()) {
+            return Ok((directory, observed));
+        }
         let ttl = self.context.retention.ttl;
         let (slot, object) = (directory.clone(), Arc::clone(&self.object));
         let observe = move || observe::observe(&*storage, &slot, object.status.as_ref(), ttl, now);

@@ -1,4 +1,4 @@
-//! Tests of artifacts that are built from the previous one of their object.
+//! Tests of artifacts that are built from the previous one of their object, and of passes that build none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,17 +9,18 @@ use jiff::Timestamp;
 use serde_json::json;
 use sluice_api::source::Artifact;
 
-use super::environment::TestEnvironment;
+use super::environment::{LIMIT, TestEnvironment};
 use crate::archive::StoredFile;
 use crate::reconcile::Context;
 use crate::storage::{
     ArtifactPath, Draft, FileState, LocalDirectory, ObjectDirectory, Storage, StorageError,
 };
 
-/// A storage that counts the artifacts from which segments may be copied.
+/// A storage that counts the artifacts from which segments may be copied, and the reads of directories and files.
 struct CountingStorage {
     inner: LocalDirectory,
     opened: AtomicU64,
+    reads: AtomicU64,
 }
 
 impl CountingStorage {
@@ -27,7 +28,12 @@ impl CountingStorage {
         Arc::new(Self {
             inner: LocalDirectory::open(env.storage.path(), "sc").unwrap(),
             opened: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
         })
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     fn opened(&self) -> u64 {
@@ -41,7 +47,12 @@ impl Storage for CountingStorage {
     }
 
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.verify(path, digest)
+    }
+
+    fn is_unchanged(&self, path: &ArtifactPath, digest: &str) -> bool {
+        self.inner.is_unchanged(path, digest)
     }
 
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
@@ -64,6 +75,7 @@ impl Storage for CountingStorage {
         retention: Duration,
         now: Timestamp,
     ) -> Result<u64, StorageError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.collect(directory, current, retention, now)
     }
 
@@ -162,6 +174,36 @@ async fn a_change_is_built_from_the_previous_artifact_and_equals_one_from_scratc
     reconcile(&env, &storage).await;
     assert!(!env.file(&first).exists() && !index_of(&env, &first).exists());
     assert!(index_of(&env, &restored).exists());
+}
+
+/// A pass without a change looks at the times of the artifact and its directory, and at nothing else on disk.
+#[tokio::test]
+async fn a_pass_without_a_change_reads_no_file_and_no_directory() {
+    let env = TestEnvironment::new().await;
+    let storage = CountingStorage::new(&env);
+    env.create("app", json!({})).await;
+    let artifact = reconcile(&env, &storage).await;
+    // Files that have just changed are read again.
+    let settling = async {
+        loop {
+            let before = storage.reads();
+            reconcile(&env, &storage).await;
+            if storage.reads() == before {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, settling)
+        .await
+        .expect("settled in time");
+    let before = storage.reads();
+    let leftover = env.file(&artifact).with_file_name("leftover");
+    std::fs::write(&leftover, "x").unwrap();
+    reconcile(&env, &storage).await;
+    assert_eq!(storage.reads(), before + 2);
+    env.clock.advance(2 * LIMIT);
+    reconcile(&env, &storage).await;
+    assert!(!leftover.exists());
 }
 
 #[tokio::test]

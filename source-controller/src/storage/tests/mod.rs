@@ -14,6 +14,7 @@ use super::{ArtifactPath, Draft, FileState, LocalDirectory, ObjectDirectory, Sto
 use crate::archive::{Algorithm, Hasher, MAX_INDEX_BYTES};
 
 pub(super) mod crashes;
+mod settled;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
