@@ -60,14 +60,16 @@ pub(super) fn observed_generation(object: &GitRepository) -> Option<i64> {
         .and_then(|status| status.observed_generation)
 }
 
-/// Returns the state of an object whose artifact is as it was and the only one, without waiting for the disk. Otherwise [`observe`] must
-/// read it.
+/// Returns the state of an object without an artifact, or whose artifact is as it was and the only one, without waiting for the disk.
+/// Otherwise [`observe`] must read it.
 pub(super) fn unchanged(
     storage: &dyn Storage,
     directory: &ObjectDirectory,
     status: Option<&GitRepositoryStatus>,
 ) -> Option<Observed> {
-    let artifact = status?.artifact.as_ref()?;
+    let Some(artifact) = status.and_then(|status| status.artifact.as_ref()) else {
+        return Some(Observed::default());
+    };
     let path = directory.recorded(&artifact.path)?;
     storage.is_unchanged(&path, &artifact.digest).then(|| Observed {
         artifact: Some(with_url(artifact, storage.url(&path))),

@@ -366,6 +366,10 @@ impl<'a> Reconciliation<'a> {
             Module::from(checkout)
         };
         let paths = source.parts.sparse.clone();
+        if paths.is_empty() {
+            // Nothing is read.
+            return Ok(Tree::select(base, &paths)?);
+        }
         Ok(self.run_blocking(move || Tree::select(base, &paths)).await??)
     }
 
