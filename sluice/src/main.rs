@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use mimalloc::MiMalloc;
 use sluice::local_plan::{self, ApplyArgs};
 use sluice::record::{RecordArgs, record};
 use sluice::state::{DirectoryCommand, StateArgs, StateCommand, state};
@@ -18,6 +19,10 @@ use sluice_runtime::{args, http, manager};
 use sluice_tf_runner::args::{self as runner, RunnerArgs};
 use sluice_tf_runner::run::RunOutcome;
 use tokio::runtime::{Builder, Runtime};
+
+/// A controller has many threads, and memory that a burst of work has freed must not stay with each of them.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// GitOps for Terraform and OpenTofu.
 #[derive(Parser)]
