@@ -130,16 +130,20 @@ where
     B: http_body::Body + Send,
     B::Data: Send,
 {
-    let without_identity = Settings {
-        identity: None,
-        ..settings.clone()
+    let to_server = tls(settings)?;
+    // A proxy does not get the client certificate.
+    let to_proxy = match settings.identity {
+        None => to_server.clone(),
+        Some(_) => tls(&Settings {
+            identity: None,
+            ..settings.clone()
+        })?,
     };
-    let to_proxy = Arc::new(tls(&without_identity)?);
     let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls(settings)?)
+        .with_tls_config(to_server)
         .https_or_http()
         .enable_all_versions()
-        .wrap_connector(Dialer::new(settings, to_proxy));
+        .wrap_connector(Dialer::new(settings, Arc::new(to_proxy)));
     let pool = Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())

@@ -78,9 +78,13 @@ pub fn tls(settings: &Settings) -> Result<ClientConfig, TlsError> {
         })
 }
 
-fn roots(settings: &Settings) -> RootCertStore {
+/// Returns the trusted authorities. Clients without their own share those of the system, which take about 100 KiB.
+fn roots(settings: &Settings) -> Arc<RootCertStore> {
+    if settings.system_roots && settings.extra_roots.is_empty() {
+        return SYSTEM.clone();
+    }
     let mut roots = if settings.system_roots {
-        SYSTEM.clone()
+        RootCertStore::clone(&SYSTEM)
     } else {
         RootCertStore::empty()
     };
@@ -88,11 +92,11 @@ fn roots(settings: &Settings) -> RootCertStore {
     if unusable > 0 {
         tracing::debug!(unusable, "invalid certificates of authorities are ignored");
     }
-    roots
+    Arc::new(roots)
 }
 
 /// The operating system's authorities, read once.
-static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
+static SYSTEM: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::debug!(
@@ -103,7 +107,7 @@ static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     // Single invalid certificates are common in system stores.
     roots.add_parsable_certificates(found.certs);
-    roots
+    Arc::new(roots)
 });
 
 #[cfg(test)]
@@ -125,6 +129,17 @@ mod tests {
             ..Settings::default()
         };
         tls(&settings).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn clients_share_the_authorities_of_the_system() {
+        let (first, second) = (roots(&Settings::default()), roots(&Settings::default()));
+        assert!(Arc::ptr_eq(&first, &second));
+        let own = Settings {
+            extra_roots: certificates(made().0.as_bytes()),
+            ..Settings::default()
+        };
+        assert_eq!(roots(&own).len(), first.len() + 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::tls::Tls;
 
-/// Maximum number of pools. Each holds a copy of the system's authorities, about 100 KiB.
+/// Maximum number of pools. One with its own authorities holds a copy of those of the system too, about 100 KiB.
 const MAX_POOLS: usize = 200;
 
 /// A connection pool.
