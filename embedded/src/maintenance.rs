@@ -12,7 +12,7 @@ use crate::service::Api;
 use crate::store::{Key, Write};
 
 /// Default lifetime of Events, as in kube-apiserver.
-pub(crate) const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
+pub(crate) const EVENT_TTL: Duration = Duration::from_hours(1);
 /// Interval of the maintenance.
 const INTERVAL: Duration = Duration::from_secs(2);
 

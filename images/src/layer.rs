@@ -307,7 +307,7 @@ mod tests {
         let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let now = SystemTime::now();
         let (layer, bytes) = written(one.path(), now, 0o4777);
-        let (again, same) = written(other.path(), now - Duration::from_secs(86_400), 0o700);
+        let (again, same) = written(other.path(), now - Duration::from_hours(24), 0o700);
         assert!(bytes == same);
         assert_eq!((&layer.digest, layer.size), (&again.digest, again.size));
         assert_eq!(layer.digest, hex::encode(Sha256::digest(&bytes)));

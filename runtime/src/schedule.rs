@@ -124,7 +124,7 @@ impl Backoff {
 impl Default for Backoff {
     /// Returns Flux's defaults: 750 ms, doubled up to 15 min.
     fn default() -> Self {
-        Self::new(Duration::from_millis(750), Duration::from_secs(15 * 60))
+        Self::new(Duration::from_millis(750), Duration::from_mins(15))
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(delays[..4], [750, 1500, 3000, 6000]);
         assert_eq!(delays[10], 768_000);
         assert_eq!(delays[11..], [900_000, 900_000]);
-        assert_eq!(backoff.delay(u32::MAX), Duration::from_secs(900));
+        assert_eq!(backoff.delay(u32::MAX), Duration::from_mins(15));
     }
 
     #[test]
@@ -178,8 +178,8 @@ mod tests {
     fn without_jitter_the_interval_is_exact() {
         let schedule = Schedule::new(0, Arc::new(Generator::seeded(3)));
         assert_eq!(
-            schedule.after(Duration::from_secs(60)),
-            Some(Duration::from_secs(60))
+            schedule.after(Duration::from_mins(1)),
+            Some(Duration::from_mins(1))
         );
     }
 }

@@ -38,7 +38,7 @@ const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections that are not yet authenticated.
 const MAX_PENDING: usize = 128;
 /// Timeout for the headers of a request, and for the next request of a connection.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Interval of HTTP/2 keep-alive pings, and timeout of each.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// A write without progress for this time closes the connection.

@@ -28,7 +28,7 @@ use crate::status_error::StatusError;
 use crate::store::{Change, ChangeType, Expired};
 
 /// Interval of bookmarks.
-const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum number of changes read at once.
 const BATCH_SIZE: usize = 64;

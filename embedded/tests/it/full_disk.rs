@@ -32,7 +32,7 @@ async fn the_server_recovers_from_a_full_disk() {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(120), child)
+    let output = tokio::time::timeout(Duration::from_mins(2), child)
         .await
         .expect("in time");
     let unmountable = match &output {

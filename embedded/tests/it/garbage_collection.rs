@@ -242,7 +242,7 @@ async fn namespace_deletion_removes_objects_of_unserved_kinds() {
 #[tokio::test]
 async fn events_expire() {
     let client = ApiServer::builder()
-        .event_ttl(Duration::from_secs(3600))
+        .event_ttl(Duration::from_hours(1))
         .build()
         .unwrap()
         .client();

@@ -65,7 +65,7 @@ impl KubectlFixture {
 
     /// Runs kubectl: whether it succeeded, and its output.
     async fn try_run(&self, arguments: &str) -> (bool, String) {
-        let output = tokio::time::timeout(Duration::from_secs(60), self.command(arguments).output());
+        let output = tokio::time::timeout(Duration::from_mins(1), self.command(arguments).output());
         let output = output.await.expect("kubectl ends in time").unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())

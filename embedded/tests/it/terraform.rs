@@ -49,7 +49,7 @@ async fn the_kubernetes_backend_stores_state_and_locks() {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let output = tokio::time::timeout(Duration::from_secs(120), output)
+        let output = tokio::time::timeout(Duration::from_mins(2), output)
             .await
             .expect("in time")
             .unwrap();

@@ -216,7 +216,7 @@ mod tests {
             (4, 5)
         );
         assert_eq!(args.retry.min_retry_delay, Duration::from_millis(750));
-        assert_eq!(args.retry.max_retry_delay, Duration::from_secs(900));
+        assert_eq!(args.retry.max_retry_delay, Duration::from_mins(15));
         assert!(args.scope.watch_all_namespaces && !args.leader_election.enable_leader_election);
         assert!(args.leader_election.leader_election_release_on_cancel);
         assert_eq!(

@@ -17,7 +17,7 @@ const DIFFERENT: usize = 10;
 /// Burst of events per object.
 const BURST: u32 = 25;
 /// Time after which one more event is allowed.
-const REFILL: Duration = Duration::from_secs(5 * 60);
+const REFILL: Duration = Duration::from_mins(5);
 /// Maximum number of tracked objects and reasons; the older half is evicted.
 const MAX_ENTRIES: usize = 4096;
 

@@ -73,7 +73,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(1),
             idle_per_host: 8,
             extra_roots: Vec::new(),
             system_roots: true,

@@ -85,7 +85,7 @@ impl Settings {
             flags.leader_election_renew_deadline,
             flags.leader_election_retry_period,
         );
-        if lease < Duration::from_secs(1) || lease > Duration::from_secs(24 * 60 * 60) {
+        if lease < Duration::from_secs(1) || lease > Duration::from_hours(24) {
             return Err(ElectionTimingError::Seconds);
         }
         if lease <= renew {

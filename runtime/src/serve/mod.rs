@@ -129,7 +129,7 @@ pub async fn serve(
         connections.spawn(async move {
             tokio::select! {
                 // Errors of the client's connection are ignored.
-                ended = tokio::time::timeout(Duration::from_secs(300), connection) => drop(ended),
+                ended = tokio::time::timeout(Duration::from_mins(5), connection) => drop(ended),
                 () = slot.evicted() => {}
             }
         });

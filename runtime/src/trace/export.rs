@@ -21,7 +21,7 @@ const BATCH: usize = 512;
 /// How long a batch waits for more spans.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Minimum time between two log lines about failures.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::schedule::ObjectKey;
 
 /// Deadline of every wait.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A span of 1.5 s.
 fn span(id: SpanId) -> Span {

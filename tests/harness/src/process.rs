@@ -216,7 +216,7 @@ mod tests {
             let log = folder.path().join("log");
             Process::start(Path::new("/bin/sleep"), &[seconds.to_owned()], &log, None).unwrap()
         };
-        let status = start("0").wait_at_most(Duration::from_secs(60)).await;
+        let status = start("0").wait_at_most(Duration::from_mins(1)).await;
         assert!(status.unwrap().success());
         let error = start("300").wait_at_most(Duration::from_millis(20)).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -162,7 +162,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "printf 'name? '; read name; echo \"hello $name\"; exit 3"]);
         let mut terminal = Terminal::start(command, 80).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         assert!(terminal.wait_for("name? ", deadline), "{}", terminal.text());
         terminal.press("anna\n").unwrap();
         let ended = terminal.end(deadline).unwrap().unwrap();

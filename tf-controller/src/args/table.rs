@@ -190,7 +190,7 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
     assert_eq!(args.executor, None, "the chart names none");
     assert_eq!(
         args.graceful_shutdown_timeout,
-        std::time::Duration::from_secs(240)
+        std::time::Duration::from_mins(4)
     );
     assert!(
         args.transport
@@ -285,7 +285,7 @@ fn the_pod_of_processes_has_the_time_to_end_them() {
     let period = period.unwrap().1.trim_end_matches('}').parse().unwrap();
     let args = args::parse::<Args>(["tf-controller"].map(OsString::from), |_| None).unwrap();
     // The grace of the runner for a CLI that it interrupts; then the time for what the program itself still does.
-    let (interrupted, last) = (Duration::from_secs(60), Duration::from_secs(40));
+    let (interrupted, last) = (Duration::from_mins(1), Duration::from_secs(40));
     assert!(
         Duration::from_secs(period) >= args.graceful_shutdown_timeout + interrupted + last,
         "the kubelet may kill the pod before an interrupted CLI has written its state"

@@ -21,7 +21,7 @@ use crate::schedule::RunLimits;
 /// Maximum number of concurrent reconciliations; they do not wait for runs.
 const CONCURRENT_RECONCILES: u16 = 16;
 /// Minimum of `--runner-job-ttl`: without its Job, a run that ended before it began looks like one that was not started.
-const MIN_JOB_TTL: Duration = Duration::from_secs(60);
+const MIN_JOB_TTL: Duration = Duration::from_mins(1);
 /// Minimum of `--run-silence`: live runs send heartbeats less often.
 const MIN_RUN_SILENCE: Duration = Duration::from_secs(30);
 /// Default of `--tools-dir` for Jobs: where the images of runs have the versions of the CLI.

@@ -24,7 +24,7 @@ use crate::schedule::{Priority, RunUsage, SlotState};
 /// How often a blocked deletion or destroy is checked at least.
 const BLOCKED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How soon a queued stack is reconciled without a grant: a safeguard, since grants are announced.
-const SLOT_POLL_INTERVAL: Duration = Duration::from_secs(600);
+const SLOT_POLL_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The result of a step.
 pub(super) struct Executed {

@@ -15,7 +15,7 @@ use crate::executor::RunRef;
 /// time to send one again.
 const MAX_GAP: Duration = Duration::from_secs(15);
 /// Entries that were not checked for this long are removed.
-const EXPIRY: Duration = Duration::from_secs(3600);
+const EXPIRY: Duration = Duration::from_hours(1);
 
 /// The last heartbeat of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl HeartbeatTracker {
 mod tests {
     use super::*;
 
-    const SILENCE: Duration = Duration::from_secs(60);
+    const SILENCE: Duration = Duration::from_mins(1);
 
     fn run() -> RunRef {
         RunRef {
@@ -120,7 +120,7 @@ mod tests {
     fn time_without_checks_does_not_count() {
         let (tracker, start) = (HeartbeatTracker::new(SILENCE), Instant::now());
         assert!(tracker.is_alive(&run(), Some(heartbeat(1)), start));
-        assert!(tracker.is_alive(&run(), Some(heartbeat(1)), start + Duration::from_secs(1800)));
+        assert!(tracker.is_alive(&run(), Some(heartbeat(1)), start + Duration::from_mins(30)));
         assert!(tracker.is_alive(&run(), Some(heartbeat(2)), start + Duration::from_secs(1810)));
     }
 

@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[test]
     fn the_end_of_a_long_file_begins_with_a_whole_line() {

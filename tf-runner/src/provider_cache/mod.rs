@@ -30,7 +30,7 @@ use verified::VerifiedPackages;
 /// Prefix of directories that are being filled or removed.
 const TEMPORARY_PREFIX: &str = ".unfinished-";
 /// Age at which a temporary directory is known to belong to a killed runner.
-const ABANDONED_AFTER: Duration = Duration::from_secs(60 * 60);
+const ABANDONED_AFTER: Duration = Duration::from_hours(1);
 
 /// Packages of providers on disk. Several runners use one directory at the same time.
 #[derive(Clone, Debug)]

@@ -247,7 +247,7 @@ mod tests {
         // The use of a package is recorded as the time of its directory.
         let (entry, later) = (File::open(dir.path()).unwrap(), std::time::SystemTime::now());
         entry
-            .set_modified(later + std::time::Duration::from_secs(60))
+            .set_modified(later + std::time::Duration::from_mins(1))
             .unwrap();
         assert_eq!(fingerprint(dir.path()).unwrap(), before);
         // Another inode with the bytes and the times of the old one.

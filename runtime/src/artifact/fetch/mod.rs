@@ -61,7 +61,7 @@ impl Fetcher {
             min_wait: Duration::from_secs(5),
             max_wait: Duration::from_secs(30),
             idle: Duration::from_secs(30),
-            total: Duration::from_secs(15 * 60),
+            total: Duration::from_mins(15),
             host: None,
             absent_wait: Duration::from_secs(30),
         }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::tls::Identity;
 
 /// How long a new kind may take to be served.
-const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
+const SERVED_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a token of [`token`] is valid: longer than any test.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 /// Time limit of one request of [`get`].

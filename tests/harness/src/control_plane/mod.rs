@@ -21,7 +21,7 @@ use crate::process::Process;
 use crate::tls::CertificateError;
 
 /// Time limit for the start of a component, long enough for the slowest build machine.
-pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(180);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time between two checks of a component that starts.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Lines of the log of a component in an error.

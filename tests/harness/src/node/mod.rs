@@ -37,7 +37,7 @@ use crate::gobuild::{self, BuildError, Tool};
 use crate::process::Process;
 
 /// Time limit of a command of the container runtime. The import of the largest image takes some seconds.
-const CTR_TIMEOUT: Duration = Duration::from_secs(180);
+const CTR_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The programs that a node needs.
 pub const TOOLS: [Tool; 8] = [

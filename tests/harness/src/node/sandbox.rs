@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use crate::process::Process;
 
 /// Time limit for the start of the first process.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 
 /// The first process of the sandbox. `$1` is the folder of the node, `$2` the address of the node with its prefix length, `$3`
 /// the program that stays as process 1 and reaps orphans.

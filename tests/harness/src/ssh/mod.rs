@@ -25,7 +25,7 @@ use crate::git::Repository;
 use crate::process::Process;
 
 /// Start-up timeout.
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum number of starts when the port is taken.
 const MAX_STARTS: u32 = 5;
 /// Wraps each command of a client: logs it, injects faults, and ignores the machine's Git configuration.

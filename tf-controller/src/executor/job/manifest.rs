@@ -24,9 +24,9 @@ use crate::executor::Launch;
 /// The label with the name of a pod's Job, which is the name of its run. The API server sets it.
 pub(super) const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The time that the runner has after the CLI's grace period to store the state and to report.
-const REPORT_GRACE: Duration = Duration::from_secs(60);
+const REPORT_GRACE: Duration = Duration::from_mins(1);
 /// The time that a pod on its node has until its runner starts: for its image, its volumes and its init containers.
-const START_ALLOWANCE: Duration = Duration::from_secs(600);
+const START_ALLOWANCE: Duration = Duration::from_mins(10);
 /// The user of tofu-controller's runner image.
 const USER: i64 = 65532;
 /// The directory of the files that the CLI keeps for its user.
@@ -274,7 +274,7 @@ mod tests {
             image: "runner:1".into(),
             arguments: vec!["--http-retry=9".into()],
             environment: [("HTTPS_PROXY".to_owned(), "http://proxy:3128".to_owned())].into(),
-            ttl: Duration::from_secs(3600),
+            ttl: Duration::from_hours(1),
             memory_request,
         };
         let spec: TerraformSpec = serde_json::from_value(spec).unwrap();

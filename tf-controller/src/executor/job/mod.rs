@@ -284,7 +284,7 @@ mod tests {
             image: "runner:1".into(),
             arguments: Vec::new(),
             environment: BTreeMap::new(),
-            ttl: Duration::from_secs(3600),
+            ttl: Duration::from_hours(1),
             memory_request: MemoryRequest::Disabled,
         };
         JobExecutor {

@@ -51,7 +51,7 @@ pub struct ProcessOptions {
 /// Time between checks of a lock whose holder is not a child of this process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Age at which a start no longer counts.
-const START_EXPIRY: Duration = Duration::from_secs(600);
+const START_EXPIRY: Duration = Duration::from_mins(10);
 /// Starts of one run before it is given up.
 const MAX_STARTS: u32 = 5;
 /// Time between starts of one run: a runner may exit at once.

@@ -12,7 +12,7 @@ use crate::reconcile::history::{created_at, find_run};
 use crate::reconcile::report::phase;
 
 /// The time that a runner has after its deadline and the CLI's grace period to store the state and to report.
-const REPORT_GRACE: Duration = Duration::from_secs(60);
+const REPORT_GRACE: Duration = Duration::from_mins(1);
 
 /// The state of a stack after a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq)]

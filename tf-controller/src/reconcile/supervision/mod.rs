@@ -26,7 +26,7 @@ use crate::decide::Facts;
 use crate::executor::{Liveness, RunRef, RunnerRef, is_without_account};
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
-const REPORT_GRACE: Duration = Duration::from_secs(60);
+const REPORT_GRACE: Duration = Duration::from_mins(1);
 
 /// Starts the active run if it was not started, reports why its runner cannot begin, and ends it as lost if its runner is gone or
 /// sent no heartbeat for too long.

@@ -17,7 +17,7 @@ use crate::decide::Trigger;
 
 /// Waiting time that raises a stack's priority by one, so that a steady stream of others never starves it. After it, memory is kept
 /// free for a stack that waits for memory, or it starts as the only run of its namespace.
-const AGING_INTERVAL: Duration = Duration::from_secs(600);
+const AGING_INTERVAL: Duration = Duration::from_mins(10);
 /// How long a grant is valid.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How many reports are replaced at once.

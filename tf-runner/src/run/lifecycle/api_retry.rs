@@ -73,7 +73,7 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
 }
 
 /// How long the API may refuse what it permitted before.
-const REFUSAL_LIMIT: Duration = Duration::from_secs(60);
+const REFUSAL_LIMIT: Duration = Duration::from_mins(1);
 
 /// Decides which errors of one call are waited out.
 #[derive(Clone, Copy, Debug)]

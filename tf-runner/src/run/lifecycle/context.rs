@@ -70,12 +70,12 @@ impl Settings {
             tools_dir: None,
             providers: None,
             grace: Duration::from_secs(MIN_CLI_GRACE_SECONDS),
-            api_timeout: Duration::from_secs(600),
+            api_timeout: Duration::from_mins(10),
             log_timeout: Duration::from_secs(15),
             webhook_certificates: PathBuf::from("/etc/certs"),
             heartbeat: Duration::from_secs(10),
             step: Duration::from_secs(1),
-            directory_wait: Duration::from_secs(600),
+            directory_wait: Duration::from_mins(10),
         }
     }
 }

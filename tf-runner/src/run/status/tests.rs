@@ -10,8 +10,8 @@ use sluice_api::annotation::CANCEL;
 use super::*;
 
 const INTERVALS: WriteIntervals = WriteIntervals {
-    heartbeat: Duration::from_secs(3600),
-    step: Duration::from_secs(3600),
+    heartbeat: Duration::from_hours(1),
+    step: Duration::from_hours(1),
 };
 
 fn run() -> TerraformRun {

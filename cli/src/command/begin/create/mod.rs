@@ -340,7 +340,7 @@ mod tests {
             assert_eq!(git_args(&[url, flag]).creation.wait, waits, "{flag}");
         }
         assert!(git_args(&[url]).creation.wait);
-        assert_eq!(git_args(&[url]).creation.timeout, Duration::from_secs(300));
+        assert_eq!(git_args(&[url]).creation.timeout, Duration::from_mins(5));
     }
 
     #[test]

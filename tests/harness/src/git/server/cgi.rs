@@ -18,7 +18,7 @@ use super::Response;
 /// Limit of a request body in bytes; larger ones are refused.
 pub(super) const BODY_LIMIT: usize = 64 << 20;
 /// Timeout until the response begins; then the process is ended.
-const FIRST_LINE: Duration = Duration::from_secs(60);
+const FIRST_LINE: Duration = Duration::from_mins(1);
 /// Limit of the response headers in bytes.
 const HEADERS: u64 = 64 << 10;
 

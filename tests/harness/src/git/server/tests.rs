@@ -39,7 +39,7 @@ impl Fixture {
             .args(arguments)
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        let output = tokio::time::timeout(Duration::from_secs(60), command.output())
+        let output = tokio::time::timeout(Duration::from_mins(1), command.output())
             .await
             .unwrap()
             .unwrap();
@@ -291,7 +291,7 @@ async fn read_at_least(fixture: &Fixture, arguments: &[&str], bytes: u64) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), enough)
+    tokio::time::timeout(Duration::from_mins(1), enough)
         .await
         .unwrap();
     child.kill().await.unwrap();
@@ -336,7 +336,7 @@ async fn a_request_waits_until_its_gate_opens() {
         }
         gate.open();
     };
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_mins(1);
     let ((succeeded, output), opened) = tokio::join!(clone, tokio::time::timeout(limit, open));
     opened.unwrap();
     assert!(succeeded, "{output}");

@@ -304,7 +304,7 @@ fn a_free_slot_is_granted_to_the_stack_that_has_become_the_first() {
     let (mut queue, now) = (queue(1, 0), Instant::now());
     occupy(&mut queue, "n/a");
     assert!(!request(&mut queue, &key("n/drift"), Priority::Timer, now));
-    let soon = now + Duration::from_secs(60);
+    let soon = now + Duration::from_mins(1);
     assert!(!request(&mut queue, &key("n/change"), Priority::Change, soon));
     assert_eq!(queue.release(&key("n/a"), soon), [key("n/change")]);
     // It has not taken its slot, and the other stack is now as urgent.

@@ -72,7 +72,7 @@ proptest! {
         };
         let (mut queue, mut now) = (RunQueue::new(limits.clone()), Instant::now());
         for random in steps {
-            now += Duration::from_secs(60);
+            now += Duration::from_mins(1);
             step(&mut queue, random, now);
             let running: Vec<_> = queue.occupied.iter().collect();
             prop_assert!(running.len() <= usize::from(runs));
@@ -106,7 +106,7 @@ proptest! {
         // There is a slot for each of the eight stacks.
         let (mut queue, mut now) = (queue_with_memory(9, 2 * half), Instant::now());
         for (what, place, priority, claimed, needed) in steps {
-            now += Duration::from_secs(120);
+            now += Duration::from_mins(2);
             let memory = if place.0 == 0 { claimed } else { needed };
             step(&mut queue, (what, place, priority, (0, 0), memory), now);
             let next = queue.admissible(now).stacks;
@@ -128,7 +128,7 @@ proptest! {
     fn positions_are_those_of_the_definition(steps in random_steps(), runs in 1_u16..4) {
         let (mut queue, mut now) = (queue(runs, 0), Instant::now());
         for random in steps {
-            now += Duration::from_secs(60);
+            now += Duration::from_mins(1);
             step(&mut queue, random, now);
             let order: Vec<_> = queue.positions(now).map(|(_, ranked)| ranked.stack.clone()).collect();
             prop_assert_eq!(order, reference_order(&queue, now));

@@ -60,7 +60,7 @@ fn long_queue(waiting: usize, now: Instant) -> RunQueue {
 fn one_start_changes_few_reports_of_a_thousand() {
     let now = Instant::now();
     let mut queue = long_queue(1000, now);
-    let later = now + Duration::from_secs(3600);
+    let later = now + Duration::from_hours(1);
     assert_eq!(queue.outdated_reports(later), [], "nothing has changed");
     let granted = queue.release(&key("n/holder"), later);
     assert_eq!(granted, [key("n/0000")]);
