@@ -15,11 +15,12 @@ use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 
 use super::capacity::{Capacity, Permit};
-use super::index::{Index, Record, Table};
+use super::index::{Earlier, Index, Record, Table};
 use super::join::{Member, StoredFile, Written, wrong_number};
+use super::listing::Listed;
 use super::piece::{Buffers, Piece, compress_segment};
-use super::segment::{Key, Segment, Segments};
-use super::{Content, Entry, Hasher, Stopped};
+use super::segment::{Key, Planned, Segment, Segments, Unchanged};
+use super::{Content, Hasher, Stopped};
 
 /// Segments that are listed before they are written. They hold entries without content.
 const STEPS_AHEAD: usize = 16;
@@ -45,36 +46,36 @@ pub struct Settings<'a> {
     pub stop: &'a Token,
 }
 
-/// Writes an archive of these entries, which begin with the root, to `out`.
+/// Writes an archive of these entries, which begin with the root, to `out`. Runs are of the listing of the previous artifact.
 ///
 /// # Errors
 /// An entry, a content or `out` fails, or the build is cancelled. A previous artifact that cannot be used is no error.
 pub fn write<C, I, W>(
-    entries: I,
+    listed: I,
     previous: Option<Previous>,
     settings: &Settings<'_>,
     out: W,
 ) -> Result<Written<W>, C::Error>
 where
     C: Content,
-    I: Iterator<Item = Result<Entry<C>, C::Error>> + Send,
+    I: Iterator<Item = Result<Listed<C>, C::Error>> + Send,
     W: Write,
 {
-    let (table, file) = match previous {
-        Some(Previous { index, file }) => (index.into_table(), Some(file)),
-        None => (Table::new(), None),
+    let (earlier, file) = match previous {
+        Some(Previous { index, file }) => (index.into_earlier(), Some(file)),
+        None => (Earlier::default(), None),
     };
-    let mut segments = Segments::new(entries);
+    let mut segments = Segments::new(listed, &earlier);
     let (first, second) = (segments.next(), segments.next());
     if second.is_some() {
         let segments = first.into_iter().chain(second).chain(segments);
-        return build(segments, &table, file, settings, out);
+        return build(segments, &earlier, file, settings, out);
     }
     let mut hasher = Hasher::new(settings.algorithm);
     let hash = |bytes: Vec<u8>| hasher.update(&bytes);
     let mut member = Member::new(out, hash, file, settings.stop);
     if let Some(segment) = first {
-        member.append_segment(&segment?, &table)?;
+        member.append_segment(&segment?, &earlier)?;
     }
     let parts = member.finish()?;
     Ok(parts.into_written(hasher.finish()))
@@ -83,14 +84,14 @@ where
 /// Builds on several threads.
 fn build<C, S, W>(
     segments: S,
-    table: &Table,
+    earlier: &Earlier,
     file: Option<Box<dyn StoredFile>>,
     settings: &Settings<'_>,
     out: W,
 ) -> Result<Written<W>, C::Error>
 where
     C: Content,
-    S: Iterator<Item = Result<Segment<C>, C::Error>> + Send,
+    S: Iterator<Item = Result<Planned<C>, C::Error>> + Send,
     W: Write,
 {
     let (work, jobs) = mpsc::channel();
@@ -98,7 +99,7 @@ where
     let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
     let lister = Lister {
-        table,
+        table: &earlier.table,
         settings,
         work,
         listed: plan,
@@ -114,7 +115,7 @@ where
         }
         let hash = move |bytes: Vec<u8>| drop(written.send(bytes));
         let mut member = Member::new(out, hash, file, settings.stop);
-        member.append_all(steps)?;
+        member.append_all(steps, earlier)?;
         let parts = member.finish()?;
         let digest = digest.join();
         let digest = digest.map_err(|_| io::Error::other("the digest was not computed"))?;
@@ -140,6 +141,8 @@ enum Step<C: Content> {
         /// Its offset in the file, and its record.
         found: (u64, Record),
     },
+    /// All pieces of a segment of the previous artifact.
+    Unchanged(Unchanged<C>),
     /// All pieces of a segment, as they are compressed.
     Compressed {
         segment: Arc<Segment<C>>,
@@ -165,11 +168,15 @@ struct Lister<'a, C: Content> {
 
 impl<C: Content> Lister<'_, C> {
     /// Lists until the end, an error, or the end of the member.
-    fn run(self, segments: impl Iterator<Item = Result<Segment<C>, C::Error>>) {
+    fn run(self, segments: impl Iterator<Item = Result<Planned<C>, C::Error>>) {
         for segment in segments {
             let is_listed = segment
-                .map(Arc::new)
-                .and_then(|segment| self.list(&segment))
+                .and_then(|segment| match segment {
+                    Planned::Listed(segment) => self.list(&Arc::new(segment)),
+                    Planned::Unchanged(unchanged) => {
+                        Ok(self.listed.send(Ok(Step::Unchanged(unchanged))).is_ok())
+                    }
+                })
                 .unwrap_or_else(|error| {
                     drop(self.listed.send(Err(error)));
                     false
@@ -235,10 +242,18 @@ fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, stop: &Token) {
 
 impl<W: Write, H: FnMut(Vec<u8>)> Member<'_, W, H> {
     /// Appends a segment on this thread.
-    fn append_segment<C: Content>(&mut self, segment: &Segment<C>, table: &Table) -> Result<(), C::Error> {
+    fn append_segment<C: Content>(
+        &mut self,
+        segment: &Planned<C>,
+        earlier: &Earlier,
+    ) -> Result<(), C::Error> {
+        let segment = match segment {
+            Planned::Listed(segment) => segment,
+            Planned::Unchanged(unchanged) => return self.copy_unchanged(unchanged, earlier),
+        };
         self.count(segment);
         let keys = segment.keys();
-        let Some(found) = find_all(table, &keys) else {
+        let Some(found) = find_all(&earlier.table, &keys) else {
             return self.compress(segment, None, &keys);
         };
         for (piece, found) in (0..).zip(found) {
@@ -248,9 +263,14 @@ impl<W: Write, H: FnMut(Vec<u8>)> Member<'_, W, H> {
     }
 
     /// Appends every listed segment.
-    fn append_all<C: Content>(&mut self, steps: Receiver<Result<Step<C>, C::Error>>) -> Result<(), C::Error> {
+    fn append_all<C: Content>(
+        &mut self,
+        steps: Receiver<Result<Step<C>, C::Error>>,
+        earlier: &Earlier,
+    ) -> Result<(), C::Error> {
         for step in steps {
             match step? {
+                Step::Unchanged(unchanged) => self.copy_unchanged(&unchanged, earlier)?,
                 Step::Copy {
                     segment,
                     piece,

@@ -5,32 +5,39 @@
 //! everything is compressed again.
 //!
 //! ```text
-//! "sluice segments 1\n" | length of the artifact's digest: u8 | digest as text
-//!   | number of records: u32 | records | number of sizes: u32 | sizes | SHA-256 of all this
+//! "sluice segments 2\n" | length of the artifact's digest: u8 | digest as text
+//!   | number of records: u32 | records | number of segments: u32 | segments | digest of the rules: 32 bytes
+//!   | number of entries: u32 | entries | number of directories: u32 | directories | SHA-256 of all this
 //! record: key: 32 bytes | length, unpacked, crc, stored crc, notable files, first notable file: u32 each
-//! size: name of a Git object: 20 bytes | its size: u64
+//! segment: number of its records, number of its entries: u32 each
+//! entry: 0 directory, 1 file, 2 executable: u8 | bytes of its path that the one before it has: u16 | length of the rest: u16 | rest
+//!   | of a file: size: u64 | length of the name of its content: u8 | name
+//! directory: SHA-256 of path and tree | first entry, entries, items, directories below it: u32 each | has an ignore file: u8
 //! ```
-//! Numbers are big-endian. The offset of a segment is the sum of the lengths before it. The sizes spare the next build a look at each
-//! file that has not changed.
+//! Numbers are big-endian. The offset of a segment is the sum of the lengths before it. Segments, entries and directories may be
+//! missing: then the next build lists the whole tree.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use sluice_api::digest::Digest;
 
+use super::listing::{
+    Directories, Directory, Listing, can_store, encode_directories, put_number, read_directories, take,
+};
 use super::member::HEADER;
 use super::segment::{Key, MAX, Notable};
 
-const MAGIC: &[u8] = b"sluice segments 1\n";
+const MAGIC: &[u8] = b"sluice segments 2\n";
 /// Length of a record.
 const RECORD_BYTES: usize = 32 + 6 * 4;
-/// Length of a size.
-const SIZE_BYTES: usize = 20 + 8;
-/// Maximum number of sizes. The others are looked up.
-pub(super) const MAX_SIZES: usize = 200_000;
+/// Length of the numbers of a segment.
+const SEGMENT_BYTES: usize = 2 * 4;
 /// Length of the SHA-256 at the end.
 const SUM_BYTES: usize = 32;
-/// Maximum length of an index: besides all sizes 200,000 segments, which are about 100 GB of files.
+/// Maximum length of an index: besides a listing of its maximum size 50,000 segments, which are about 25 GB of files.
 pub const MAX_INDEX_BYTES: u64 = 16 << 20;
 
 /// One segment of an artifact.
@@ -64,34 +71,122 @@ pub enum IndexError {
     Damaged,
 }
 
-/// The name of a Git object.
-type ObjectName = [u8; 20];
-
-/// The segments of an artifact, and the sizes of its files.
+/// The segments of an artifact, and its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
     artifact: Digest,
     records: Vec<Record>,
-    sizes: Vec<(ObjectName, u64)>,
+    /// Number of records and of entries of each segment; empty without a listing.
+    segments: Vec<(u32, u32)>,
+    /// Digest of what decided which entries of the directories were kept.
+    rules: [u8; 32],
+    listing: Arc<Listing>,
+    directories: Arc<Vec<Directory>>,
 }
 
 /// The segments of an artifact by their keys, with the offset of each in its file.
 pub(super) type Table = HashMap<Key, (u64, Record)>;
 
+/// The content of the previous artifact, by keys and by positions.
+#[derive(Default)]
+pub(super) struct Earlier {
+    pub(super) table: Table,
+    pub(super) listing: Arc<Listing>,
+    /// All records, with the offset of each.
+    records: Vec<(u64, Record)>,
+    /// First record and first entry of each segment, and at last the end of both; empty without a listing.
+    starts: Vec<(usize, u32)>,
+}
+
+impl Earlier {
+    /// Returns the number of the segment that begins with the entry at this position.
+    pub(super) fn segment_at(&self, position: u32) -> Option<usize> {
+        let found = self.starts.binary_search_by_key(&position, |(_, entry)| *entry);
+        found.ok().filter(|number| number + 1 < self.starts.len())
+    }
+
+    /// Returns the number of segments that begin before this position.
+    pub(super) fn segments_before(&self, position: u32) -> usize {
+        let segments = self.starts.len().saturating_sub(1);
+        self.starts
+            .partition_point(|(_, entry)| *entry < position)
+            .min(segments)
+    }
+
+    /// Returns the position of the first entry of a segment.
+    pub(super) fn first_entry(&self, segment: usize) -> Option<u32> {
+        self.starts.get(segment).map(|(_, entry)| *entry)
+    }
+
+    /// Returns the positions of the entries of a segment.
+    pub(super) fn entries(&self, segment: usize) -> Range<u32> {
+        let start = self.first_entry(segment).unwrap_or_default();
+        start..self.first_entry(segment + 1).unwrap_or(start)
+    }
+
+    /// Returns the pieces of a segment.
+    pub(super) fn pieces(&self, segment: usize) -> &[(u64, Record)] {
+        let record = |segment: usize| self.starts.get(segment).map(|(record, _): &(usize, u32)| *record);
+        let range = record(segment).zip(record(segment + 1));
+        range
+            .and_then(|(start, end)| self.records.get(start..end))
+            .unwrap_or_default()
+    }
+}
+
 impl Index {
-    /// Creates an index; there are at most [`MAX_SIZES`] sizes.
-    pub(super) const fn new(artifact: Digest, records: Vec<Record>, sizes: Vec<(ObjectName, u64)>) -> Self {
+    /// Creates an index; `segments` has the numbers of records and of entries of each segment.
+    pub(super) fn new(
+        artifact: Digest,
+        records: Vec<Record>,
+        segments: Vec<(u32, u32)>,
+        listing: Listing,
+    ) -> Self {
+        let segments = if listing.is_partial() {
+            Vec::new()
+        } else {
+            segments
+        };
+        let listing = if listing.is_partial() {
+            Listing::default()
+        } else {
+            listing
+        };
         Self {
             artifact,
             records,
-            sizes,
+            segments,
+            rules: [0; 32],
+            listing: Arc::new(listing),
+            directories: Arc::default(),
         }
     }
 
-    /// Returns the known sizes of Git objects, in bytes.
+    /// Adds the directories whose entries the listing has, and the digest of what decided about them.
     #[must_use]
-    pub fn sizes(&self) -> HashMap<[u8; 20], u64> {
-        self.sizes.iter().copied().collect()
+    pub fn with_directories(mut self, rules: [u8; 32], directories: Vec<Directory>) -> Self {
+        if !self.segments.is_empty() && can_store(&directories) {
+            (self.rules, self.directories) = (rules, Arc::new(directories));
+        }
+        self
+    }
+
+    /// Returns the entries of the artifact; empty if there were too many.
+    #[must_use]
+    pub fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.listing)
+    }
+
+    /// Returns the directories whose entries the listing has.
+    #[must_use]
+    pub fn directories(&self) -> Directories {
+        Directories::new(&self.directories)
+    }
+
+    /// Returns the digest of what decided about the entries of the directories.
+    #[must_use]
+    pub const fn rules(&self) -> &[u8; 32] {
+        &self.rules
     }
 
     /// Returns the digest of the artifact that this index belongs to.
@@ -107,15 +202,18 @@ impl Index {
         let mut bytes = MAGIC.to_vec();
         bytes.push(u8::try_from(digest.len()).unwrap_or_default());
         bytes.extend_from_slice(digest.as_bytes());
-        put_count(&mut bytes, self.records.len());
+        put_number(&mut bytes, self.records.len());
         for record in &self.records {
             record.encode(&mut bytes);
         }
-        put_count(&mut bytes, self.sizes.len());
-        for (name, size) in &self.sizes {
-            bytes.extend_from_slice(name);
-            bytes.extend_from_slice(&size.to_be_bytes());
+        put_number(&mut bytes, self.segments.len());
+        for (records, entries) in &self.segments {
+            bytes.extend_from_slice(&records.to_be_bytes());
+            bytes.extend_from_slice(&entries.to_be_bytes());
         }
+        bytes.extend_from_slice(&self.rules);
+        self.listing.encode(&mut bytes);
+        encode_directories(&self.directories, &mut bytes);
         let sum: [u8; SUM_BYTES] = Sha256::digest(&bytes).into();
         bytes.extend_from_slice(&sum);
         bytes
@@ -137,20 +235,31 @@ impl Index {
         read(rest).ok_or(IndexError::Format)
     }
 
-    /// Returns the segments by their keys.
-    pub(super) fn into_table(self) -> Table {
+    /// Returns the content by keys and by positions.
+    pub(super) fn into_earlier(self) -> Earlier {
         let mut offset = HEADER.len() as u64;
-        let mut table = Table::with_capacity(self.records.len());
+        let mut earlier = Earlier {
+            table: Table::with_capacity(self.records.len()),
+            listing: self.listing,
+            records: Vec::with_capacity(self.records.len()),
+            starts: Vec::new(),
+        };
         for record in self.records {
-            table.insert(record.key, (offset, record));
+            earlier.table.insert(record.key, (offset, record));
+            earlier.records.push((offset, record));
             offset += u64::from(record.length);
         }
-        table
+        if !self.segments.is_empty() {
+            let (mut record, mut entry) = (0, 0);
+            earlier.starts.push((record, entry));
+            for (records, entries) in self.segments {
+                record += usize::try_from(records).unwrap_or_default();
+                entry += entries;
+                earlier.starts.push((record, entry));
+            }
+        }
+        earlier
     }
-}
-
-fn put_count(bytes: &mut Vec<u8>, count: usize) {
-    bytes.extend_from_slice(&u32::try_from(count).unwrap_or_default().to_be_bytes());
 }
 
 /// Reads everything between magic and digest.
@@ -160,16 +269,30 @@ fn read(rest: &[u8]) -> Option<Index> {
     let artifact = std::str::from_utf8(digest).ok()?.parse::<Digest>().ok()?;
     let (records, rest) = split_list(rest, RECORD_BYTES)?;
     let records = records.chunks_exact(RECORD_BYTES).map(Record::read);
-    let (sizes, rest) = split_list(rest, SIZE_BYTES)?;
-    let sizes = sizes.chunks_exact(SIZE_BYTES).map(read_size);
-    let index = Index {
-        records: records.collect::<Option<_>>()?,
-        sizes: sizes.collect::<Option<_>>()?,
-        artifact,
-    };
+    let records: Vec<_> = records.collect::<Option<_>>()?;
+    let (segments, mut rest) = split_list(rest, SEGMENT_BYTES)?;
+    let segments = segments.chunks_exact(SEGMENT_BYTES).map(read_segment);
+    let segments: Vec<_> = segments.collect::<Option<_>>()?;
+    let rules = take(&mut rest)?;
+    let listing = Listing::read(&mut rest)?;
+    let directories = read_directories(&mut rest, listing.len())?;
+    // Without a listing, there are neither segments nor directories.
+    let is_listed = !segments.is_empty() || (listing.len() == 0 && directories.is_empty());
+    let sum =
+        |number: fn(&(u32, u32)) -> u32| segments.iter().map(|both| u64::from(number(both))).sum::<u64>();
+    let is_covered = segments.is_empty()
+        || (sum(|both| both.0) == records.len() as u64 && sum(|both| both.1) == listing.len() as u64);
     // The parser of digests may accept other spellings, which are other bytes.
-    let is_whole = rest.is_empty() && index.artifact.to_string().as_bytes() == digest;
-    (is_whole && index.sizes.len() <= MAX_SIZES).then_some(index)
+    let is_whole = rest.is_empty() && artifact.to_string().as_bytes() == digest;
+    let index = Index {
+        artifact,
+        records,
+        segments,
+        rules,
+        listing: Arc::new(listing),
+        directories: Arc::new(directories),
+    };
+    (is_whole && is_listed && is_covered).then_some(index)
 }
 
 /// Splits off a list: its number of items, and the items of this length.
@@ -179,9 +302,12 @@ fn split_list(bytes: &[u8], item: usize) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(count.checked_mul(item)?)
 }
 
-fn read_size(bytes: &[u8]) -> Option<(ObjectName, u64)> {
-    let (name, size) = bytes.split_first_chunk()?;
-    Some((*name, u64::from_be_bytes(size.try_into().ok()?)))
+/// Reads the numbers of a segment, which has at least one record and one entry.
+fn read_segment(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut rest = bytes;
+    let records = u32::from_be_bytes(take(&mut rest)?);
+    let entries = u32::from_be_bytes(take(&mut rest)?);
+    (records > 0 && entries > 0).then_some((records, entries))
 }
 
 impl Record {
@@ -232,6 +358,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::archive::{Body, Entry};
 
     fn records() -> impl Strategy<Value = Vec<Record>> {
         let max = u32::try_from(MAX).unwrap();
@@ -257,19 +384,69 @@ mod tests {
         proptest::collection::vec(record, 0..20)
     }
 
+    /// Returns an index of one segment for each record, with a file each and a directory of all of them.
     fn index(records: &[Record]) -> Index {
-        let sizes = records.iter().zip(0_u8..);
-        let sizes = sizes.map(|(record, name)| ([name; 20], u64::from(record.unpacked)));
-        Index::new(Digest::sha256([7; 32]), records.to_vec(), sizes.collect())
+        let (mut listing, mut segments) = (Listing::default(), Vec::new());
+        for (record, number) in records.iter().zip(0_u8..) {
+            listing.push(&Entry {
+                path: format!("d/{number:02}").into_bytes(),
+                body: Body::File {
+                    executable: number % 2 == 0,
+                    size: u64::from(record.unpacked),
+                    id: vec![number; if number % 3 == 0 { 32 } else { 20 }].into(),
+                    content: (),
+                },
+            });
+            segments.push((1, 1));
+        }
+        let mut directory = Directory::new(b"d", &[1; 20], 0);
+        directory.entries = u32::try_from(segments.len()).unwrap();
+        Index::new(Digest::sha256([7; 32]), records.to_vec(), segments, listing)
+            .with_directories([3; 32], vec![directory])
     }
 
+    /// Another path, another type or another number of entries are other bytes, and an index has the entries that it says.
     #[test]
-    fn as_many_sizes_as_are_kept_are_read() {
-        for (count, expected) in [(MAX_SIZES, true), (MAX_SIZES + 1, false)] {
-            let sizes = vec![([1; 20], 2); count];
-            let index = Index::new(Digest::sha256([7; 32]), Vec::new(), sizes);
-            assert_eq!(index.sizes(), HashMap::from([([1; 20], 2)]));
-            assert_eq!(Index::parse(&index.encode()).is_ok(), expected);
+    fn a_listing_that_does_not_fit_its_index_is_rejected() {
+        let record = Record {
+            key: [1; 32],
+            length: 9,
+            unpacked: 512,
+            crc: 1,
+            stored_crc: 2,
+            notable: Notable::default(),
+        };
+        let valid = index(&[record, record]);
+        assert!(Index::parse(&valid.encode()).is_ok());
+        let mut beyond = Directory::new(b"e", &[1; 20], 1);
+        beyond.entries = 2;
+        let mut nested = Directory::new(b"e", &[1; 20], 0);
+        nested.inner = 1;
+        for wrong in [
+            Index {
+                segments: vec![(1, 1)],
+                ..valid.clone()
+            },
+            Index {
+                segments: vec![(1, 1), (1, 2)],
+                ..valid.clone()
+            },
+            Index {
+                segments: vec![(2, 2), (0, 0)],
+                ..valid.clone()
+            },
+            Index {
+                segments: Vec::new(),
+                ..valid.clone()
+            },
+            valid.clone().with_directories([3; 32], vec![beyond]),
+            valid.with_directories([3; 32], vec![nested]),
+        ] {
+            assert_eq!(
+                Index::parse(&wrong.encode()),
+                Err(IndexError::Format),
+                "{wrong:?}"
+            );
         }
     }
 
@@ -340,7 +517,7 @@ mod tests {
 
         #[test]
         fn offsets_are_those_of_the_file(records in records()) {
-            let table = index(&records).into_table();
+            let table = index(&records).into_earlier().table;
             let mut offset = HEADER.len() as u64;
             for record in records {
                 // Equal keys would have equal content; the last one counts.

@@ -8,10 +8,11 @@ use sluice_api::digest::Digest;
 use sluice_runtime::shutdown::Token;
 
 use super::header::BLOCK;
-use super::index::{Index, MAX_SIZES, Record};
+use super::index::{Earlier, Index, Record};
+use super::listing::Listing;
 use super::member::{Checksum, HEADER, compress_last};
 use super::piece::{Buffers, Piece, compress_segment};
-use super::segment::{Key, Segment};
+use super::segment::{Key, Segment, Unchanged};
 use super::{Content, Totals};
 
 /// Bytes of a write: shorter pieces are collected, longer ones divided.
@@ -55,13 +56,21 @@ pub(super) struct Parts<W> {
     files: u64,
     unpacked: u64,
     copied: u64,
+    listed: u64,
     notable: u64,
     first_notable: Option<Vec<u8>>,
     records: Vec<Record>,
-    sizes: Vec<([u8; 20], u64)>,
+    /// Number of records and of entries of each segment.
+    segments: Vec<(u32, u32)>,
+    listing: Listing,
 }
 
 impl<W> Parts<W> {
+    fn record_segment(&mut self, pieces: u64, entries: u64) {
+        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        self.segments.push((number(pieces), number(entries)));
+    }
+
     /// Returns the result with the digest of all written bytes.
     pub(super) fn into_written(self, digest: Digest) -> Written<W> {
         let totals = Totals {
@@ -71,10 +80,12 @@ impl<W> Parts<W> {
             unpacked: self.unpacked,
             segments: self.records.len() as u64,
             copied: self.copied,
+            listed: self.listed,
             notable: self.notable,
             first_notable: self.first_notable,
         };
-        let index = (self.records.len() > 1).then(|| Index::new(digest, self.records, self.sizes));
+        let index =
+            (self.records.len() > 1).then(|| Index::new(digest, self.records, self.segments, self.listing));
         Written {
             out: self.out,
             totals,
@@ -93,10 +104,12 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
                 files: 0,
                 unpacked: 0,
                 copied: 0,
+                listed: 0,
                 notable: 0,
                 first_notable: None,
                 records: Vec::new(),
-                sizes: Vec::new(),
+                segments: Vec::new(),
+                listing: Listing::default(),
             },
             hash,
             file,
@@ -107,11 +120,16 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         }
     }
 
-    /// Counts the files of a segment and records their sizes; once for each.
+    /// Counts the files of a segment and records its entries; once for each.
     pub(super) fn count<C: Content>(&mut self, segment: &Segment<C>) {
-        self.parts.files += segment.files();
-        let room = MAX_SIZES.saturating_sub(self.parts.sizes.len());
-        self.parts.sizes.extend(segment.sizes().take(room));
+        let parts = &mut self.parts;
+        parts.files += segment.files();
+        for entry in segment.entries() {
+            parts.listing.push(entry);
+        }
+        let entries = segment.entries().len() as u64;
+        parts.listed += entries;
+        parts.record_segment(segment.pieces(), entries);
     }
 
     /// Appends a piece of a segment.
@@ -124,11 +142,21 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         record: Record,
         bytes: Vec<u8>,
     ) -> io::Result<()> {
+        self.append_record(record, bytes, |position| segment.path(position))
+    }
+
+    /// Appends a piece; `path` returns the path of the entry of its segment at a position.
+    fn append_record<'p>(
+        &mut self,
+        record: Record,
+        bytes: Vec<u8>,
+        path: impl FnOnce(u32) -> Option<&'p [u8]>,
+    ) -> io::Result<()> {
         self.put(bytes)?;
         self.checksum.append(record.crc, u64::from(record.unpacked));
         if record.notable.count > 0 {
             if self.parts.notable == 0 {
-                self.parts.first_notable = segment.path(record.notable.first).map(<[u8]>::to_vec);
+                self.parts.first_notable = path(record.notable.first).map(<[u8]>::to_vec);
             }
             self.parts.notable += u64::from(record.notable.count);
         }
@@ -146,24 +174,54 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         piece: u64,
         (offset, record): (u64, Record),
     ) -> Result<(), C::Error> {
-        let Some(file) = &mut self.file else {
+        let Some(bytes) = self.read_previous(offset, &record) else {
             return self.compress(segment, Some(piece), &[record.key]);
         };
-        match read_stored(file, offset, &record) {
-            Ok(bytes) => {
-                self.append(segment, record, bytes)?;
-                self.parts.copied += 1;
-                Ok(())
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the previous artifact is damaged: compressing its content again"
-                );
-                self.file = None;
-                self.compress(segment, Some(piece), &[record.key])
-            }
+        self.append(segment, record, bytes)?;
+        self.parts.copied += 1;
+        Ok(())
+    }
+
+    /// As [`Member::copy`], for all pieces of a segment whose entries were not listed.
+    ///
+    /// # Errors
+    /// As [`Member::copy`].
+    pub(super) fn copy_unchanged<C: Content>(
+        &mut self,
+        unchanged: &Unchanged<C>,
+        earlier: &Earlier,
+    ) -> Result<(), C::Error> {
+        let positions = earlier.entries(unchanged.number);
+        let pieces = earlier.pieces(unchanged.number);
+        self.parts.files += self.parts.listing.extend(&earlier.listing, positions.clone());
+        self.parts
+            .record_segment(pieces.len() as u64, positions.len() as u64);
+        for (piece, (offset, record)) in (0..).zip(pieces) {
+            let Some(bytes) = self.read_previous(*offset, record) else {
+                let segment = Segment::restored(earlier, unchanged);
+                self.compress(&segment, Some(piece), &[record.key])?;
+                continue;
+            };
+            let path = |position: u32| earlier.listing.path(positions.start.checked_add(position)?);
+            self.append_record(*record, bytes, path)?;
+            self.parts.copied += 1;
         }
+        Ok(())
+    }
+
+    /// Reads a piece of the previous artifact; `None` if it has been damaged, and from then on.
+    fn read_previous(&mut self, offset: u64, record: &Record) -> Option<Vec<u8>> {
+        let read = read_stored(self.file.as_mut()?, offset, record);
+        let read = read.inspect_err(|error| {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "the previous artifact is damaged: compressing its content again"
+            );
+        });
+        if read.is_err() {
+            self.file = None;
+        }
+        read.ok()
     }
 
     /// Compresses a segment on this thread; if one piece is `wanted`, only this one. `keys` are those of the pieces.

@@ -5,7 +5,7 @@
 //!
 //! An archive is a sequence of segments, each of which is compressed for itself. `header` writes the headers of the tar, `segment` cuts
 //! the entries and names the content of each segment, `piece` and `member` compress it, and `index` records the segments beside the
-//! file. `build` copies those that the previous artifact has and compresses the others on several threads, within a [`Capacity`], and
+//! file, with the `listing` of its entries. `build` copies those that the previous artifact has and compresses the others on several threads, within a [`Capacity`], and
 //! `join` writes all of them as one member. `reconcile::pack` lists a checkout and calls [`write()`]; `storage` provides the files. Only
 //! `member` knows the compressor.
 
@@ -15,6 +15,7 @@ mod digest;
 mod header;
 mod index;
 mod join;
+mod listing;
 mod member;
 mod piece;
 mod segment;
@@ -26,6 +27,7 @@ pub use capacity::Capacity;
 pub use digest::Hasher;
 pub use index::{Index, IndexError, MAX_INDEX_BYTES};
 pub use join::{StoredFile, Written};
+pub use listing::{Directories, Directory, Listed, Listing, Open, Run};
 pub use sluice_api::digest::Algorithm;
 use sluice_api::digest::Digest;
 
@@ -102,6 +104,8 @@ pub struct Totals {
     pub segments: u64,
     /// Number of segments that were copied from the previous artifact.
     pub copied: u64,
+    /// Number of entries that were listed; those of other segments are taken from the previous artifact without a look at them.
+    pub listed: u64,
     /// Number of notable files.
     pub notable: u64,
     /// Path of the first notable file.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering as MemoryOrder};
 
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
 use tokio_util::sync::CancellationToken;
@@ -59,6 +60,8 @@ struct Inner {
     generation: Arc<Generation>,
     commit: Commit,
     limits: Limits,
+    /// How many trees [`Checkout::directory`] read.
+    trees_listed: AtomicU64,
     // Keeps the mirror open, so that the same directory is not opened twice.
     _mirror: Arc<Mirror>,
 }
@@ -88,6 +91,7 @@ impl Checkout {
             generation,
             commit,
             limits,
+            trees_listed: AtomicU64::new(0),
             _mirror: mirror,
         })))
     }
@@ -204,7 +208,18 @@ impl Checkout {
     /// # Errors
     /// The tree cannot be read.
     pub fn directory(&self, tree: Oid) -> Result<Vec<DirectoryEntry>, ReadError> {
+        self.0.trees_listed.fetch_add(1, MemoryOrder::Relaxed);
         self.mark_if_unreadable(children(&self.0.odb, tree, &self.0.limits))
+    }
+
+    /// Whether this is a clone of the other one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns how many directories were listed.
+    pub(crate) fn trees_listed(&self) -> u64 {
+        self.0.trees_listed.load(MemoryOrder::Relaxed)
     }
 
     /// Returns the content of a file, or the target of a symlink.

@@ -4,6 +4,7 @@
 mod content;
 mod dependents;
 mod durations;
+mod entries;
 mod error;
 mod events;
 mod include;

@@ -1,16 +1,14 @@
-//! Packs a tree into an archive: loads the ignore rules, then lists every entry that they keep. Blocks. Writes no work tree, and reads
-//! only files whose segment the previous artifact does not have.
+//! Packs a tree into an archive: loads the ignore rules, then lists every entry that they keep (`entries`). Blocks. Writes no work tree,
+//! and reads only files whose segment the previous artifact does not have.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
-use std::iter;
 
-use sha2::{Digest as _, Sha256};
 use sluice_runtime::failure::{Class, Failure};
 use sluice_runtime::shutdown::Token;
 
-use super::warnings::{ContentWarnings, is_pointer};
-use crate::archive::{self, Body, Content, Entry, Previous, Settings, Sink, Stopped, Written};
+use super::entries::{Earlier, Entries, rules_digest};
+use super::warnings::ContentWarnings;
+use crate::archive::{self, Previous, Settings, Stopped, Written};
 use crate::git::{IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG};
 use crate::ignore::{self, IgnoreFile, Rules};
 use crate::tree::{Kind, Node, Tree, TreeError, lossy_path};
@@ -104,24 +102,16 @@ pub(super) fn pack<W: Write>(
     out: W,
 ) -> Result<(Written<W>, ContentWarnings), PackError> {
     let stop = settings.stop;
-    let rules = Rules::new(ignore_files(tree, stop)?, spec_ignore);
-    let mut warnings = ContentWarnings::default();
-    let sizes = previous.as_ref().map(|previous| previous.index.sizes());
-    let sizes = sizes.unwrap_or_default();
-    let root = Entry::directory(b".");
-    let listed = tree.nodes().filter_map(|node| {
-        if stop.is_cancelled() {
-            return Some(Err(PackError::Stopped));
-        }
-        let entry = node
-            .map_err(PackError::from)
-            .and_then(|node| entry_of(node, &rules, &sizes));
-        if let Ok(Some(entry)) = &entry {
-            warnings.inspect(&entry.path);
-        }
-        entry.transpose()
-    });
-    let written = archive::write(iter::once(Ok(root)).chain(listed), previous, settings, out)?;
+    let earlier = previous.as_ref().map(|previous| Earlier::new(&previous.index));
+    let files = ignore_files(tree, earlier.as_ref(), stop)?;
+    let digest = rules_digest(&files, spec_ignore, tree.limits().blob_bytes);
+    let rules = Rules::new(files, spec_ignore);
+    let mut entries = Entries::new(tree, (&rules, &digest), earlier.as_ref(), stop);
+    let mut written = archive::write(&mut entries, previous, settings, out)?;
+    let (directories, mut warnings) = entries.into_parts();
+    written.index = written
+        .index
+        .map(|index| index.with_directories(digest, directories));
     let totals = &written.totals;
     warnings.add_pointers(
         totals.notable,
@@ -130,72 +120,23 @@ pub(super) fn pack<W: Write>(
     Ok((written, warnings))
 }
 
-/// Known sizes of Git objects by their names.
-type Sizes = HashMap<[u8; 20], u64>;
-
-/// Returns the entry of a node; `None` if it is not packed.
-fn entry_of(node: Node, rules: &Rules, sizes: &Sizes) -> Result<Option<Entry<FileContent>>, PackError> {
-    let directory = node.kind == Kind::Directory;
-    if node.kind == Kind::Symlink || rules.excludes(&node.path, directory) {
-        return Ok(None);
-    }
-    // Consumers refuse the whole archive because of one such name.
-    if node.path.iter().any(u8::is_ascii_control) {
-        return Err(PackError::ControlCharacter {
-            path: format!("\"{}\"", node.path.escape_ascii()),
-        });
-    }
-    if directory {
-        return Ok(Some(Entry::directory(&node.path)));
-    }
-    let object = node.object();
-    let known = object.and_then(|id| sizes.get(id.as_bytes()).copied());
-    let size = match known {
-        Some(size) if size <= node.limit() => size,
-        _ => node.allowed_size()?,
-    };
-    let id: Box<[u8]> = match object {
-        Some(id) => id.as_bytes().into(),
-        // A file of an included artifact has no name of its own.
-        None => Sha256::digest(&*node.read()?).to_vec().into(),
-    };
-    Ok(Some(Entry {
-        path: node.path.clone(),
-        body: Body::File {
-            executable: node.kind == Kind::Executable,
-            size,
-            id,
-            content: FileContent(node),
-        },
-    }))
-}
-
-/// The content of a file of the tree. Git LFS pointers are notable.
-struct FileContent(Node);
-
-impl Content for FileContent {
-    type Error = PackError;
-
-    fn read(&self, sink: Sink<'_, PackError>) -> Result<bool, PackError> {
-        let (mut parts, mut is_notable) = (0_u64, false);
-        self.0.read_parts(&mut |part: &[u8]| {
-            parts += 1;
-            is_notable = parts == 1 && is_pointer(part);
-            sink(part)
-        })?;
-        Ok(is_notable)
-    }
-}
-
-/// Returns every ignore file of the tree; follows links inside it.
-fn ignore_files(tree: &Tree, stop: &Token) -> Result<Vec<IgnoreFile>, PackError> {
+/// Returns every ignore file of the tree; follows links inside it. Lists no directory in which the previous artifact found none.
+fn ignore_files(tree: &Tree, earlier: Option<&Earlier>, stop: &Token) -> Result<Vec<IgnoreFile>, PackError> {
     let (mut files, mut remaining) = (Vec::new(), tree.limits().ignore_bytes);
     let mut patterns = tree.limits().ignore_patterns;
-    for node in tree.files_named(ignore::FILE_NAME) {
+    let mut nodes = tree.files_named(ignore::FILE_NAME);
+    if let Some(earlier) = earlier {
+        nodes = nodes.knowing(earlier.known());
+    }
+    while let Some(node) = nodes.next() {
         if stop.is_cancelled() {
             return Err(PackError::Stopped);
         }
         let node = node?;
+        if let Some(items) = earlier.and_then(|earlier| earlier.items_without_rules(&node)) {
+            nodes.skip_directory(items)?;
+            continue;
+        }
         let (directory, name) = split(&node.path);
         // Ignore files below a `.git` directory of an overlay do not belong to this repository.
         if name != ignore::FILE_NAME || directory.split(|b| *b == b'/').any(|part| part == b".git") {

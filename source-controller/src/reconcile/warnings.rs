@@ -48,6 +48,11 @@ impl ContentWarnings {
         }
     }
 
+    /// Returns the number of names that consumers refuse.
+    pub(super) const fn unreadable(&self) -> u64 {
+        self.unreadable.count
+    }
+
     /// Adds the pointers of an archive: their number, and the path of the first.
     pub(super) fn add_pointers(&mut self, count: u64, first: &[u8]) {
         if count > 0 {

@@ -114,6 +114,7 @@ impl Tree {
                     path,
                     kind: Kind::Directory,
                     leaf: None,
+                    tree: None,
                     limits: self.base.checkout.limits(),
                 }))
             }
@@ -125,6 +126,7 @@ impl Tree {
             path: names.join(&b'/'),
             kind: leaf.kind(),
             leaf: Some(leaf),
+            tree: None,
             limits: self.base.checkout.limits(),
         }
     }

@@ -105,6 +105,28 @@ impl Layer {
         }
     }
 
+    /// Returns the tree object if it decides everything below the directory `at` of the composed tree: the selection includes all
+    /// of it, and no submodule is checked out there.
+    pub(super) fn whole_tree(&self, at: &[u8]) -> Option<Oid> {
+        let Self::Commit {
+            module,
+            tree,
+            path,
+            sparse: None,
+        } = self
+        else {
+            return None;
+        };
+        // The path of a directory of a submodule begins at the submodule.
+        if path != at {
+            return None;
+        }
+        let inside = [at, b"/"].concat();
+        let submodule = module.submodules.range(inside.clone()..).next();
+        let has_submodule = submodule.is_some_and(|(path, _)| path.starts_with(&inside));
+        (!has_submodule).then_some(*tree)
+    }
+
     /// Lists the directory without order. `at` is its path, for errors.
     fn list(&self, at: &[u8]) -> Result<Vec<(Vec<u8>, Item)>, TreeError> {
         match self {

@@ -17,13 +17,14 @@ use std::sync::Arc;
 
 pub(crate) use error::lossy_path;
 pub use error::{SparseError, TreeError};
-use layer::Layer;
+use layer::{Layer, Leaf};
 pub use node::{Content, Kind, Node, Nodes};
+pub(crate) use node::{KnownTrees, Visit};
 use overlay::MountedOverlay;
 pub use overlay::{Overlay, OverlayError};
 pub use sparse::Sparse;
 
-use crate::git::{Checkout, Commit, Limits};
+use crate::git::{Checkout, Commit, Limits, Oid};
 
 /// A commit with its checked out submodules, by path from its root.
 #[derive(Clone, Debug)]
@@ -107,6 +108,32 @@ impl Tree {
     /// As [`Tree::nodes`], without files and symlinks of another name, and without directories that exist only because of them.
     pub(crate) fn files_named(&self, name: &'static [u8]) -> Nodes {
         self.nodes().only(name)
+    }
+
+    /// Returns the file at this path of the lowest layer, whose content is this object.
+    pub(crate) fn file(&self, path: &[u8], id: Oid, executable: bool) -> Node {
+        let kind = if executable { Kind::Executable } else { Kind::File };
+        let checkout = self.base.checkout.clone();
+        Node {
+            path: path.to_vec(),
+            kind,
+            leaf: Some(Leaf::Object { checkout, id, kind }),
+            tree: None,
+            limits: self.limits(),
+        }
+    }
+
+    /// Whether the node is a file or symlink of the lowest layer, as [`Tree::file`] returns it.
+    pub(crate) fn is_file_of_commit(&self, node: &Node) -> bool {
+        match &node.leaf {
+            Some(Leaf::Object { checkout, .. }) => checkout.is_same(&self.base.checkout),
+            _ => false,
+        }
+    }
+
+    /// Returns how many tree objects of the lowest layer were listed.
+    pub(crate) fn trees_listed(&self) -> u64 {
+        self.base.checkout.trees_listed()
     }
 
     /// Returns the layers of the root directory, lowest first.

@@ -1,9 +1,11 @@
 //! The nodes of the composed tree: the walk over them, and the content of each.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use super::Tree;
 use super::error::{TreeError, lossy_path};
@@ -35,6 +37,8 @@ pub struct Node {
     pub kind: Kind,
     /// Source of the content; `None` for a directory.
     pub(super) leaf: Option<Leaf>,
+    /// The tree object of a directory, if it decides everything below it.
+    pub(super) tree: Option<Oid>,
     /// Limits for reading.
     pub(super) limits: Limits,
 }
@@ -75,6 +79,11 @@ impl Node {
             Some(Leaf::Object { id, .. }) => Some(*id),
             _ => None,
         }
+    }
+
+    /// Returns the tree object of a directory, if path and object decide everything below it.
+    pub(crate) const fn tree(&self) -> Option<Oid> {
+        self.tree
     }
 
     /// Passes the content of a file to `sink`: a large file in several parts, where its storage allows it, and any other one at once.
@@ -161,12 +170,30 @@ impl Deref for Content<'_> {
     }
 }
 
+/// A step of a walk.
+#[derive(Debug)]
+pub(crate) enum Visit {
+    /// A node.
+    Node(Node),
+    /// The end of the last directory with [`Node::tree`] that has not ended yet.
+    Leave {
+        /// Number of items in it and below it.
+        items: u64,
+    },
+}
+
+/// Directories that an earlier walk visited. A walk returns each of them before it lists it, so that [`Nodes::skip`] can omit it.
+pub(crate) trait KnownTrees: Debug + Send + Sync {
+    /// Whether an earlier walk returned a directory with this path and tree object.
+    fn knows(&self, path: &[u8], tree: Oid) -> bool;
+}
+
 /// Iterator over a composed tree. It ends after an error.
 #[derive(Debug)]
 pub struct Nodes {
     limits: Limits,
-    /// The directory to list next.
-    next: Option<Vec<Layer>>,
+    /// The directory to list next, and whether its tree object decides everything below it.
+    next: Option<(Vec<Layer>, bool)>,
     levels: Vec<Level>,
     path: Vec<u8>,
     count: u64,
@@ -174,8 +201,9 @@ pub struct Nodes {
     paths: usize,
     /// Directories that exist only if they are not empty.
     pending: Vec<Node>,
-    /// Nodes to return next.
-    ready: VecDeque<Node>,
+    /// What to return next.
+    ready: VecDeque<Visit>,
+    known: Option<Arc<dyn KnownTrees>>,
     /// The name of the only files to return, if not all are.
     only: Option<&'static [u8]>,
 }
@@ -190,6 +218,8 @@ struct Level {
     path: usize,
     /// Number of pending directories before this one.
     pending: usize,
+    /// Number of items before its own, if its tree object decides everything below it.
+    before: Option<u64>,
 }
 
 impl Nodes {
@@ -201,13 +231,14 @@ impl Nodes {
     pub(super) fn below(tree: &Tree, path: Vec<u8>, layers: Vec<Layer>) -> Self {
         Self {
             limits: tree.base.checkout.limits(),
-            next: Some(layers),
+            next: Some((layers, false)),
             levels: Vec::new(),
             path,
             count: 0,
             paths: 0,
             pending: Vec::new(),
             ready: VecDeque::new(),
+            known: None,
             only: None,
         }
     }
@@ -220,38 +251,53 @@ impl Nodes {
         }
     }
 
+    /// Returns each known directory before it is listed.
+    pub(crate) fn knowing(self, known: Arc<dyn KnownTrees>) -> Self {
+        Self {
+            known: Some(known),
+            ..self
+        }
+    }
+
+    /// Omits everything below the known directory that was returned last. It has so many items, which count towards the limit.
+    ///
+    /// # Errors
+    /// The tree has too many items.
+    pub(crate) fn skip_directory(&mut self, items: u64) -> Result<(), TreeError> {
+        self.next = None;
+        self.count_items(items)
+    }
+
+    fn count_items(&mut self, items: u64) -> Result<(), TreeError> {
+        self.count = self.count.saturating_add(items);
+        if self.count > self.limits.entries {
+            return Err(TreeError::Read(ReadError::too_many_entries(&self.limits)));
+        }
+        Ok(())
+    }
+
+    /// Returns the next step: as the iterator, and the end of each directory whose tree object decides everything below it.
+    pub(crate) fn visit(&mut self) -> Option<Result<Visit, TreeError>> {
+        let item = self.step().transpose();
+        if let Some(Err(_)) = &item {
+            (self.next, self.levels) = (None, Vec::new());
+            self.ready.clear();
+        }
+        item
+    }
+
     /// Whether there is no node.
     pub(super) fn is_empty(&mut self) -> Result<bool, TreeError> {
         Ok(self.next().transpose()?.is_none())
     }
 
-    fn step(&mut self) -> Result<Option<Node>, TreeError> {
+    fn step(&mut self) -> Result<Option<Visit>, TreeError> {
         loop {
-            if let Some(node) = self.ready.pop_front() {
-                return Ok(Some(node));
+            if let Some(visit) = self.ready.pop_front() {
+                return Ok(Some(visit));
             }
-            if let Some(layers) = self.next.take() {
-                let items = list(&layers, &self.path)?;
-                // Entries are counted when they are listed, because then they use memory.
-                self.count += items.len() as u64;
-                if self.count > self.limits.entries {
-                    return Err(TreeError::Read(ReadError::too_many_entries(&self.limits)));
-                }
-                let directories = items
-                    .iter()
-                    .filter(|(_, item)| matches!(item, Item::Directory { .. }));
-                let paths = directories.count().saturating_mul(self.path.len());
-                self.paths += paths;
-                if self.paths > MAX_PENDING_PATH_BYTES {
-                    return Err(TreeError::Read(ReadError::PathsTooLong(MAX_PENDING_PATH_BYTES)));
-                }
-                self.levels.push(Level {
-                    items: items.into_iter(),
-                    paths,
-                    path: self.path.len(),
-                    // Its own node, if there is one, is the last.
-                    pending: self.pending.len().saturating_sub(1),
-                });
+            if let Some((layers, is_whole)) = self.next.take() {
+                self.descend(&layers, is_whole)?;
             }
             let Some(level) = self.levels.last_mut() else {
                 return Ok(None);
@@ -260,11 +306,43 @@ impl Nodes {
             if let Some((name, item)) = level.items.next() {
                 self.enter(&name, item)?;
             } else {
+                // Its own node is still pending if it does not exist.
+                if let Some(before) = level.before
+                    && self.pending.len() <= level.pending
+                {
+                    let items = self.count - before;
+                    self.ready.push_back(Visit::Leave { items });
+                }
                 self.pending.truncate(level.pending);
                 self.paths -= level.paths;
                 self.levels.pop();
             }
         }
+    }
+
+    /// Lists a directory.
+    fn descend(&mut self, layers: &[Layer], is_whole: bool) -> Result<(), TreeError> {
+        let before = is_whole.then_some(self.count);
+        let items = list(layers, &self.path)?;
+        // Entries are counted when they are listed, because then they use memory.
+        self.count_items(items.len() as u64)?;
+        let directories = items
+            .iter()
+            .filter(|(_, item)| matches!(item, Item::Directory { .. }));
+        let paths = directories.count().saturating_mul(self.path.len());
+        self.paths += paths;
+        if self.paths > MAX_PENDING_PATH_BYTES {
+            return Err(TreeError::Read(ReadError::PathsTooLong(MAX_PENDING_PATH_BYTES)));
+        }
+        self.levels.push(Level {
+            items: items.into_iter(),
+            paths,
+            path: self.path.len(),
+            // Its own node, if there is one, is the last.
+            pending: self.pending.len().saturating_sub(1),
+            before,
+        });
+        Ok(())
     }
 
     fn enter(&mut self, name: &[u8], item: Item) -> Result<(), TreeError> {
@@ -280,14 +358,24 @@ impl Nodes {
         }
         let (node, exists) = match item {
             Item::Directory { layers, certain } => {
-                self.next = Some(layers);
-                (self.node(Kind::Directory, None), certain)
+                let tree = match &layers[..] {
+                    [layer] if !certain => layer.whole_tree(&self.path),
+                    _ => None,
+                };
+                // An earlier walk returned it, so it exists.
+                let known = self.known.as_deref();
+                let is_known =
+                    tree.is_some_and(|tree| known.is_some_and(|known| known.knows(&self.path, tree)));
+                self.next = Some((layers, tree.is_some()));
+                let mut node = self.node(Kind::Directory, None);
+                node.tree = tree;
+                (node, certain || is_known)
             }
             Item::Leaf(leaf) => (self.node(leaf.kind(), Some(leaf)), true),
         };
         self.pending.push(node);
         if exists {
-            self.ready.extend(self.pending.drain(..));
+            self.ready.extend(self.pending.drain(..).map(Visit::Node));
         }
         Ok(())
     }
@@ -297,6 +385,7 @@ impl Nodes {
             path: self.path.clone(),
             kind,
             leaf,
+            tree: None,
             limits: self.limits,
         }
     }
@@ -306,11 +395,12 @@ impl Iterator for Nodes {
     type Item = Result<Node, TreeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.step().transpose();
-        if let Some(Err(_)) = &item {
-            (self.next, self.levels) = (None, Vec::new());
-            self.ready.clear();
+        loop {
+            match self.visit()? {
+                Ok(Visit::Node(node)) => return Some(Ok(node)),
+                Ok(Visit::Leave { .. }) => {}
+                Err(error) => return Some(Err(error)),
+            }
         }
-        item
     }
 }

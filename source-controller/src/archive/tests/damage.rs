@@ -6,7 +6,7 @@ use sluice_api::digest::Algorithm;
 use sluice_runtime::shutdown::Token;
 
 use super::fixture::{TestError, Text, build, directory, file, previous, rebuild, scratch, text};
-use crate::archive::{Body, Capacity, Entry, Settings, write};
+use crate::archive::{Body, Capacity, Entry, Listed, Settings, write};
 
 /// Returns a tree of several segments.
 fn tree() -> Vec<Entry<Text>> {
@@ -87,7 +87,8 @@ fn an_error_of_the_list_fails_the_build() {
     };
     for position in [0, 1, 7, 13] {
         let failure = || Err(TestError::Io(io::Error::other("no list")));
-        let listed = tree().into_iter().map(Ok).take(position);
+        let listed = tree().into_iter().map(|entry| Ok(Listed::Entry(entry)));
+        let listed = listed.take(position);
         let listed = listed.chain(std::iter::once_with(failure));
         let failed = write(listed, None, &settings, Vec::new()).err().unwrap();
         assert_eq!(failed.to_string(), "no list", "{position}");
@@ -131,7 +132,10 @@ fn a_full_disk_fails_the_build() {
         stop: &stop,
     };
     for space in [0, 500_000] {
-        let failed = write(tree().into_iter().map(Ok), None, &settings, Full(space)).err();
+        let failed = {
+            let listed = tree().into_iter().map(|entry| Ok(Listed::Entry(entry)));
+            write(listed, None, &settings, Full(space)).err()
+        };
         assert!(
             matches!(&failed, Some(TestError::Io(error)) if error.kind() == io::ErrorKind::StorageFull),
             "{space}: {failed:?}"

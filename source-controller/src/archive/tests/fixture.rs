@@ -1,5 +1,6 @@
 //! Entries with content in memory, and archives of them.
 
+use std::collections::HashMap;
 use std::io::{self, Cursor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,8 @@ use sluice_api::digest::Algorithm;
 use sluice_runtime::shutdown::Token;
 
 use crate::archive::{
-    Body, Capacity, Content, Entry, Index, Previous, Settings, Sink, Stopped, Written, write,
+    Body, Capacity, Content, Entry, Index, Listed, Open, Previous, Run, Settings, Sink, Stopped, Written,
+    write,
 };
 
 /// Why a test archive cannot be built.
@@ -97,7 +99,8 @@ pub(super) fn build(
         capacity,
         stop,
     };
-    write(entries.iter().cloned().map(Ok), previous, &settings, Vec::new())
+    let listed = entries.iter().cloned().map(|entry| Ok(Listed::Entry(entry)));
+    write(listed, previous, &settings, Vec::new())
 }
 
 /// Builds an archive without a previous one, with this number of threads.
@@ -126,6 +129,41 @@ pub(super) fn previous(written: &Written<Vec<u8>>, stored: Option<Vec<u8>>) -> O
     assert_eq!(index.artifact(), &written.totals.digest);
     let file = Box::new(Cursor::new(stored.unwrap_or_else(|| written.out.clone())));
     Some(Previous { index, file })
+}
+
+/// As [`rebuild`], where entries that the previous archive has are named by their positions there, and not listed.
+pub(super) fn rebuild_in_runs(
+    entries: &[Entry<Text>],
+    previous: Option<Previous>,
+    threads: usize,
+) -> Written<Vec<u8>> {
+    let contents: HashMap<Vec<u8>, Text> = entries
+        .iter()
+        .filter_map(|entry| match &entry.body {
+            Body::File { content, .. } => Some((entry.path.clone(), content.clone())),
+            Body::Directory => None,
+        })
+        .collect();
+    let open: Open<Text> = Arc::new(move |path: &[u8], _: &[u8], _: bool| contents[path].clone());
+    let listing = previous.as_ref().map(|previous| previous.index.listing());
+    let listing = listing.unwrap_or_default();
+    let listed = entries.iter().cloned().map(|entry| {
+        let position = listing.find(&entry.path);
+        let known = position.filter(|position| listing.has(*position, &entry));
+        Ok(match known {
+            Some(position) => Listed::Run(Run {
+                range: position..position + 1,
+                open: Arc::clone(&open),
+            }),
+            None => Listed::Entry(entry),
+        })
+    });
+    let settings = Settings {
+        algorithm: Algorithm::Sha256,
+        capacity: &Capacity::new(threads, 2 * threads),
+        stop: &Token::new(),
+    };
+    write(listed, previous, &settings, Vec::new()).unwrap()
 }
 
 /// Returns how often the content of all entries was read.

@@ -10,7 +10,9 @@ use flate2::read::GzDecoder;
 use proptest::prelude::*;
 use sluice_runtime::shutdown::Token;
 
-use super::fixture::{Text, build, directory, file, previous, reads, rebuild, scratch, text};
+use super::fixture::{
+    Text, build, directory, file, previous, reads, rebuild, rebuild_in_runs, scratch, text,
+};
 use super::unpacked;
 use crate::archive::{Body, Capacity, Entry};
 
@@ -105,6 +107,14 @@ proptest! {
         prop_assert_eq!(&found.index, &expected.index);
         prop_assert_eq!(found.totals.unpacked, expected.totals.unpacked);
         prop_assert_eq!(found.totals.files, after.len() as u64);
+        let in_runs = rebuild_in_runs(&entries(&after), previous(&first, None), threads);
+        prop_assert!(in_runs.out == expected.out, "in runs");
+        prop_assert_eq!(&in_runs.index, &expected.index);
+        prop_assert_eq!(in_runs.totals.files, after.len() as u64);
+        let damaged = first.out.iter().map(|byte| byte ^ 1).collect();
+        let repaired = rebuild_in_runs(&entries(&after), previous(&first, Some(damaged)), threads);
+        prop_assert!(repaired.out == expected.out, "in runs of a damaged file");
+        let found = in_runs;
         // What was copied once can be copied again.
         let last = edited(after, later);
         let expected = scratch(&entries(&last), 1);
@@ -155,6 +165,52 @@ fn one_changed_file_compresses_one_segment() {
         assert!(reads(&tree) < 200, "{position}: {}", reads(&tree));
         assert!(next.out == scratch(&tree, 1).out, "{position}");
     }
+}
+
+/// Entries of unchanged segments are not even looked at: their number does not depend on that of the tree.
+#[test]
+fn one_changed_file_among_many_lists_the_entries_near_it() {
+    let mut files: Files = (0..4000)
+        .map(|number| (format!("d{number:04}/f"), (number, 5_000)))
+        .collect();
+    let first = scratch(&entries(&files), 2);
+    assert!(first.totals.segments > 20, "{:?}", first.totals);
+    assert_eq!(first.totals.listed, 4001);
+    for position in [0, 1999, 3999] {
+        let mut after = files.clone();
+        if let Some((seed, _)) = after.values_mut().nth(position) {
+            *seed += 10_000;
+        }
+        let next = rebuild_in_runs(&entries(&after), previous(&first, None), 2);
+        // Up to two segments before the change and two after it.
+        assert!(next.totals.listed < 1600, "{position}: {:?}", next.totals);
+        assert!(
+            next.totals.segments - next.totals.copied <= 2,
+            "{:?}",
+            next.totals
+        );
+        let expected = scratch(&entries(&after), 2);
+        assert!(
+            next.out == expected.out && next.index == expected.index,
+            "{position}"
+        );
+    }
+    files.remove("d2000/f");
+    let removed = rebuild_in_runs(&entries(&files), previous(&first, None), 2);
+    assert!(removed.totals.listed < 1600, "{:?}", removed.totals);
+    assert!(removed.out == scratch(&entries(&files), 2).out);
+}
+
+#[test]
+fn a_notable_file_of_a_segment_that_is_not_listed_has_its_path() {
+    let mut tree = entries(&many_files());
+    tree[30] = file("d1/f029", b"! notable");
+    let first = scratch(&tree, 2);
+    let next = rebuild_in_runs(&tree, previous(&first, None), 2);
+    // Only those after the last cut, which are at most 2 MiB.
+    assert!(next.totals.listed < 120, "{:?}", next.totals);
+    let found = (next.totals.notable, next.totals.first_notable);
+    assert_eq!(found, (1, Some(b"d1/f029".to_vec())));
 }
 
 /// A new file moves the cuts only near it.

@@ -162,12 +162,14 @@ impl ArtifactBuild {
         let packed_at = self.clock.now();
         let millis = i64::try_from(packed_at.duration_since(begun_at).as_millis()).unwrap_or_default();
         let (files, revision) = (totals.files, &self.revision);
-        let (segments, copied) = (totals.segments, totals.copied);
+        let (segments, copied, listed) = (totals.segments, totals.copied, totals.listed);
         tracing::info!(
             revision,
             files,
             segments,
             copied,
+            listed,
+            directories = self.tree.trees_listed(),
             millis,
             bytes = totals.size,
             digest = %totals.digest,
