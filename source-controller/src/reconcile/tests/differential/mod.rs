@@ -2,7 +2,7 @@
 //! its own matcher and tar writer.
 
 mod reference;
-
+mod subtrees;
 mod trees;
 mod ustar;
 
@@ -17,11 +17,24 @@ use trees::{TREES, checked_out, import, random_tree};
 
 use crate::archive::{Algorithm, Capacity, Settings};
 use crate::git::{
-    Address, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport, fetch,
+    Address, Checkout, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport, fetch,
 };
 use crate::reconcile::pack::pack;
 use crate::reconcile::tests::environment::TestEnvironment;
 use crate::tree::Tree;
+
+/// Fetches the commit of a branch.
+async fn fetched(remote: &Remote, mirrors: &Mirrors, name: &str, commit: &str) -> Checkout {
+    let id = Oid::from_str(commit).unwrap();
+    let head = Head {
+        commit: id,
+        object: id,
+        reference: Reference::Branch(name.to_owned()),
+    };
+    fetch(&mirrors.open(remote), remote, &head, &Token::new())
+        .await
+        .unwrap()
+}
 
 /// Returns the uncompressed archive made by the controller.
 async fn packed(
@@ -31,15 +44,7 @@ async fn packed(
     commit: &str,
     ignore: Option<String>,
 ) -> Vec<u8> {
-    let id = Oid::from_str(commit).unwrap();
-    let head = Head {
-        commit: id,
-        object: id,
-        reference: Reference::Branch(name.to_owned()),
-    };
-    let checkout = fetch(&mirrors.open(remote), remote, &head, &Token::new())
-        .await
-        .unwrap();
+    let checkout = fetched(remote, mirrors, name, commit).await;
     let work = move || {
         let tree = Tree::new(checkout, None);
         let settings = Settings {
@@ -78,16 +83,7 @@ async fn compare(repository: &Repository, trees: Vec<(String, Option<String>)>) 
     let server = GitServer::start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mirrors = Mirrors::new(directory.path()).unwrap();
-    let remote = Remote {
-        transport: Transport::new().unwrap(),
-        address: Address::parse(&server.serve("trees", repository)).unwrap(),
-        credentials: Credentials::Anonymous,
-        tls: std::sync::Arc::default(),
-        proxy: None,
-        timeout: std::time::Duration::from_secs(60),
-        limits: Limits::default(),
-        owner: Owner::default(),
-    };
+    let remote = remote(&server.serve("trees", repository));
     for (name, ignore) in trees {
         let commit = repository.resolve(&format!("refs/heads/{name}")).unwrap();
         let ours = packed(&remote, &mirrors, &name, &commit, ignore.clone()).await;
@@ -97,6 +93,19 @@ async fn compare(repository: &Repository, trees: Vec<(String, Option<String>)>) 
             assert_eq!(listing(&ours), listing(&expected), "{name} {ignore:?}");
             panic!("{name}: same entries, different bytes");
         }
+    }
+}
+
+fn remote(url: &str) -> Remote {
+    Remote {
+        transport: Transport::new().unwrap(),
+        address: Address::parse(url).unwrap(),
+        credentials: Credentials::Anonymous,
+        tls: std::sync::Arc::default(),
+        proxy: None,
+        timeout: std::time::Duration::from_secs(60),
+        limits: Limits::default(),
+        owner: Owner::default(),
     }
 }
 

@@ -8,10 +8,10 @@ use sluice_harness::git::Repository;
 pub(super) const TREES: u64 = 300;
 
 /// A pseudo-random generator.
-pub(super) struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -19,7 +19,7 @@ impl Dice {
         usize::try_from(self.0 >> 33).unwrap() % bound
     }
 
-    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
+    pub(super) fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
         words[self.below(words.len())]
     }
 }
