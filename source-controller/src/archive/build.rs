@@ -203,7 +203,8 @@ impl<C: Content> Lister<'_, C> {
             }
             return Ok(true);
         }
-        let permit = self.settings.capacity.acquire(self.settings.stop)?;
+        let capacity = self.settings.capacity;
+        let permit = capacity.acquire(segment.held_bytes(), self.settings.stop)?;
         let (sender, pieces) = mpsc::sync_channel(1);
         let job = Job {
             segment: Arc::clone(segment),

@@ -1,5 +1,6 @@
 //! Threads and memory that all builds of archives share.
 
+use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,8 +15,12 @@ const MAX_THREADS: usize = 8;
 /// Interval at which a build that waits for memory checks for cancellation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many threads compress one archive, and how many segments all archives together hold in memory at once. A segment takes at
-/// most 2 MiB, and as much again while it is compressed. A build waits while others use the memory.
+/// Bytes of memory of one segment: at most 2 MiB, and as much again while it is compressed.
+const SEGMENT_BYTES: u64 = 4 << 20;
+
+/// How many threads compress one archive, and how many segments all archives together hold in memory at once. A file that is held in
+/// memory as a whole counts as so many segments as it has bytes; one that is larger than the memory takes all of it. A build waits
+/// while others use the memory.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     threads: usize,
@@ -24,22 +29,43 @@ pub struct Capacity {
 
 #[derive(Debug)]
 struct Shared {
-    available: Mutex<usize>,
-    returned: Condvar,
+    /// Number of segments for which there is memory if none is held.
+    total: usize,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
-/// The right to hold one segment in memory.
-pub(super) struct Permit(Arc<Shared>);
+#[derive(Debug)]
+struct State {
+    available: usize,
+    /// Builds that wait, in the order in which they asked: small segments do not pass a large file for ever.
+    waiting: VecDeque<u64>,
+    /// Number of the next one that asks.
+    next: u64,
+}
+
+/// The right to hold a segment in memory.
+pub(super) struct Permit {
+    shared: Arc<Shared>,
+    segments: usize,
+}
 
 impl Capacity {
     /// Creates a capacity of `threads` for each archive and `segments` for all, at least one each.
     #[must_use]
     pub fn new(threads: usize, segments: usize) -> Self {
+        let total = segments.max(1);
+        let state = State {
+            available: total,
+            waiting: VecDeque::new(),
+            next: 0,
+        };
         Self {
             threads: threads.max(1),
             shared: Arc::new(Shared {
-                available: Mutex::new(segments.max(1)),
-                returned: Condvar::new(),
+                total,
+                state: Mutex::new(state),
+                changed: Condvar::new(),
             }),
         }
     }
@@ -58,26 +84,41 @@ impl Capacity {
         self.threads
     }
 
-    /// Waits for the right to hold one more segment. A build must ask in the order in which it writes: then the first segment that it
-    /// has not written has the right, and no build waits for another one that waits for it.
-    pub(super) fn acquire(&self, stop: &Token) -> Result<Permit, Stopped> {
-        let mut available = lock(&self.shared.available);
-        while *available == 0 {
+    /// Waits for the right to hold one more segment, and `held` bytes besides. A build must ask in the order in which it writes: then
+    /// the first segment that it has not written has the right, and no build waits for another one that waits for it.
+    pub(super) fn acquire(&self, held: u64, stop: &Token) -> Result<Permit, Stopped> {
+        let shared = &self.shared;
+        let more = usize::try_from(held.div_ceil(SEGMENT_BYTES)).unwrap_or(shared.total);
+        let segments = more.saturating_add(1).min(shared.total);
+        let mut state = lock(&shared.state);
+        let number = state.next;
+        state.next += 1;
+        state.waiting.push_back(number);
+        while state.waiting.front() != Some(&number) || state.available < segments {
             if stop.is_cancelled() {
+                state.waiting.retain(|waiting| *waiting != number);
+                shared.changed.notify_all();
                 return Err(Stopped);
             }
-            let waited = self.shared.returned.wait_timeout(available, CHECK_INTERVAL);
-            available = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = shared.changed.wait_timeout(state, CHECK_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        *available -= 1;
-        Ok(Permit(Arc::clone(&self.shared)))
+        state.waiting.pop_front();
+        state.available -= segments;
+        // There may be enough for the next one, too.
+        shared.changed.notify_all();
+        drop(state);
+        Ok(Permit {
+            shared: Arc::clone(shared),
+            segments,
+        })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *lock(&self.0.available) += 1;
-        self.0.returned.notify_one();
+        lock(&self.shared.state).available += self.segments;
+        self.shared.changed.notify_all();
     }
 }
 
@@ -92,23 +133,77 @@ mod tests {
     #[test]
     fn a_permit_is_available_when_another_one_is_returned() {
         let (capacity, stop) = (Capacity::new(1, 1), Token::new());
-        let first = capacity.acquire(&stop).unwrap();
+        let first = capacity.acquire(0, &stop).unwrap();
         std::thread::scope(|scope| {
             let (acquired, seen) = mpsc::channel();
             let (capacity, stop) = (&capacity, &stop);
-            scope.spawn(move || acquired.send(capacity.acquire(stop).is_ok()));
+            scope.spawn(move || acquired.send(capacity.acquire(0, stop).is_ok()));
             drop(first);
             assert_eq!(seen.recv_timeout(LIMIT), Ok(true));
         });
-        assert_eq!(*lock(&capacity.shared.available), 1);
+        assert_eq!(lock(&capacity.shared.state).available, 1);
+    }
+
+    /// Returns when so many builds wait.
+    fn wait_for_waiting(capacity: &Capacity, count: usize) {
+        let begun = std::time::Instant::now();
+        while lock(&capacity.shared.state).waiting.len() != count {
+            assert!(begun.elapsed() < LIMIT);
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_large_file_takes_memory_of_many_segments_and_is_not_passed_by_small_ones() {
+        let (capacity, stop) = (Capacity::new(1, 4), Token::new());
+        let first = capacity.acquire(0, &stop).unwrap();
+        std::thread::scope(|scope| {
+            let (acquired, seen) = mpsc::channel();
+            let (capacity, stop) = (&capacity, &stop);
+            let large = acquired.clone();
+            // More than there is: it gets everything.
+            scope.spawn(move || {
+                let permit = capacity.acquire(1 << 40, stop).unwrap();
+                large.send(("large", permit.segments))
+            });
+            wait_for_waiting(capacity, 1);
+            scope.spawn(move || {
+                let permit = capacity.acquire(0, stop).unwrap();
+                acquired.send(("small", permit.segments))
+            });
+            wait_for_waiting(capacity, 2);
+            assert!(seen.try_recv().is_err());
+            drop(first);
+            assert_eq!(seen.recv_timeout(LIMIT), Ok(("large", 4)));
+            assert_eq!(seen.recv_timeout(LIMIT), Ok(("small", 1)));
+        });
+        assert_eq!(lock(&capacity.shared.state).available, 4);
+        let permit = capacity.acquire(SEGMENT_BYTES + 1, &stop).unwrap();
+        assert_eq!(permit.segments, 3);
+    }
+
+    #[test]
+    fn who_gives_up_waiting_stops_nobody() {
+        let (capacity, stop) = (Capacity::new(1, 2), Token::new());
+        let first = capacity.acquire(0, &stop).unwrap();
+        std::thread::scope(|scope| {
+            let (cancelled, capacity) = (Token::new(), &capacity);
+            let token = cancelled.clone();
+            let large = scope.spawn(move || capacity.acquire(SEGMENT_BYTES, &token).err());
+            wait_for_waiting(capacity, 1);
+            cancelled.cancel();
+            assert_eq!(large.join().unwrap(), Some(Stopped));
+            assert!(capacity.acquire(0, &stop).is_ok());
+        });
+        drop(first);
     }
 
     #[test]
     fn a_wait_ends_when_it_is_cancelled() {
         let (capacity, stop) = (Capacity::new(1, 1), Token::new());
-        let _first = capacity.acquire(&stop).unwrap();
+        let _first = capacity.acquire(0, &stop).unwrap();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| capacity.acquire(&stop).err());
+            let waiting = scope.spawn(|| capacity.acquire(0, &stop).err());
             stop.cancel();
             assert_eq!(waiting.join().unwrap(), Some(Stopped));
         });

@@ -79,6 +79,11 @@ pub trait Content: Send + Sync {
     /// # Errors
     /// The content cannot be read, or an error of `sink`.
     fn read(&self, sink: Sink<'_, Self::Error>) -> Result<bool, Self::Error>;
+
+    /// Returns how many bytes of memory a large content takes while it is read; 0 if it is read in parts.
+    fn held_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// Receives the parts of a content in their order.

@@ -67,6 +67,17 @@ impl<C: Content> Segment<C> {
             .count() as u64
     }
 
+    /// Returns how many bytes of memory its content takes beside its pieces.
+    pub(super) fn held_bytes(&self) -> u64 {
+        // A smaller content takes little more than a piece.
+        let larger = self.entries.iter().filter(|entry| entry.size() > MAX);
+        let held = larger.map(|entry| match &entry.body {
+            Body::Directory => 0,
+            Body::File { content, .. } => content.held_bytes(),
+        });
+        held.max().unwrap_or_default()
+    }
+
     /// Returns the entries.
     pub(super) fn entries(&self) -> &[Entry<C>] {
         &self.entries

@@ -35,6 +35,16 @@ impl Checkout {
             checkout: self,
         }))
     }
+
+    /// Returns how many bytes of memory [`Checkout::read`] takes for a large file that is not read in parts: those of its base and its
+    /// own. 0 for other files.
+    pub(crate) fn held_bytes(&self, id: Oid) -> u64 {
+        match (self.size(id), self.open_large(id)) {
+            (Ok(size), Ok(None)) if size >= LARGE_BLOB_BYTES => size.saturating_mul(2),
+            // An error is that of the read.
+            _ => 0,
+        }
+    }
 }
 
 impl LargeBlob<'_> {

@@ -11,7 +11,7 @@ use super::warnings::{ContentWarnings, is_pointer};
 use crate::archive::{Body, Content, Directories, Directory, Entry, Index, Listed, Listing, Open, Run, Sink};
 use crate::git::Oid;
 use crate::ignore::{self, IgnoreFile, Rules};
-use crate::tree::{Kind, KnownTrees, Node, Nodes, Tree, Visit};
+use crate::tree::{Kind, KnownTrees, Node, Nodes, Tree, TreeError, Visit};
 
 /// Changes with the rules that decide which entries a directory has. The version of the program belongs to them, too.
 const RULES_VERSION: &str = concat!("sluice listing 1, ", env!("CARGO_PKG_VERSION"));
@@ -280,7 +280,7 @@ impl<'a> Entries<'a> {
         let id: Box<[u8]> = match object {
             Some(id) => id.as_bytes().into(),
             // A file of an included artifact has no name of its own.
-            None => Sha256::digest(&*node.read()?).to_vec().into(),
+            None => digest_of(&node)?,
         };
         Ok(Some(Entry {
             path: node.path.clone(),
@@ -313,6 +313,16 @@ impl Iterator for Entries<'_> {
     }
 }
 
+/// Returns the SHA-256 of the content of a file.
+fn digest_of(node: &Node) -> Result<Box<[u8]>, TreeError> {
+    let mut hash = Sha256::new();
+    node.read_parts(&mut |part: &[u8]| -> Result<(), TreeError> {
+        hash.update(part);
+        Ok(())
+    })?;
+    Ok(hash.finalize().to_vec().into())
+}
+
 fn is_ignore_file(path: &[u8]) -> bool {
     path.rsplit(|byte| *byte == b'/').next() == Some(ignore::FILE_NAME)
 }
@@ -331,6 +341,10 @@ impl Content for FileContent {
             sink(part)
         })?;
         Ok(is_notable)
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.0.held_bytes()
     }
 }
 

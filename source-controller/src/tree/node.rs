@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::Tree;
@@ -96,6 +97,9 @@ impl Node {
     ) -> Result<(), E> {
         let large = match &self.leaf {
             Some(Leaf::Object { checkout, id, .. }) => checkout.open_large(*id).map_err(TreeError::from)?,
+            Some(Leaf::File {
+                path, link: false, ..
+            }) => return self.read_disk_parts(path, sink),
             _ => None,
         };
         let Some(mut large) = large else {
@@ -107,6 +111,35 @@ impl Node {
                 0 => return Ok(()),
                 length => sink(&buffer[..length])?,
             }
+        }
+    }
+
+    /// As [`Node::read_parts`], for a file on disk.
+    fn read_disk_parts<E: From<TreeError>>(
+        &self,
+        path: &Path,
+        sink: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut file = File::open(path).map_err(TreeError::disk(&self.path))?;
+        let (mut buffer, mut size) = (vec![0; PART_BYTES], 0);
+        loop {
+            let length = file.read(&mut buffer).map_err(TreeError::disk(&self.path))?;
+            size += length as u64;
+            if length == 0 {
+                return Ok(());
+            }
+            if size > self.limits.blob_bytes {
+                return Err(self.too_large(size).into());
+            }
+            sink(&buffer[..length])?;
+        }
+    }
+
+    /// Returns how many bytes of memory [`Node::read_parts`] takes for a large file; 0 if it reads the file in several parts.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        match &self.leaf {
+            Some(Leaf::Object { checkout, id, .. }) => checkout.held_bytes(*id),
+            _ => 0,
         }
     }
 
