@@ -303,7 +303,8 @@ pub(super) fn wrong_number() -> io::Error {
 
 /// Reads a piece of a stored file, and checks that it has not changed.
 fn read_stored(file: &mut Box<dyn StoredFile>, offset: u64, record: &Record) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // At most 3 MiB, as the index was checked.
+    let mut bytes = Vec::with_capacity(usize::try_from(record.length).unwrap_or_default());
     file.seek(SeekFrom::Start(offset))?;
     file.take(u64::from(record.length)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 == u64::from(record.length) && crc32fast::hash(&bytes) == record.stored_crc {
