@@ -15,11 +15,13 @@ use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 
 use super::capacity::{Capacity, Permit};
-use super::index::{Earlier, Index, Record, Table};
+use super::cut::{Planned, Segments, Unchanged};
+use super::earlier::{Earlier, Table};
+use super::index::{Index, Record};
 use super::join::{Member, StoredFile, Written, wrong_number};
 use super::listing::Listed;
 use super::piece::{Buffers, Piece, compress_segment};
-use super::segment::{Key, Planned, Segment, Segments, Unchanged};
+use super::segment::{Key, Segment};
 use super::{Content, Hasher, Stopped};
 
 /// Segments that are listed before they are written. They hold entries without content.
@@ -62,7 +64,7 @@ where
     W: Write,
 {
     let (earlier, file) = match previous {
-        Some(Previous { index, file }) => (index.into_earlier(), Some(file)),
+        Some(Previous { index, file }) => (Earlier::new(index), Some(file)),
         None => (Earlier::default(), None),
     };
     let mut segments = Segments::new(listed, &earlier);

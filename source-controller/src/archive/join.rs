@@ -7,12 +7,14 @@ use std::sync::OnceLock;
 use sluice_api::digest::Digest;
 use sluice_runtime::shutdown::Token;
 
+use super::cut::Unchanged;
+use super::earlier::Earlier;
 use super::header::BLOCK;
-use super::index::{Earlier, Index, Record};
+use super::index::{Index, Record};
 use super::listing::Listing;
 use super::member::{Checksum, HEADER, compress_last};
 use super::piece::{Buffers, Piece, compress_segment};
-use super::segment::{Key, Segment, Unchanged};
+use super::segment::{Key, Segment};
 use super::{Content, Totals};
 
 /// Bytes of a write: shorter pieces are collected, longer ones divided.
@@ -198,7 +200,7 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
             .record_segment(pieces.len() as u64, positions.len() as u64);
         for (piece, (offset, record)) in (0..).zip(pieces) {
             let Some(bytes) = self.read_previous(*offset, record) else {
-                let segment = Segment::restored(earlier, unchanged);
+                let segment = unchanged.segment(earlier);
                 self.compress(&segment, Some(piece), &[record.key])?;
                 continue;
             };

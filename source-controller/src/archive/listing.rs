@@ -1,29 +1,16 @@
-//! The entries of an artifact in their order, and the directories of Git that they come from. Pure.
-//!
-//! The next build of the same object takes a directory from here whose tree object, path and rules are the same: it reads neither the
-//! tree objects nor the ignore rules for it again. The index of the artifact stores the listing; [`Listing::push`] keeps it bounded.
+//! The entries of an artifact in their order. Pure. The index of the artifact stores the listing; [`Listing::push`] keeps it bounded.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
-
+use super::directory::{put_number, take, take_number};
 use super::{Body, Entry};
 
 /// Maximum bytes of paths and names of content. A larger artifact has no listing, and each build lists its tree.
 const MAX_BYTES: usize = 6 << 20;
 /// Maximum number of entries of a listing.
 const MAX_ENTRIES: usize = 200_000;
-/// Maximum number of directories that are recorded.
-const MAX_DIRECTORIES: usize = 50_000;
-/// Length of an encoded directory.
-const DIRECTORY_BYTES: usize = 32 + 4 * 4 + 1;
-
-/// Names a directory: SHA-256 of its path and its tree object.
-type DirectoryKey = [u8; 32];
-
 /// Opens the content of a file: its path, the name of its content, and whether it is executable.
 pub type Open<C> = Arc<dyn Fn(&[u8], &[u8], bool) -> C + Send + Sync>;
 
@@ -60,6 +47,12 @@ enum StoredKind {
     Executable,
 }
 
+impl StoredKind {
+    const fn of_file(executable: bool) -> Self {
+        if executable { Self::Executable } else { Self::File }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stored {
     /// Where its bytes begin.
@@ -68,68 +61,6 @@ struct Stored {
     id: u8,
     kind: StoredKind,
     size: u64,
-}
-
-/// A directory of a commit whose entries are consecutive ones of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
-    /// Names its path and its tree.
-    key: DirectoryKey,
-    /// Position of its first entry: its own one, unless a rule excludes it.
-    pub first: u32,
-    /// Number of its entries, its own one included.
-    pub entries: u32,
-    /// Number of items of all tree objects below it, which count towards the limit of a walk.
-    pub items: u32,
-    /// Number of recorded directories below it, which follow it.
-    pub inner: u32,
-    /// Whether an ignore file is below it.
-    pub has_rules: bool,
-}
-
-impl Directory {
-    /// Returns a record of a directory that has no entries yet.
-    #[must_use]
-    pub fn new(path: &[u8], tree: &[u8], first: u32) -> Self {
-        Self {
-            key: directory_key(path, tree),
-            first,
-            entries: 0,
-            items: 0,
-            inner: 0,
-            has_rules: false,
-        }
-    }
-}
-
-fn directory_key(path: &[u8], tree: &[u8]) -> DirectoryKey {
-    let hash = Sha256::new_with_prefix((path.len() as u64).to_be_bytes());
-    hash.chain_update(path).chain_update(tree).finalize().into()
-}
-
-/// The directories of an artifact, depth first.
-#[derive(Clone, Debug, Default)]
-pub struct Directories {
-    list: Arc<Vec<Directory>>,
-    by_key: HashMap<DirectoryKey, usize>,
-}
-
-impl Directories {
-    pub(super) fn new(list: &Arc<Vec<Directory>>) -> Self {
-        let keys = list.iter().zip(0..);
-        Self {
-            by_key: keys.map(|(directory, at)| (directory.key, at)).collect(),
-            list: Arc::clone(list),
-        }
-    }
-
-    /// Returns the directory with this path and tree, followed by those below it.
-    #[must_use]
-    pub fn find(&self, path: &[u8], tree: &[u8]) -> Option<&[Directory]> {
-        let at = *self.by_key.get(&directory_key(path, tree))?;
-        let inner = usize::try_from(self.list.get(at)?.inner).ok()?;
-        self.list.get(at..=at.checked_add(inner)?)
-    }
 }
 
 impl Listing {
@@ -145,19 +76,11 @@ impl Listing {
 
     /// Appends an entry. At a limit the listing becomes partial and empty.
     pub(super) fn push<C>(&mut self, entry: &Entry<C>) {
-        let (kind, size, id): (_, _, &[u8]) = match &entry.body {
-            Body::Directory => (StoredKind::Directory, 0, &[]),
+        let (kind, size, id) = match &entry.body {
+            Body::Directory => (StoredKind::Directory, 0, &b""[..]),
             Body::File {
                 executable, size, id, ..
-            } => (
-                if *executable {
-                    StoredKind::Executable
-                } else {
-                    StoredKind::File
-                },
-                *size,
-                id,
-            ),
+            } => (StoredKind::of_file(*executable), *size, &id[..]),
         };
         self.append(&entry.path, kind, size, id);
     }
@@ -278,11 +201,7 @@ impl Listing {
             Body::File {
                 executable, size, id, ..
             } => {
-                let kind = if *executable {
-                    StoredKind::Executable
-                } else {
-                    StoredKind::File
-                };
+                let kind = StoredKind::of_file(*executable);
                 stored.kind == kind && stored.size == *size && *self.id_of(stored) == **id
             }
         };
@@ -369,77 +288,4 @@ fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
         .zip(other)
         .take_while(|(one, other)| one == other)
         .count()
-}
-
-/// Appends the bytes that [`read_directories`] reads.
-pub(super) fn encode_directories(directories: &[Directory], bytes: &mut Vec<u8>) {
-    put_number(bytes, directories.len());
-    for directory in directories {
-        bytes.extend_from_slice(&directory.key);
-        for number in [
-            directory.first,
-            directory.entries,
-            directory.items,
-            directory.inner,
-        ] {
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
-        bytes.push(u8::from(directory.has_rules));
-    }
-}
-
-/// Whether an index can store so many directories.
-pub(super) const fn can_store(directories: &[Directory]) -> bool {
-    directories.len() <= MAX_DIRECTORIES
-}
-
-/// Reads directories, which have their entries among `entries`, from the start of `bytes`.
-pub(super) fn read_directories(bytes: &mut &[u8], entries: usize) -> Option<Vec<Directory>> {
-    let count = take_number(bytes)?;
-    if count > MAX_DIRECTORIES {
-        return None;
-    }
-    let (encoded, rest) = bytes.split_at_checked(count.checked_mul(DIRECTORY_BYTES)?)?;
-    *bytes = rest;
-    let mut directories = Vec::with_capacity(count);
-    for (at, mut encoded) in encoded.chunks_exact(DIRECTORY_BYTES).enumerate() {
-        let directory = read_directory(&mut encoded)?;
-        let end = u64::from(directory.first) + u64::from(directory.entries);
-        let last = at as u64 + u64::from(directory.inner);
-        if end > entries as u64 || last >= count as u64 {
-            return None;
-        }
-        directories.push(directory);
-    }
-    Some(directories)
-}
-
-fn read_directory(bytes: &mut &[u8]) -> Option<Directory> {
-    Some(Directory {
-        key: take(bytes)?,
-        first: u32::from_be_bytes(take(bytes)?),
-        entries: u32::from_be_bytes(take(bytes)?),
-        items: u32::from_be_bytes(take(bytes)?),
-        inner: u32::from_be_bytes(take(bytes)?),
-        has_rules: match take::<1>(bytes)? {
-            [0] => false,
-            [1] => true,
-            _ => return None,
-        },
-    })
-}
-
-/// Takes bytes from the start.
-pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, rest) = bytes.split_first_chunk::<N>()?;
-    *bytes = rest;
-    Some(*taken)
-}
-
-pub(super) fn take_number(bytes: &mut &[u8]) -> Option<usize> {
-    usize::try_from(u32::from_be_bytes(take(bytes)?)).ok()
-}
-
-pub(super) fn put_number(bytes: &mut Vec<u8>, number: usize) {
-    bytes.extend_from_slice(&u32::try_from(number).unwrap_or_default().to_be_bytes());
 }

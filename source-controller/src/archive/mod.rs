@@ -3,15 +3,18 @@
 //! Equal entries in equal order yield equal bytes, with any number of threads and whatever was stored before. Everything that could
 //! differ between two builds of one tree is fixed: owners, times, the file name and the operating system in the gzip header.
 //!
-//! An archive is a sequence of segments, each of which is compressed for itself. `header` writes the headers of the tar, `segment` cuts
-//! the entries and names the content of each segment, `piece` and `member` compress it, and `index` records the segments beside the
-//! file, with the `listing` of its entries. `build` copies those that the previous artifact has and compresses the others on several threads, within a [`Capacity`], and
-//! `join` writes all of them as one member. `reconcile::pack` lists a checkout and calls [`write()`]; `storage` provides the files. Only
-//! `member` knows the compressor.
+//! An archive is a sequence of segments, each of which is compressed for itself. `header` writes the headers of the tar, `cut` cuts the
+//! entries by the rules of `segment`, which names the content of each segment, `piece` and `member` compress it, and `index` records the
+//! segments beside the file, with the `listing` of the entries and the `directory` of each. `build` copies the segments that the previous
+//! artifact (`earlier`) has and compresses the others on several threads, within a [`Capacity`], and `join` writes all of them as one
+//! member. `reconcile::pack` lists a checkout and calls [`write()`]; `storage` provides the files. Only `member` knows the compressor.
 
 mod build;
 mod capacity;
+mod cut;
 mod digest;
+mod directory;
+mod earlier;
 mod header;
 mod index;
 mod join;
@@ -25,9 +28,10 @@ use std::io;
 pub use build::{Previous, Settings, write};
 pub use capacity::Capacity;
 pub use digest::Hasher;
+pub use directory::{Directories, Directory};
 pub use index::{Index, IndexError, MAX_INDEX_BYTES};
 pub use join::{StoredFile, Written};
-pub use listing::{Directories, Directory, Listed, Listing, Open, Run};
+pub use listing::{Listed, Listing, Open, Run};
 pub use sluice_api::digest::Algorithm;
 use sluice_api::digest::Digest;
 

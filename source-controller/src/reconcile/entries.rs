@@ -61,7 +61,7 @@ pub(super) fn rules_digest(files: &[IgnoreFile], spec_ignore: Option<&str>, blob
     };
     put(RULES_VERSION.as_bytes());
     put(&blob_bytes.to_be_bytes());
-    put(if spec_ignore.is_some() { b"spec" } else { b"" });
+    put(if spec_ignore.is_some() { &b"spec"[..] } else { b"" });
     put(spec_ignore.unwrap_or_default().as_bytes());
     for file in files {
         put(&file.directory);

@@ -10,6 +10,7 @@ mod find;
 mod layer;
 mod node;
 mod overlay;
+mod read;
 mod sparse;
 
 use std::collections::BTreeMap;
@@ -18,10 +19,11 @@ use std::sync::Arc;
 pub(crate) use error::lossy_path;
 pub use error::{SparseError, TreeError};
 use layer::{Layer, Leaf};
-pub use node::{Content, Kind, Node, Nodes};
+pub use node::{Kind, Node, Nodes};
 pub(crate) use node::{KnownTrees, Visit};
 use overlay::MountedOverlay;
 pub use overlay::{Overlay, OverlayError};
+pub use read::Content;
 pub use sparse::Sparse;
 
 use crate::git::{Checkout, Commit, Limits, Oid};

@@ -73,7 +73,10 @@ async fn a_large_file_is_read_in_parts() {
         }
     }
     assert!(read == large.as_bytes());
-    assert_eq!(checkout.held_bytes(id("large")) + checkout.held_bytes(id("small")), 0);
+    assert_eq!(
+        checkout.held_bytes(id("large")) + checkout.held_bytes(id("small")),
+        0
+    );
 }
 
 /// A builder asks for this memory before it reads the file.
@@ -93,7 +96,10 @@ async fn a_large_file_that_is_stored_as_a_delta_is_held_in_memory() {
     let mut held = [held("large-1"), held("large-2")];
     held.sort_unstable();
     assert_eq!(held[0], 0);
-    assert!(held[1] >= 2 * (5 << 20), "{held:?}: neither is a delta of the other");
+    assert!(
+        held[1] >= 2 * (5 << 20),
+        "{held:?}: neither is a delta of the other"
+    );
 }
 
 /// Writes a tree object that the real `git` would refuse, and commits it.

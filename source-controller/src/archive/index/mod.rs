@@ -17,17 +17,15 @@
 //! Numbers are big-endian. The offset of a segment is the sum of the lengths before it. Segments, entries and directories may be
 //! missing: then the next build lists the whole tree.
 
-use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use sluice_api::digest::Digest;
 
-use super::listing::{
-    Directories, Directory, Listing, can_store, encode_directories, put_number, read_directories, take,
+use super::directory::{
+    Directories, Directory, can_store, encode_directories, put_number, read_directories, take,
 };
-use super::member::HEADER;
+use super::listing::Listing;
 use super::segment::{Key, MAX, Notable};
 
 const MAGIC: &[u8] = b"sluice segments 2\n";
@@ -82,56 +80,6 @@ pub struct Index {
     rules: [u8; 32],
     listing: Arc<Listing>,
     directories: Arc<Vec<Directory>>,
-}
-
-/// The segments of an artifact by their keys, with the offset of each in its file.
-pub(super) type Table = HashMap<Key, (u64, Record)>;
-
-/// The content of the previous artifact, by keys and by positions.
-#[derive(Default)]
-pub(super) struct Earlier {
-    pub(super) table: Table,
-    pub(super) listing: Arc<Listing>,
-    /// All records, with the offset of each.
-    records: Vec<(u64, Record)>,
-    /// First record and first entry of each segment, and at last the end of both; empty without a listing.
-    starts: Vec<(usize, u32)>,
-}
-
-impl Earlier {
-    /// Returns the number of the segment that begins with the entry at this position.
-    pub(super) fn segment_at(&self, position: u32) -> Option<usize> {
-        let found = self.starts.binary_search_by_key(&position, |(_, entry)| *entry);
-        found.ok().filter(|number| number + 1 < self.starts.len())
-    }
-
-    /// Returns the number of segments that begin before this position.
-    pub(super) fn segments_before(&self, position: u32) -> usize {
-        let segments = self.starts.len().saturating_sub(1);
-        self.starts
-            .partition_point(|(_, entry)| *entry < position)
-            .min(segments)
-    }
-
-    /// Returns the position of the first entry of a segment.
-    pub(super) fn first_entry(&self, segment: usize) -> Option<u32> {
-        self.starts.get(segment).map(|(_, entry)| *entry)
-    }
-
-    /// Returns the positions of the entries of a segment.
-    pub(super) fn entries(&self, segment: usize) -> Range<u32> {
-        let start = self.first_entry(segment).unwrap_or_default();
-        start..self.first_entry(segment + 1).unwrap_or(start)
-    }
-
-    /// Returns the pieces of a segment.
-    pub(super) fn pieces(&self, segment: usize) -> &[(u64, Record)] {
-        let record = |segment: usize| self.starts.get(segment).map(|(record, _): &(usize, u32)| *record);
-        let range = record(segment).zip(record(segment + 1));
-        range
-            .and_then(|(start, end)| self.records.get(start..end))
-            .unwrap_or_default()
-    }
 }
 
 impl Index {
@@ -235,30 +183,9 @@ impl Index {
         read(rest).ok_or(IndexError::Format)
     }
 
-    /// Returns the content by keys and by positions.
-    pub(super) fn into_earlier(self) -> Earlier {
-        let mut offset = HEADER.len() as u64;
-        let mut earlier = Earlier {
-            table: Table::with_capacity(self.records.len()),
-            listing: self.listing,
-            records: Vec::with_capacity(self.records.len()),
-            starts: Vec::new(),
-        };
-        for record in self.records {
-            earlier.table.insert(record.key, (offset, record));
-            earlier.records.push((offset, record));
-            offset += u64::from(record.length);
-        }
-        if !self.segments.is_empty() {
-            let (mut record, mut entry) = (0, 0);
-            earlier.starts.push((record, entry));
-            for (records, entries) in self.segments {
-                record += usize::try_from(records).unwrap_or_default();
-                entry += entries;
-                earlier.starts.push((record, entry));
-            }
-        }
-        earlier
+    /// Returns the records, the numbers of records and of entries of each segment, and the entries.
+    pub(super) fn into_parts(self) -> (Vec<Record>, Vec<(u32, u32)>, Arc<Listing>) {
+        (self.records, self.segments, self.listing)
     }
 }
 
@@ -354,178 +281,4 @@ impl Record {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::archive::{Body, Entry};
-
-    fn records() -> impl Strategy<Value = Vec<Record>> {
-        let max = u32::try_from(MAX).unwrap();
-        let numbers = (
-            1..=max,
-            1..=max,
-            any::<u32>(),
-            any::<u32>(),
-            any::<u32>(),
-            any::<u32>(),
-        );
-        let record =
-            (any::<Key>(), numbers).prop_map(|(key, (length, unpacked, crc, stored_crc, count, first))| {
-                Record {
-                    key,
-                    length,
-                    unpacked,
-                    crc,
-                    stored_crc,
-                    notable: Notable { count, first },
-                }
-            });
-        proptest::collection::vec(record, 0..20)
-    }
-
-    /// Returns an index of one segment for each record, with a file each and a directory of all of them.
-    fn index(records: &[Record]) -> Index {
-        let (mut listing, mut segments) = (Listing::default(), Vec::new());
-        for (record, number) in records.iter().zip(0_u8..) {
-            listing.push(&Entry {
-                path: format!("d/{number:02}").into_bytes(),
-                body: Body::File {
-                    executable: number % 2 == 0,
-                    size: u64::from(record.unpacked),
-                    id: vec![number; if number % 3 == 0 { 32 } else { 20 }].into(),
-                    content: (),
-                },
-            });
-            segments.push((1, 1));
-        }
-        let mut directory = Directory::new(b"d", &[1; 20], 0);
-        directory.entries = u32::try_from(segments.len()).unwrap();
-        Index::new(Digest::sha256([7; 32]), records.to_vec(), segments, listing)
-            .with_directories([3; 32], vec![directory])
-    }
-
-    /// Another path, another type or another number of entries are other bytes, and an index has the entries that it says.
-    #[test]
-    fn a_listing_that_does_not_fit_its_index_is_rejected() {
-        let record = Record {
-            key: [1; 32],
-            length: 9,
-            unpacked: 512,
-            crc: 1,
-            stored_crc: 2,
-            notable: Notable::default(),
-        };
-        let valid = index(&[record, record]);
-        assert!(Index::parse(&valid.encode()).is_ok());
-        let mut beyond = Directory::new(b"e", &[1; 20], 1);
-        beyond.entries = 2;
-        let mut nested = Directory::new(b"e", &[1; 20], 0);
-        nested.inner = 1;
-        for wrong in [
-            Index {
-                segments: vec![(1, 1)],
-                ..valid.clone()
-            },
-            Index {
-                segments: vec![(1, 1), (1, 2)],
-                ..valid.clone()
-            },
-            Index {
-                segments: vec![(2, 2), (0, 0)],
-                ..valid.clone()
-            },
-            Index {
-                segments: Vec::new(),
-                ..valid.clone()
-            },
-            valid.clone().with_directories([3; 32], vec![beyond]),
-            valid.with_directories([3; 32], vec![nested]),
-        ] {
-            assert_eq!(
-                Index::parse(&wrong.encode()),
-                Err(IndexError::Format),
-                "{wrong:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn other_bytes_are_no_index() {
-        let valid = index(&[]).encode();
-        assert!(Index::parse(&valid).is_ok());
-        assert_eq!(Index::parse(b""), Err(IndexError::Format));
-        assert_eq!(Index::parse(&[b'x'; 200]), Err(IndexError::Format));
-        assert_eq!(Index::parse(&valid[..valid.len() - 1]), Err(IndexError::Damaged));
-        let large = vec![0; usize::try_from(MAX_INDEX_BYTES).unwrap() + 1];
-        assert_eq!(Index::parse(&large), Err(IndexError::TooLarge));
-    }
-
-    /// A valid digest does not make a valid index: another version may have written it.
-    #[test]
-    fn a_record_that_no_segment_has_is_rejected() {
-        let record = Record {
-            key: [1; 32],
-            length: 9,
-            unpacked: 512,
-            crc: 1,
-            stored_crc: 2,
-            notable: Notable::default(),
-        };
-        assert!(Index::parse(&index(&[record]).encode()).is_ok());
-        for (length, unpacked) in [(0, 512), (9, 0), (u32::MAX, 512), (9, u32::MAX)] {
-            let record = Record {
-                length,
-                unpacked,
-                ..record
-            };
-            let parsed = Index::parse(&index(&[record]).encode());
-            assert_eq!(parsed, Err(IndexError::Format), "{length} {unpacked}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn an_index_is_read_as_it_was_written(records in records()) {
-            let index = index(&records);
-            prop_assert_eq!(Index::parse(&index.encode()), Ok(index));
-        }
-
-        #[test]
-        fn a_changed_byte_is_noticed(records in records(), at in any::<prop::sample::Index>(), by in 1..=255_u8) {
-            let mut bytes = index(&records).encode();
-            let at = at.index(bytes.len());
-            bytes[at] ^= by;
-            prop_assert!(Index::parse(&bytes).is_err());
-        }
-
-        #[test]
-        fn any_bytes_are_an_index_or_not(
-            content in proptest::collection::vec(any::<u8>(), 0..300),
-            signed in any::<bool>(),
-        ) {
-            let mut bytes = content;
-            if signed {
-                bytes = [MAGIC, &bytes].concat();
-                let sum: [u8; SUM_BYTES] = Sha256::digest(&bytes).into();
-                bytes.extend_from_slice(&sum);
-            }
-            if let Ok(index) = Index::parse(&bytes) {
-                prop_assert_eq!(index.encode(), bytes);
-            }
-        }
-
-        #[test]
-        fn offsets_are_those_of_the_file(records in records()) {
-            let table = index(&records).into_earlier().table;
-            let mut offset = HEADER.len() as u64;
-            for record in records {
-                // Equal keys would have equal content; the last one counts.
-                if table[&record.key].1 == record {
-                    prop_assert_eq!(table[&record.key].0, offset);
-                }
-                offset += u64::from(record.length);
-            }
-        }
-    }
-}
+mod tests;
