@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::directory::{put_number, take, take_number};
 use super::{Body, Entry};
 
-/// Maximum bytes of paths and names of content. A larger artifact has no listing, and each build lists its tree.
-const MAX_BYTES: usize = 6 << 20;
+/// Maximum bytes of paths and names of content, about 150,000 files. A larger artifact has no listing, and each build lists its tree.
+const MAX_BYTES: usize = 10 << 20;
 /// Maximum number of entries of a listing.
 const MAX_ENTRIES: usize = 200_000;
+
 /// Opens the content of a file: its path, the name of its content, and whether it is executable.
 pub type Open<C> = Arc<dyn Fn(&[u8], &[u8], bool) -> C + Send + Sync>;
 

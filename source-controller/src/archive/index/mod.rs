@@ -35,7 +35,7 @@ const RECORD_BYTES: usize = 32 + 6 * 4;
 const SEGMENT_BYTES: usize = 2 * 4;
 /// Length of the SHA-256 at the end.
 const SUM_BYTES: usize = 32;
-/// Maximum length of an index: besides a listing of its maximum size 50,000 segments, which are about 25 GB of files.
+/// Maximum length of an index: besides entries and directories of maximum size 10,000 segments, which are about 5 GB of files.
 pub const MAX_INDEX_BYTES: u64 = 16 << 20;
 
 /// One segment of an artifact.
