@@ -69,7 +69,7 @@ pub(super) struct Parts<W> {
 
 impl<W> Parts<W> {
     fn record_segment(&mut self, pieces: u64, entries: u64) {
-        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         self.segments.push((number(pieces), number(entries)));
     }
 

@@ -12,7 +12,7 @@ use crate::archive::{Algorithm, Capacity, Index, Previous, Settings, Written};
 use crate::git::{Checkout, Mirrors};
 use crate::reconcile::pack::pack;
 use crate::reconcile::warnings::ContentWarnings;
-use crate::tree::{Sparse, Tree};
+use crate::tree::{Module, Sparse, Tree};
 
 /// Number of commits with random edits.
 const STEPS: u64 = 16;
@@ -210,6 +210,49 @@ async fn one_changed_file_lists_the_directories_above_it() {
         );
         assert_eq!(after.totals.segments - after.totals.copied, 1);
         assert!(after.out == build(&second, None, None).0.out);
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+}
+
+/// A submodule has objects of its own, and its directories have the paths of another commit.
+#[tokio::test]
+async fn a_tree_with_a_submodule_is_packed_as_from_scratch() {
+    let files = |seed: u32| -> Files {
+        (0..60)
+            .map(|number| {
+                let content = format!("{seed} {number:02} ").repeat(4000);
+                (format!("d{number:02}/f"), (FILE, content))
+            })
+            .collect()
+    };
+    let (mut base, mut stream) = (files(1), Vec::new());
+    for name in ["a", "b"] {
+        commit(&mut stream, name, &base);
+        writeln!(stream, "M 160000 {} \"d30s\"", "1".repeat(40)).unwrap();
+        put(&mut base, "d07/f", FILE, "changed".to_owned());
+    }
+    commit(&mut stream, "c", &files(2));
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let (checkouts, _directory) = checkouts(&stream, &names).await;
+    let work = move || {
+        let [first, second, submodule] = <[Checkout; 3]>::try_from(checkouts).unwrap();
+        let tree = |checkout: Checkout| {
+            let submodules = BTreeMap::from([(b"d30s".to_vec(), Module::from(submodule.clone()))]);
+            Tree::new(Module::new(checkout, submodules), None)
+        };
+        let (before, _) = build(&tree(first), None, None);
+        assert_eq!(before.totals.files, 120);
+        let second = tree(second);
+        let (expected, _) = build(&second, None, None);
+        let (found, _) = build(&second, None, Some(&before));
+        assert!(found.out == expected.out && found.index == expected.index);
+        assert!(found.totals.listed < expected.totals.listed, "{:?}", found.totals);
+        // What cannot be copied is read from the right commit.
+        let damaged = Written {
+            out: before.out.iter().map(|byte| byte ^ 1).collect(),
+            ..before
+        };
+        assert!(build(&second, None, Some(&damaged)).0.out == expected.out);
     };
     tokio::task::spawn_blocking(work).await.unwrap();
 }
