@@ -194,13 +194,14 @@ impl<'a> Entries<'a> {
         self.nodes.skip_directory(directory.items.into())?;
         for inner in found {
             let mut inner = inner.clone();
-            inner.first = inner.first.saturating_sub(directory.first) + self.count;
+            let distance = inner.first.saturating_sub(directory.first);
+            inner.first = self.count.saturating_add(distance);
             self.directories.push(inner);
         }
         if directory.has_rules {
             self.mark_rules();
         }
-        self.count += directory.entries;
+        self.count = self.count.saturating_add(directory.entries);
         Ok(Some(Run {
             range: directory.first..directory.first.saturating_add(directory.entries),
             open: Arc::clone(&self.open),
