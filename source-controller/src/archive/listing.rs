@@ -174,7 +174,7 @@ impl Listing {
     #[must_use]
     pub fn find(&self, path: &[u8]) -> Option<u32> {
         // The root is the first entry, and its name is not part of the order.
-        let first = usize::from(self.path(0) == Some(b"."));
+        let first = usize::from(self.path(0) == Some(&b"."[..]));
         if first == 1 && path == b"." {
             return Some(0);
         }
