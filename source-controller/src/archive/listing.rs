@@ -239,7 +239,7 @@ impl Listing {
     pub(super) fn read(bytes: &mut &[u8]) -> Option<Self> {
         let count = take_number(bytes)?;
         let mut listing = Self::default();
-        let mut path = Vec::new();
+        let mut path: Vec<u8> = Vec::new();
         for _ in 0..count {
             let kind = match take::<1>(bytes)? {
                 [0] => StoredKind::Directory,
