@@ -35,6 +35,12 @@ const KEY_VERSION: &[u8] = b"sluice segment 1";
 /// Digest of everything that decides the compressed bytes of a piece.
 pub(super) type Key = [u8; 32];
 
+/// Returns the digest of everything beside its entries that decides the compressed bytes of a segment.
+pub(super) fn format() -> [u8; 32] {
+    let hash = Sha256::new_with_prefix(KEY_VERSION);
+    hash.chain_update(COMPRESSOR).finalize().into()
+}
+
 /// Consecutive entries. At most [`MAX`] bytes of the tar, or one larger entry.
 #[derive(Debug)]
 pub(super) struct Segment<C> {

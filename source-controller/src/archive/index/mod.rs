@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! "sluice segments 2\n" | length of the artifact's digest: u8 | digest as text
-//!   | number of records: u32 | records | number of segments: u32 | segments | digest of the rules: 32 bytes
+//!   | number of records: u32 | records | number of segments: u32 | segments
+//!   | digest of compressor and rules of the segments: 32 bytes | digest of the rules of the directories: 32 bytes
 //!   | number of entries: u32 | entries | number of directories: u32 | directories | SHA-256 of all this
 //! record: key: 32 bytes | length, unpacked, crc, stored crc, notable files, first notable file: u32 each
 //! segment: number of its records, number of its entries: u32 each
@@ -26,7 +27,7 @@ use super::directory::{
     Directories, Directory, can_store, encode_directories, put_number, read_directories, take,
 };
 use super::listing::Listing;
-use super::segment::{Key, MAX, Notable};
+use super::segment::{Key, MAX, Notable, format};
 
 const MAGIC: &[u8] = b"sluice segments 2\n";
 /// Length of a record.
@@ -76,6 +77,8 @@ pub struct Index {
     records: Vec<Record>,
     /// Number of records and of entries of each segment; empty without a listing.
     segments: Vec<(u32, u32)>,
+    /// Digest of compressor and rules: with others, a segment of the same entries has other bytes.
+    format: [u8; 32],
     /// Digest of what decided which entries of the directories were kept.
     rules: [u8; 32],
     listing: Arc<Listing>,
@@ -104,6 +107,7 @@ impl Index {
             artifact,
             records,
             segments,
+            format: format(),
             rules: [0; 32],
             listing: Arc::new(listing),
             directories: Arc::default(),
@@ -159,6 +163,7 @@ impl Index {
             bytes.extend_from_slice(&records.to_be_bytes());
             bytes.extend_from_slice(&entries.to_be_bytes());
         }
+        bytes.extend_from_slice(&self.format);
         bytes.extend_from_slice(&self.rules);
         self.listing.encode(&mut bytes);
         encode_directories(&self.directories, &mut bytes);
@@ -183,9 +188,12 @@ impl Index {
         read(rest).ok_or(IndexError::Format)
     }
 
-    /// Returns the records, the numbers of records and of entries of each segment, and the entries.
+    /// Returns the records, the numbers of records and of entries of each segment, and the entries. There are no segments if another
+    /// version compressed them: only their keys say then which of them are the same.
     pub(super) fn into_parts(self) -> (Vec<Record>, Vec<(u32, u32)>, Arc<Listing>) {
-        (self.records, self.segments, self.listing)
+        let is_current = self.format == format();
+        let segments = if is_current { self.segments } else { Vec::new() };
+        (self.records, segments, self.listing)
     }
 }
 
@@ -200,6 +208,7 @@ fn read(rest: &[u8]) -> Option<Index> {
     let (segments, mut rest) = split_list(rest, SEGMENT_BYTES)?;
     let segments = segments.chunks_exact(SEGMENT_BYTES).map(read_segment);
     let segments: Vec<_> = segments.collect::<Option<_>>()?;
+    let format = take(&mut rest)?;
     let rules = take(&mut rest)?;
     let listing = Listing::read(&mut rest)?;
     let directories = read_directories(&mut rest, listing.len())?;
@@ -215,6 +224,7 @@ fn read(rest: &[u8]) -> Option<Index> {
         artifact,
         records,
         segments,
+        format,
         rules,
         listing: Arc::new(listing),
         directories: Arc::new(directories),

@@ -96,6 +96,29 @@ fn a_listing_that_does_not_fit_its_index_is_rejected() {
     }
 }
 
+/// Another compressor makes other bytes of the same entries. Such an index still says which entries there were.
+#[test]
+fn segments_of_another_compressor_are_not_copied_by_position() {
+    let record = Record {
+        key: [1; 32],
+        length: 9,
+        unpacked: 512,
+        crc: 1,
+        stored_crc: 2,
+        notable: Notable::default(),
+    };
+    let current = index(&[record, record]);
+    let other = Index {
+        format: [0; 32],
+        ..current.clone()
+    };
+    assert_eq!(Index::parse(&other.encode()), Ok(other.clone()));
+    let (current, other) = (Earlier::new(current), Earlier::new(other));
+    assert_eq!((current.segment_at(1), other.segment_at(1)), (Some(1), None));
+    assert_eq!((current.segments_before(2), other.segments_before(2)), (2, 0));
+    assert_eq!(current.listing, other.listing);
+}
+
 #[test]
 fn other_bytes_are_no_index() {
     let valid = index(&[]).encode();
