@@ -133,7 +133,8 @@ impl LocalDirectory {
     pub(super) fn copies(&self) -> Result<Vec<(ArtifactPath, u64)>, StorageError> {
         let mut copies = Vec::new();
         for directory in self.objects()? {
-            for found in self.superseded(&directory, None)? {
+            let files = self.files(&directory)?.into_iter();
+            for found in files.filter(|file| file.is_superseded(None)) {
                 let name = found.path.file_name().and_then(|name| name.to_str());
                 let recorded = name.and_then(|name| directory.recorded(&format!("{directory}/{name}")));
                 match recorded {
