@@ -15,7 +15,7 @@ use crate::git::Mirrors;
 use crate::storage::{ObjectDirectory, Storage};
 
 /// Interval of the collection. A mirror removed too early costs one fetch.
-const INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+const INTERVAL: Duration = Duration::from_hours(24);
 
 /// The garbage collector.
 pub(crate) struct GarbageCollector {

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use crate::{BoxError, binary};
 
 /// Timeout of start and shutdown.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The options of the program. All files are in one folder, so that it can be restarted on the same state.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Timeout of each command.
-const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const TIMEOUT: Duration = Duration::from_hours(1);
 /// Time from the interrupt of a command to its kill.
 const GRACE: Duration = Duration::from_secs(30);
 

@@ -383,7 +383,7 @@ fn terraform_options(
         run_deadline: Interval::from_secs(2 * 60 * 60),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         state_copies: sluice_tf_controller::args::STATE_COPIES,
-        run_silence: Duration::from_secs(60),
+        run_silence: Duration::from_mins(1),
         plan_encryption: None,
         // The user of `sluice up` owns this machine.
         break_glass_limit: Some(Interval::from_secs(60 * 60)),

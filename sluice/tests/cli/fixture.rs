@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 /// Timeout of one command.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 /// The plan of the stack `app`.
 pub(crate) const PLAN: &str = "plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567";
 

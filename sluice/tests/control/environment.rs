@@ -157,7 +157,7 @@ impl TestEnvironment {
             executor_settings: Box::new(ExecutorSettings {
                 root: "runs".to_owned(),
                 pod: None,
-                run_silence: Duration::from_secs(60),
+                run_silence: Duration::from_mins(1),
             }),
             environment: BTreeMap::new(),
             metrics: Metrics::new(),
@@ -466,7 +466,7 @@ pub(crate) fn options(client: &Client, runs: u16, scratch: PathBuf) -> Options {
         run_deadline: Interval::from_secs(600),
         destroy_files_limit: sluice_tf_controller::args::DESTROY_FILES_LIMIT,
         state_copies: sluice_tf_controller::args::STATE_COPIES,
-        run_silence: Duration::from_secs(60),
+        run_silence: Duration::from_mins(1),
         plan_encryption: None,
         break_glass_limit: None,
         http_retry: 9,

@@ -345,7 +345,7 @@ impl TestEnvironment {
             settings: Settings {
                 work_root: Some(self.dir.path().join("work")),
                 directory_wait: Duration::from_secs(20),
-                api_timeout: Duration::from_secs(60),
+                api_timeout: Duration::from_mins(1),
                 ..Settings::new(NAMESPACE, run)
             },
         }

@@ -61,7 +61,7 @@ async fn a_run_sends_heartbeats_until_its_end() {
         }
         std::fs::write(marker.with_extension("go"), "").unwrap();
     };
-    let listening = tokio::time::timeout(Duration::from_secs(60), listener);
+    let listening = tokio::time::timeout(Duration::from_mins(1), listener);
     let (_, heard) = tokio::join!(
         env.execute_run(&name, context, CancellationToken::new()),
         listening
@@ -163,7 +163,7 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
     let name = env.prepare(setup).await;
     let mut context = env.context(&name);
     // It sends no heartbeat: it notices when it writes the result of its plan.
-    context.settings.heartbeat = Duration::from_secs(600);
+    context.settings.heartbeat = Duration::from_mins(10);
     let path = context.environment.get_mut("PATH").unwrap();
     *path = format!("{}:{path}", slow_cli(env.dir.path(), "plan").display());
     let meddler = async {

@@ -23,7 +23,7 @@ const CHANGES: u64 = 10;
 const CONSUMERS: usize = 4;
 const CHANGE: Duration = Duration::from_millis(100);
 /// Time limit of the test, which takes a few seconds.
-const TIME_LIMIT: Duration = Duration::from_secs(240);
+const TIME_LIMIT: Duration = Duration::from_mins(4);
 
 /// Downloads an artifact and checks it.
 async fn download(client: &HttpClient<Empty<Bytes>>, artifact: &Artifact) -> Result<(), String> {

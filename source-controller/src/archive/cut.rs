@@ -32,6 +32,9 @@ impl<C: Content> Unchanged<C> {
     }
 }
 
+/// An entry, with its position in the previous artifact if it is one of it.
+type Placed<C> = (Entry<C>, Option<u32>);
+
 /// Cuts entries into segments. After an error it yields nothing more.
 ///
 /// Within a run of entries of the previous artifact the cuts are where they were, if the segment that the run continues began at an
@@ -46,7 +49,7 @@ pub(super) struct Segments<'a, I, C: Content> {
     /// Unchanged segments to yield next.
     unchanged: Option<(Range<usize>, Open<C>)>,
     /// An entry that begins the next segment, with its position in the previous artifact.
-    held: Option<(Entry<C>, Option<u32>)>,
+    held: Option<Placed<C>>,
     current: Vec<Entry<C>>,
     /// Bytes of the current entries in the tar.
     length: u64,
@@ -80,7 +83,7 @@ where
     }
 
     /// Returns the next entry with its position in the previous artifact, if it is one of it. Skips entries of unchanged segments.
-    fn next_entry(&mut self) -> Option<Result<(Entry<C>, Option<u32>), C::Error>> {
+    fn next_entry(&mut self) -> Option<Result<Placed<C>, C::Error>> {
         if let Some(held) = self.held.take() {
             return Some(Ok(held));
         }

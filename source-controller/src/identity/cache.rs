@@ -16,7 +16,7 @@ use super::error::TokenError;
 use super::metrics::CacheMetrics;
 
 /// Upper bound of the caching time, regardless of the flag.
-const MAX_AGE: Duration = Duration::from_secs(3600);
+const MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

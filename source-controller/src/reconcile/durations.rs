@@ -28,9 +28,9 @@ impl Default for DurationBounds {
     /// Timeout of at most an hour; interval between a second and a year.
     fn default() -> Self {
         Self {
-            max_timeout: Duration::from_secs(3600),
+            max_timeout: Duration::from_hours(1),
             min_interval: Duration::from_secs(1),
-            max_interval: Duration::from_secs(365 * 24 * 3600),
+            max_interval: Duration::from_hours(8760),
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::git::{FetchError, Head, Heads, Reference, Remote};
 const MAX_FURTHER: usize = 500;
 /// Bounds of the time for which a ref is refreshed for others, and its result is kept: two intervals of the object that asked
 /// last. Objects with longer intervals share a lookup only if one of them asks this often.
-const KEPT: RangeInclusive<Duration> = Duration::from_secs(4)..=Duration::from_secs(2 * 60 * 60);
+const KEPT: RangeInclusive<Duration> = Duration::from_secs(4)..=Duration::from_hours(2);
 /// Minimum number of new refs before unused ones are removed.
 const MIN_ADDED: usize = 64;
 

@@ -176,7 +176,7 @@ pub(super) fn host(spec: &GitRepositorySpec) -> String {
 /// Returns the timeout of an object's Git operations.
 fn timeout(spec: &GitRepositorySpec) -> Duration {
     match spec.timeout.to_duration() {
-        Duration::ZERO => Duration::from_secs(60),
+        Duration::ZERO => Duration::from_mins(1),
         timeout => timeout,
     }
 }

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_file_counts_until_the_storage_changes() {
-        let files = SmallFiles::new(Duration::from_secs(3600));
+        let files = SmallFiles::new(Duration::from_hours(1));
         files.insert("/a", 7, &file(1));
         assert!(files.get("/a", 7).is_some());
         assert!(files.get("/a", 8).is_none());
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_files_used_last_stay_within_the_limit() {
-        let files = SmallFiles::new(Duration::from_secs(3600));
+        let files = SmallFiles::new(Duration::from_hours(1));
         let path = |number: usize| format!("/{number}");
         for number in 0..1000 {
             files.insert(&path(number), 0, &file(20_000));

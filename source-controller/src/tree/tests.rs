@@ -16,7 +16,7 @@ use crate::git::{
 };
 
 /// Timeout of every wait in a test.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A repository, and a directory for mirrors and overlays.
 struct TestEnvironment {

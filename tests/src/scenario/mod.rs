@@ -17,7 +17,7 @@ pub use stack::{Commit, NAME, NAMESPACE, manifests, manifests_with_fast_retry};
 pub use wait::{ScenarioError, retry, wait_for, wait_until_gone};
 
 /// Timeout of a step, far above its normal duration.
-pub const TIMEOUT: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// The scenario on one API.
 pub struct Scenario {

@@ -17,7 +17,7 @@ use sluice_harness::cluster::ControlPlane;
 use crate::case::Step;
 
 /// Timeout of a step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Kinds of the suite, which cover the features of schemas.
 const DEFINITIONS: &str = include_str!("definitions.yaml");

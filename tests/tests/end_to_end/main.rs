@@ -34,7 +34,7 @@ use std::time::Duration;
 use sluice_harness::skip;
 
 /// Timeout of a test, far above its normal duration.
-const TEST_TIMEOUT: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Runs a test with a timeout on its own runtime.
 fn with_timeout<T>(test: impl Future<Output = T>) -> T {

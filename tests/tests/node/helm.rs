@@ -20,7 +20,7 @@ const NAMESPACE: &str = "sluice-system";
 /// The namespace in which the release creates the account of runs.
 const APPS: &str = "apps";
 /// Above the timeout that Helm gets.
-const TIMEOUT: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// Runs a program in a folder, with the kubeconfig `admin` there, and `kubectl` and `sluice` on its PATH. Returns its output.
 pub(crate) async fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {

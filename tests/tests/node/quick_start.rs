@@ -18,7 +18,7 @@ const PAGE: &str = include_str!("../../../docs/get-started/quick-start.md");
 /// `end_to_end::docs` runs the command of this section: it names images that no node has.
 const OTHER_CLUSTER: &str = "\n## On any cluster\n";
 /// Above the timeouts of the waits in a block.
-const BLOCK_TIMEOUT: Duration = Duration::from_secs(900);
+const BLOCK_TIMEOUT: Duration = Duration::from_mins(15);
 /// The page promises no more.
 const COMMANDS: usize = 8;
 

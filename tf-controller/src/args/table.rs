@@ -188,10 +188,7 @@ fn the_arguments_of_upstreams_chart_are_taken_and_those_without_effect_are_named
     let args = args::parse::<Args>(chart.map(OsString::from), |_| None).unwrap();
     assert_eq!(args.common.concurrency.concurrent, 24);
     assert_eq!(args.executor, None, "the chart names none");
-    assert_eq!(
-        args.graceful_shutdown_timeout,
-        std::time::Duration::from_mins(4)
-    );
+    assert_eq!(args.graceful_shutdown_timeout, std::time::Duration::from_mins(4));
     assert!(
         args.transport
             .non_default()

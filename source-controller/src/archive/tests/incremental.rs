@@ -17,7 +17,7 @@ use super::unpacked;
 use crate::archive::{Body, Capacity, Entry};
 
 /// Time within which builds must end.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A tree as paths with a seed and a length of their content.
 type Files = BTreeMap<String, (u64, usize)>;

@@ -359,7 +359,7 @@ async fn one_process_at_a_time() {
             .to_string()
             .contains("in use by another process")
     );
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     let (path, started) = (root.path().to_owned(), std::time::Instant::now());
     let next = std::thread::spawn(move || Mirrors::with_budget(&path, DiskBudget::default(), patience));
     drop(existing);

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 
 /// Timeout of every wait in a test.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Opens a directory of mirrors again. A process that another test is starting may hold a copy of the lock until its `exec`.
 fn reopen(root: &Path) -> Mirrors {

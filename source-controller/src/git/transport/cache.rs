@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Maximum number of entries; beyond it the least recently used ones are evicted.
 const CAPACITY: usize = 10_000;
 /// Maximum age of an entry. Afterwards the next poll repeats the discovery, which costs one request.
-const MAX_AGE: Duration = Duration::from_secs(60 * 60);
+const MAX_AGE: Duration = Duration::from_hours(1);
 
 /// A cache with a maximum age.
 #[derive(Debug)]

@@ -29,9 +29,9 @@ const PROTOCOL_HEADER: &str = "git-protocol";
 const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
 /// Accepted range of `Retry-After`.
 const RETRY_AFTER_RANGE: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(3600);
+    Duration::from_secs(1)..=Duration::from_hours(1);
 /// Delay for 429 without `Retry-After`, and for an invalid `Retry-After`.
-const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(60);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// A repository after discovery.
 #[derive(Debug, PartialEq, Eq)]

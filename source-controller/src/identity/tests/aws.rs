@@ -182,7 +182,7 @@ async fn keys_of_the_environment_sign_for_the_repository() {
     });
     let found = fixture.credentials(REPOSITORY, aws()).await.unwrap();
     check(&found, "AKIA", "session", SECRET, "20260102T030405");
-    fixture.clock.advance(Duration::from_secs(60));
+    fixture.clock.advance(Duration::from_mins(1));
     let later = fixture.credentials(REPOSITORY, aws()).await.unwrap();
     check(&later, "AKIA", "session", SECRET, "20260102T030505");
     assert_eq!(

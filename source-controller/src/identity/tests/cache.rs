@@ -65,8 +65,8 @@ impl CacheFixture {
     }
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
 
 #[tokio::test]
 async fn a_token_is_cached_for_four_fifths_of_its_lifetime_and_at_most_an_hour() {

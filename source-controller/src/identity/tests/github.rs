@@ -78,7 +78,7 @@ fn handler(clock: Arc<dyn Clock>) -> impl Fn(&RecordedRequest) -> Reply + Send +
             _ => return Reply::Text(404, json!({ "message": "Not Found" }).to_string()),
         };
         let number = issued.fetch_add(1, Ordering::Relaxed);
-        let expires = now.checked_add(Duration::from_secs(3600)).unwrap();
+        let expires = now.checked_add(Duration::from_hours(1)).unwrap();
         let granted = json!({
             "token": format!("ghs_{installation}_{number}"), "expires_at": expires.to_string(),
             "permissions": { "contents": "read" }, "repository_selection": "selected",

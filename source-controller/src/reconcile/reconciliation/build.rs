@@ -27,7 +27,7 @@ use crate::storage::{ArtifactPath, Draft, ObjectDirectory, Storage, StorageError
 use crate::tree::Tree;
 
 /// Time limit for packing one artifact.
-const PACK_LIMIT: Duration = Duration::from_secs(15 * 60);
+const PACK_LIMIT: Duration = Duration::from_mins(15);
 
 /// A stored artifact with the data for its event.
 pub(super) struct Published {

@@ -45,7 +45,7 @@ use crate::storage::ObjectDirectory;
 use crate::tree::{Module, Tree};
 
 /// Time limit for reading storage.
-const STORAGE_LIMIT: Duration = Duration::from_secs(5 * 60);
+const STORAGE_LIMIT: Duration = Duration::from_mins(5);
 
 /// An early exit from the phases.
 enum EarlyExit {

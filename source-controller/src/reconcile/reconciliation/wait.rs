@@ -16,7 +16,7 @@ use super::super::{Context, UnreportedError};
 use super::Reconciliation;
 
 /// Minimum time between two wait events of one object, and retry interval after a report.
-const REPORT_AGAIN: Duration = Duration::from_secs(3600);
+const REPORT_AGAIN: Duration = Duration::from_hours(1);
 /// Reason of the event.
 const REASON: &str = "WaitingForHost";
 

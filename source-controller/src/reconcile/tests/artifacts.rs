@@ -9,7 +9,7 @@ use sluice_runtime::watch::Requeue;
 use super::environment::TestEnvironment;
 use crate::archive::{Algorithm, Hasher};
 
-const INTERVAL: Requeue = Requeue::After(Duration::from_secs(300));
+const INTERVAL: Requeue = Requeue::After(Duration::from_mins(5));
 
 #[tokio::test]
 async fn a_commit_becomes_an_artifact() {

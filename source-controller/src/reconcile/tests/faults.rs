@@ -74,7 +74,7 @@ async fn check_each_fault(scope: Scope) {
             "{scope:?} {fault:?}: {neighbour}"
         );
         env.server.clear_faults();
-        env.clock.advance(Duration::from_secs(3600));
+        env.clock.advance(Duration::from_hours(1));
     }
     env.reconcile("app").await;
     let table = env.summary("app").await;

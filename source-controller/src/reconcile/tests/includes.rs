@@ -38,10 +38,7 @@ async fn an_included_artifact_is_packed_under_the_rules_of_the_including_reposit
     let mut spec = include(&json!({}));
     spec["ignore"] = json!("*.txt\n!README.md\n");
     env.create("app", spec).await;
-    assert_eq!(
-        env.reconcile("app").await,
-        Requeue::After(Duration::from_secs(300))
-    );
+    assert_eq!(env.reconcile("app").await, Requeue::After(Duration::from_mins(5)));
     insta::assert_snapshot!(env.writes(), @"
     generation 1 observed -1 artifact none
     Reconciling=True/Progressing @1 processing object: new generation -1 -> 1

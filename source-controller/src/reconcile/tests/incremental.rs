@@ -201,7 +201,7 @@ async fn a_pass_without_a_change_reads_no_file_and_no_directory() {
     std::fs::write(&leftover, "x").unwrap();
     reconcile(&env, &storage).await;
     assert_eq!(storage.reads(), before + 2);
-    env.clock.advance(Duration::from_secs(3600));
+    env.clock.advance(Duration::from_hours(1));
     reconcile(&env, &storage).await;
     assert!(!leftover.exists());
 }

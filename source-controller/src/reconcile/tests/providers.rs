@@ -42,7 +42,7 @@ async fn a_github_app_reads_a_repository_and_keeps_its_mirror_when_the_token_cha
     generation 1 observed 1 artifact main@sha1:<first>
     event Normal NewArtifact stored artifact for commit 'first' (files, digest, revision)
     ");
-    env.clock.advance(Duration::from_secs(3600));
+    env.clock.advance(Duration::from_hours(1));
     env.server.require_basic("x-access-token", "ghs_42_1");
     env.commit("second", &[("more.tf", "")]);
     env.reconcile("app").await;

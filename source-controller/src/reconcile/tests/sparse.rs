@@ -33,7 +33,7 @@ async fn environment() -> TestEnvironment {
 async fn packed(env: &TestEnvironment, name: &str) -> Vec<String> {
     assert_eq!(
         env.reconcile(name).await,
-        Requeue::After(std::time::Duration::from_secs(300)),
+        Requeue::After(std::time::Duration::from_mins(5)),
         "{:?}",
         env.status(name).await.conditions
     );

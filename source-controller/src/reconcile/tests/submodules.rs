@@ -13,7 +13,7 @@ use sluice_runtime::watch::Requeue;
 use super::environment::{NAMESPACE, TestEnvironment};
 use crate::reconcile::slots::Lane;
 
-const INTERVAL: Requeue = Requeue::After(Duration::from_secs(300));
+const INTERVAL: Requeue = Requeue::After(Duration::from_mins(5));
 
 fn repository(files: &[(&str, &str)]) -> Repository {
     let repository = Repository::create().unwrap();

@@ -19,7 +19,7 @@ use crate::storage::{AdvertisedAddress, LocalDirectory, ObjectDirectory, Storage
 const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 const LIMIT: Duration = Duration::from_secs(20);
 /// No file is read again because of its age.
-const FOREVER: Duration = Duration::from_secs(24 * 3600);
+const FOREVER: Duration = Duration::from_hours(24);
 
 struct FileServer {
     root: tempfile::TempDir,

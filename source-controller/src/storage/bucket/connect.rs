@@ -26,7 +26,7 @@ const RETRIES: usize = 3;
 /// Maximum time for a request with its further tries.
 const RETRY_LIMIT: Duration = Duration::from_secs(45);
 /// Maximum time until the head of a response, with the body of the request.
-const HEAD_LIMIT: Duration = Duration::from_secs(60);
+const HEAD_LIMIT: Duration = Duration::from_mins(1);
 /// Idle connections that are kept.
 const IDLE: usize = 16;
 

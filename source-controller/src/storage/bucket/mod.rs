@@ -37,7 +37,7 @@ use super::{ArtifactPath, LocalDirectory, StorageError};
 /// How long a request for a file is answered without another look at its pointer.
 const POINTER_AGE: Duration = Duration::from_secs(1);
 /// How long the leader assumes that what it has found or stored is still in the bucket. Only a person or a rule of the bucket deletes it.
-const FOUND_AGE: Duration = Duration::from_secs(10 * 60);
+const FOUND_AGE: Duration = Duration::from_mins(10);
 
 /// Artifacts in a bucket; cheap to clone.
 #[derive(Clone)]

@@ -27,9 +27,9 @@ const POINTER_SUFFIX: &str = ".digest";
 /// Size of the parts of an upload, in bytes; a smaller file is sent at once. One part is in memory.
 const PART: usize = 8 << 20;
 /// Time limit of an operation on a small object, with its retries.
-const SMALL_LIMIT: Duration = Duration::from_secs(60);
+const SMALL_LIMIT: Duration = Duration::from_mins(1);
 /// Time limit of an upload, and between two pieces of a download.
-const LARGE_LIMIT: Duration = Duration::from_secs(10 * 60);
+const LARGE_LIMIT: Duration = Duration::from_mins(10);
 
 /// A bucket; cheap to clone.
 #[derive(Clone, Debug)]
@@ -241,11 +241,6 @@ impl Bucket {
         self.optional("delete", key, SMALL_LIMIT, deleted).await.map(drop)
     }
 
-    /// Returns whether a key is that of a pointer.
-    pub(super) fn is_pointer(&self, key: &Path) -> bool {
-        key.as_ref().ends_with(POINTER_SUFFIX)
-    }
-
     /// Returns the error of an operation on a key.
     pub(super) fn error(&self, operation: &'static str, key: &Path, problem: Problem) -> BucketError {
         BucketError::new(operation, &self.name, key, problem)
@@ -345,4 +340,9 @@ async fn read_part(file: &mut tokio::fs::File) -> object_store::Result<Vec<u8>> 
         source: error.into(),
     })?;
     Ok(part)
+}
+
+/// Returns whether a key is that of a pointer.
+pub(super) fn is_pointer(key: &Path) -> bool {
+    key.as_ref().ends_with(POINTER_SUFFIX)
 }

@@ -10,6 +10,7 @@ use sluice_runtime::sync::lock;
 use tokio::time::Instant;
 
 use super::error::BucketError;
+use super::objects::is_pointer;
 use super::pointer::Pointer;
 use super::{BucketStorage, FOUND_AGE, Shared};
 use crate::archive::StoredFile;
@@ -239,9 +240,9 @@ impl Shared {
 
     /// Deletes objects; pointers first, so that no pointer names what is gone. Returns how many artifacts were deleted.
     async fn delete(&self, keys: &[Path]) -> Result<u64, BucketError> {
-        let is_pointer = |key: &&Path| self.bucket.is_pointer(key);
+        let is_of_pointer = |key: &&Path| is_pointer(key);
         let mut removed = 0;
-        for key in keys.iter().filter(is_pointer) {
+        for key in keys.iter().filter(is_of_pointer) {
             self.bucket.delete(key).await?;
             removed += 1;
         }

@@ -16,7 +16,7 @@ use crate::archive::{Algorithm, Hasher, MAX_INDEX_BYTES};
 pub(super) mod crashes;
 mod settled;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 struct Fixture {
     root: tempfile::TempDir,
@@ -178,7 +178,7 @@ fn retention_starts_when_a_file_is_superseded() {
     let (current, _) = f.store("bb", b"new");
     // Created long ago, superseded now.
     let now = Timestamp::now();
-    let long_ago = SystemTime::from(now) - Duration::from_secs(3600);
+    let long_ago = SystemTime::from(now) - Duration::from_hours(1);
     for path in [&old, &current] {
         File::open(f.absolute_path(path))
             .unwrap()

@@ -41,7 +41,7 @@ fn a_directory_is_read_again_after_every_change() {
             File::open(&file)
                 .unwrap()
                 .set_modified(SystemTime::now())
-                .unwrap()
+                .unwrap();
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {

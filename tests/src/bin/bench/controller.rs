@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use crate::usage::{self, Usage};
 
 /// Timeout of a start.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What a part of the measurement cost.
 #[derive(Clone, Copy, Debug, Default)]

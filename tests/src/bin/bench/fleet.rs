@@ -17,7 +17,7 @@ use crate::controller::{Controller, Cost, definitions, own_program};
 use crate::results::{Goal, Results, Row, Unit, number, seconds};
 
 /// Timeout of each part for all objects.
-const TIMEOUT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_mins(10);
 /// Number of concurrent writes to the API.
 const CONCURRENT_WRITES: usize = 16;
 /// Interval of unchanged sources while they are observed, in seconds, and the number of intervals.

@@ -10,7 +10,7 @@ use sluice_harness::git::{GitServer, Step};
 use sluice_tests::BoxError;
 
 /// Timeout for an artifact.
-const TIMEOUT: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Creates a source of branch `main` and waits for its artifact of this commit. Returns how long it took.
 pub(crate) async fn create(

@@ -13,9 +13,9 @@ use sluice_harness::git::Repository;
 use sluice_tests::BoxError;
 
 /// Timeout for one stack.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// Timeout for all stacks.
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const TOTAL_TIMEOUT: Duration = Duration::from_hours(1);
 /// Number of concurrent creations.
 const CONCURRENT_CREATIONS: usize = 16;
 

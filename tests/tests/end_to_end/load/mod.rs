@@ -49,7 +49,7 @@ const QUIET: Duration = Duration::from_secs(5);
 /// How many intervals without changes are measured: an interval has a jitter.
 const IDLE_INTERVALS: f64 = 1.2;
 /// Timeout of the start of servers and controllers.
-const START_TIMEOUT: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for each object beyond that.
 const OBJECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks at the audit log.

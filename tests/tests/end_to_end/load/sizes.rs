@@ -129,7 +129,7 @@ mod tests {
             size: Size {
                 stacks: 1500,
                 sources: 1000,
-                interval: Duration::from_secs(60),
+                interval: Duration::from_mins(1),
             },
             memory: [40 << 20, (63 << 20) + 1],
             first_requests: [4000, 60_000],

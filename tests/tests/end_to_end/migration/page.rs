@@ -14,7 +14,7 @@ use crate::environment::config;
 
 const TEXT: &str = include_str!("../../../../docs/guides/migrating-from-tofu-controller.md");
 /// Timeout of the commands of a block.
-const SHELL_TIMEOUT: Duration = Duration::from_secs(240);
+const SHELL_TIMEOUT: Duration = Duration::from_mins(4);
 /// Section and number of a step.
 type StepId = (String, u32);
 

@@ -16,7 +16,7 @@ use super::stage::Stage;
 /// Longer than the node stays ready.
 pub(super) const LONG_ABSENCE: Duration = Duration::from_secs(75);
 /// Longer than Kubernetes waits until it deletes the pods of a node that is not ready (300 s), and than it takes to find the node not ready.
-pub(super) const EVICTION: Duration = Duration::from_secs(600);
+pub(super) const EVICTION: Duration = Duration::from_mins(10);
 /// How often a slow API server pauses.
 const PAUSE_COUNT: u32 = 8;
 /// How long it pauses, and how long it answers in between.

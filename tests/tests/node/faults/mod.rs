@@ -39,7 +39,7 @@ use stage::Stage;
 const LANES: usize = 2;
 /// Time limit of a trial until its moment, and from the end of its fault until its stack is applied. A fault of the other trial can be in
 /// it: the longest takes 75 s, and the lock of a dead runner some more.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_mins(5);
 /// Interval of the requests of a trial.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -28,7 +28,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Unanswered keepalive requests after which the connection is closed.
 const MAX_MISSED_KEEPALIVES: usize = 2;
 /// Maximum time without any data from the server, in all states of the connection.
-const INACTIVITY_TIMEOUT: Duration = Duration::from_secs(120);
+const INACTIVITY_TIMEOUT: Duration = Duration::from_mins(2);
 /// Timeout for the check of a suspect connection.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Port of an address without one.

@@ -103,7 +103,7 @@ fn remote(url: &str) -> Remote {
         credentials: Credentials::Anonymous,
         tls: std::sync::Arc::default(),
         proxy: None,
-        timeout: std::time::Duration::from_secs(60),
+        timeout: std::time::Duration::from_mins(1),
         limits: Limits::default(),
         owner: Owner::default(),
     }

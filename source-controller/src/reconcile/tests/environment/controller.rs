@@ -63,7 +63,7 @@ impl Reconciler<GitRepository> for CountingReconciler {
 impl TestEnvironment {
     /// Starts a controller with a back-off of an hour, so that retries do not count.
     pub(in crate::reconcile::tests) fn start_controller(&self, context: Context) -> RunningController {
-        let hour = Duration::from_secs(3600);
+        let hour = Duration::from_hours(1);
         self.start_controller_with(context, Backoff::new(hour, hour))
     }
 

@@ -196,7 +196,7 @@ impl TestEnvironment {
             limits: self.limits,
             durations: DurationBounds::default(),
             retention: Retention {
-                ttl: Duration::from_secs(60),
+                ttl: Duration::from_mins(1),
                 records: 2,
             },
             algorithm: Algorithm::Sha256,

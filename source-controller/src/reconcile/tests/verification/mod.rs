@@ -31,7 +31,7 @@ impl Signing {
         env.label(&gpg[gpg.len() - 16..], "gpg");
         env.label(ssh.fingerprint(), "ssh");
         // The clock stands still while gpg's continues: signatures must not be in the future.
-        env.clock.advance(Duration::from_secs(3600));
+        env.clock.advance(Duration::from_hours(1));
         let created = Self {
             env,
             keyring,

@@ -16,7 +16,7 @@ use crate::archive::{Algorithm, Hasher};
 use crate::storage::{FileState, ObjectDirectory, Storage};
 
 const LIMIT: Duration = Duration::from_secs(30);
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// A process with a disk of its own.
 struct Replica {
