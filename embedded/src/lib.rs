@@ -9,7 +9,6 @@
 //! CustomResourceDefinitions themselves (apiextensions.k8s.io/v1, read-only) and every version of the custom resources.
 //!
 //! # Deviations from kube-apiserver
-//! * `managedFields` are not stored: there is no server-side apply (415).
 //! * Lists are not chunked: `limit` is ignored, which the API allows, and a `continue` token is rejected.
 //! * Requests for aggregated discovery get the unaggregated documents.
 //! * Protobuf is decoded for the kinds that `kubectl create` sends in it, but never encoded: every client reads JSON.
@@ -18,6 +17,7 @@
 
 mod admission;
 mod age;
+mod apply;
 mod bootstrap;
 mod builtin;
 mod cause;

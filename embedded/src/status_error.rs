@@ -146,6 +146,19 @@ impl StatusError {
         Self::new(409, "Conflict", message).with_details(&resource.group, kind, name, &[])
     }
 
+    /// 409 for an apply that changes fields of other managers.
+    pub(crate) fn apply_conflict(message: String, causes: &[Cause]) -> Self {
+        Self::new(409, "Conflict", message).with_details("", "", "", causes)
+    }
+
+    /// 409 for an apply that names the uid of an object that does not exist.
+    pub(crate) fn uid_of_missing(resource: &Resource, name: &str, uid: &str) -> Self {
+        let detail = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        Self::conflict(resource, name, &detail)
+    }
+
     /// 409 for an outdated resourceVersion.
     pub(crate) fn stale_resource_version(resource: &Resource, name: &str) -> Self {
         let detail =
@@ -313,6 +326,11 @@ impl StatusError {
 
     /// 500 with kube-apiserver's plain message for a watch from an invalid version.
     pub(crate) fn invalid_resource_version(detail: &str) -> Self {
+        Self::new(500, "", detail)
+    }
+
+    /// 500 with kube-apiserver's plain message for an applied configuration that does not fit the schema.
+    pub(crate) fn not_typed(detail: String) -> Self {
         Self::new(500, "", detail)
     }
 

@@ -29,8 +29,8 @@ pub(super) fn normalize(object: &mut Value) -> Result<Vec<String>, String> {
             "labels" | "annotations" => string_map_field(&field, value)?,
             "finalizers" => list_field(&field, value, Value::is_string, "string")?,
             "ownerReferences" => list_field(&field, value, Value::is_object, "v1.OwnerReference")?,
-            // Not stored: only server-side apply would read managedFields.
-            "managedFields" | "selfLink" => Value::Null,
+            "managedFields" => managed_fields_field(&field, value)?,
+            "selfLink" => Value::Null,
             _ => {
                 unknown.push(format!("metadata.{field}"));
                 Value::Null
@@ -95,6 +95,14 @@ fn list_field(field: &str, value: Value, is: fn(&Value) -> bool, of: &str) -> Re
             None => Ok(Value::Array(items)),
         },
         other => Err(unmarshal_error(&other, field, &format!("[]{of}"))),
+    }
+}
+
+/// Keeps an empty list, which resets the managers.
+fn managed_fields_field(field: &str, value: Value) -> Result<Value, String> {
+    match value {
+        Value::Array(entries) if entries.is_empty() => Ok(Value::Array(entries)),
+        value => list_field(field, value, Value::is_object, "v1.ManagedFieldsEntry"),
     }
 }
 
@@ -243,7 +251,7 @@ mod tests {
         assert_eq!(normalize(&mut object).unwrap(), ["metadata.clusterName"]);
         assert_eq!(
             object,
-            json!({"metadata": {"name": "a", "annotations": {"a": ""}}})
+            json!({"metadata": {"name": "a", "annotations": {"a": ""}, "managedFields": [{}]}})
         );
     }
 

@@ -5,13 +5,14 @@ mod definition;
 mod object_schema;
 mod registry;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 pub(crate) use definition::DefinitionError;
 pub(crate) use registry::Registry;
 use serde_json::Value;
 
 use self::object_schema::ObjectSchema;
+use crate::apply::Shape;
 use crate::schema::openapi::PublishedKind;
 
 /// Description of a name column.
@@ -136,6 +137,15 @@ impl Resource {
     /// Returns the `apiVersion` of stored objects.
     pub(crate) fn storage_api_version(&self) -> String {
         group_version(&self.group, &self.storage_version)
+    }
+
+    /// Returns the shape for the ownership of fields; that of a free-form object without a schema.
+    pub(crate) fn shape(&self) -> &Shape {
+        static FREE_FORM: LazyLock<Shape> =
+            LazyLock::new(|| Shape::of_object(&serde_json::json!({"type": "object"})));
+        self.schema
+            .as_ref()
+            .map_or_else(|| &*FREE_FORM, |schema| schema.shape())
     }
 
     /// Whether objects can be written.

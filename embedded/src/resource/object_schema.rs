@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::Value;
 
+use crate::apply::{Shape, builtin_schema};
 use crate::builtin;
 use crate::schema::{CompileError, FieldError, Schema};
 
@@ -15,6 +16,7 @@ pub(crate) struct ObjectSchema {
     compiled: Schema,
     /// The `openAPIV3Schema` of a custom resource. `None` for built-in kinds, whose schema serves only for pruning.
     published: Option<Value>,
+    shape: Shape,
 }
 
 /// The error of a schema that cannot be compiled.
@@ -40,8 +42,12 @@ static BUILTIN: LazyLock<BTreeMap<&str, Arc<ObjectSchema>>> = LazyLock::new(|| {
     ];
     let compile = |(group, kind)| {
         let compiled = builtin::schema(group, "v1", kind).ok()??;
-        let published = None;
-        Some((kind, Arc::new(ObjectSchema { compiled, published })))
+        let schema = ObjectSchema {
+            compiled,
+            published: None,
+            shape: Shape::of_object(&builtin_schema(kind)),
+        };
+        Some((kind, Arc::new(schema)))
     };
     kinds.into_iter().filter_map(compile).collect()
 });
@@ -52,6 +58,7 @@ impl ObjectSchema {
         let published = serde_json::to_value(schema)?;
         Ok(Arc::new(Self {
             compiled: Schema::compile(&published)?,
+            shape: Shape::of_object(&published),
             published: Some(published),
         }))
     }
@@ -64,6 +71,11 @@ impl ObjectSchema {
     /// Returns the schema that OpenAPI documents publish for a custom resource.
     pub(crate) fn published(&self) -> Option<&Value> {
         self.published.as_ref()
+    }
+
+    /// Returns the shape for the ownership of fields.
+    pub(crate) const fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// Prunes unknown fields and returns their paths.

@@ -87,6 +87,15 @@ impl Registry {
         versions
     }
 
+    /// Returns the `apiVersion`s of a kind that are served.
+    pub(crate) fn served_versions(&self, resource: &Resource) -> Vec<String> {
+        let versions = self
+            .resources
+            .iter()
+            .filter(|r| r.group == resource.group && r.plural == resource.plural);
+        versions.map(|r| r.api_version()).collect()
+    }
+
     /// Returns the OpenAPI documents of all group versions, by path.
     pub(crate) fn openapi_documents(&self) -> &BTreeMap<String, Value> {
         self.openapi_documents.get_or_init(|| {

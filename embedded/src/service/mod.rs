@@ -1,6 +1,7 @@
 //! Request handling: routing, content negotiation, execution and response.
 
 mod api;
+mod apply;
 mod body;
 mod delete;
 mod discovery;
@@ -67,6 +68,8 @@ impl Api {
         if let Target::Objects(at) = target {
             let mut request = self.object_request(parts, at, accept)?;
             request.grant = parts.extensions.get::<Arc<Grant>>().cloned();
+            let agent = header(parts, http::header::USER_AGENT.as_str());
+            request.field_manager = field_manager(&request.query.field_manager, agent);
             if parts.method != Method::POST {
                 request.query.label_selector =
                     request.authorize(request_verb(parts, &request), &request.at.name)?;
@@ -167,6 +170,19 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
         }
         (method, _) => Err(request.method_not_allowed(verb(method, is_item))),
     }
+}
+
+/// Returns the field manager of a write: the parameter, or else the name in the user agent.
+fn field_manager(parameter: &str, agent: &str) -> String {
+    if !parameter.is_empty() {
+        return parameter.to_owned();
+    }
+    let name = agent.split('/').next().unwrap_or_default();
+    // A header is visible ASCII, so a byte is a character.
+    name.chars()
+        .filter(|c| !c.is_control())
+        .take(query::MAX_FIELD_MANAGER)
+        .collect()
 }
 
 /// Returns 404 for a path below a group version: a `Status` if the group version has built-in kinds, otherwise plain text.

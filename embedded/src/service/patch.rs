@@ -1,4 +1,4 @@
-//! patch: JSON patch (RFC 6902), merge patch (RFC 7396) and, for built-in kinds, strategic merge patch.
+//! patch: JSON patch (RFC 6902), merge patch (RFC 7396), server-side apply and, for built-in kinds, strategic merge patch.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -12,6 +12,7 @@ use super::response::Reply;
 use super::write::decide_update;
 use super::{body, strategic_merge};
 use crate::admission::Endpoint;
+use crate::cause::Cause;
 use crate::meta;
 use crate::resource::Strategy;
 use crate::status_error::StatusError;
@@ -38,11 +39,19 @@ pub(super) async fn apply(
     bytes: Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
+    if media_type(content_type) == APPLY {
+        return super::apply::apply(request, endpoint, &bytes).await;
+    }
+    if request.query.force.is_some() {
+        let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+        return Err(StatusError::invalid_options("PatchOptions", cause));
+    }
     let patch = decode(request.resource.strategy, &bytes, content_type)?;
     let key = request.key(&request.at.name);
     let (resource, at, warnings) = (request.resource.clone(), key.clone(), request.warnings.clone());
     let validation = request.query.field_validation;
     let duplicates = body::duplicates(&bytes, content_type, validation);
+    let writer = request.writer(endpoint);
     let stored = request.write(key, move |state| {
         let old = state
             .get(&at)
@@ -61,12 +70,13 @@ pub(super) async fn apply(
             let version = old["metadata"]["resourceVersion"].clone();
             meta::set(&mut new, "resourceVersion", version);
         }
-        decide_update(&resource, new, old, endpoint)
+        decide_update(&resource, new, old, endpoint, Some(&writer))
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
 }
 
-fn check_identity(new: &Value, old: &Value) -> Result<(), StatusError> {
+/// Checks that a patch changes neither name nor namespace.
+pub(super) fn check_identity(new: &Value, old: &Value) -> Result<(), StatusError> {
     if meta::name(new) != meta::name(old) {
         return Err(StatusError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",
@@ -91,9 +101,9 @@ fn decode(strategy: Strategy, bytes: &Bytes, content_type: &str) -> Result<Patch
     };
     // kube-apiserver's merge metadata (struct tags of Go types) exists for built-in kinds only.
     let accepted: &[&str] = if strategy == Strategy::Custom {
-        &[JSON, MERGE]
+        &[JSON, MERGE, APPLY]
     } else {
-        &[JSON, MERGE, STRATEGIC]
+        &[JSON, MERGE, STRATEGIC, APPLY]
     };
     match media_type(content_type) {
         JSON => {
@@ -105,10 +115,6 @@ fn decode(strategy: Strategy, bytes: &Bytes, content_type: &str) -> Result<Patch
         }
         MERGE => object().map(PatchBody::Merge),
         STRATEGIC if strategy != Strategy::Custom => Ok(PatchBody::Strategic(strategy, object()?)),
-        APPLY => Err(StatusError::unsupported_media_type(
-            "server-side apply is not supported by this server: ",
-            accepted,
-        )),
         _ => Err(StatusError::unsupported_media_type("", accepted)),
     }
 }

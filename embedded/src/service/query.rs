@@ -45,6 +45,10 @@ pub(crate) struct Query {
     pub(crate) continue_token: String,
     /// `dryRun=All`.
     pub(crate) dry_run: bool,
+    /// `fieldManager` of writes, empty when absent.
+    pub(crate) field_manager: String,
+    /// `force` of patches.
+    pub(crate) force: Option<bool>,
 }
 
 impl Query {
@@ -80,6 +84,11 @@ impl Query {
             }
             "propagationPolicy" => self.propagation_policy = value,
             "continue" => self.continue_token = value,
+            "fieldManager" if matches!(options, "CreateOptions" | "UpdateOptions" | "PatchOptions") => {
+                check_field_manager(&value, options)?;
+                self.field_manager = value;
+            }
+            "force" if options == "PatchOptions" => self.force = Some(parse_bool(&value)),
             "dryRun" if !options.is_empty() => self.dry_run = dry_run(&value, options)?,
             _ => {}
         }
@@ -101,6 +110,21 @@ pub(crate) fn dry_run(value: &str, options: &str) -> Result<bool, StatusError> {
             Err(StatusError::invalid_options(options, cause))
         }
     }
+}
+
+/// Maximum length of the name of a field manager in bytes.
+pub(super) const MAX_FIELD_MANAGER: usize = 128;
+
+fn check_field_manager(value: &str, options: &str) -> Result<(), StatusError> {
+    let cause = if value.len() > MAX_FIELD_MANAGER {
+        Cause::too_long("fieldManager", MAX_FIELD_MANAGER)
+    } else if let Some((at, c)) = value.char_indices().find(|(_, c)| c.is_control()) {
+        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        Cause::invalid("fieldManager", value, &detail)
+    } else {
+        return Ok(());
+    };
+    Err(StatusError::invalid_options(options, cause))
 }
 
 fn field_validation(value: &str, options: &str) -> Result<FieldValidation, StatusError> {
@@ -147,6 +171,7 @@ mod tests {
             ("timeoutSeconds=x", 400),
             ("fieldValidation=Maybe", 422),
             ("dryRun=Some", 422),
+            ("fieldManager=a%0Ab", 422),
         ] {
             let error = Query::parse(text, "CreateOptions").unwrap_err();
             assert_eq!(error.code(), code, "{text}");

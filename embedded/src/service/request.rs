@@ -10,6 +10,7 @@ use super::negotiation::ResponseFormat;
 use super::query::Query;
 use super::route::ObjectPath;
 use crate::admission::Endpoint;
+use crate::apply::Writer;
 use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
 use crate::resource::{Resource, Strategy};
@@ -28,6 +29,8 @@ pub(crate) struct ObjectRequest {
     pub(crate) query: Query,
     pub(crate) format: ResponseFormat,
     pub(crate) warnings: Warnings,
+    /// Name of the field manager of a write; empty if unknown.
+    pub(crate) field_manager: String,
     /// Permissions of a limited credential; `None` for the administrator.
     pub(crate) grant: Option<Arc<Grant>>,
 }
@@ -70,6 +73,7 @@ impl ObjectRequest {
             query,
             format,
             warnings,
+            field_manager: String::new(),
             grant: None,
         }
     }
@@ -104,6 +108,16 @@ impl ObjectRequest {
                 Err(StatusError::not_found(&self.resource, &self.at.name))
             }
             _ => Err(StatusError::resource_not_found()),
+        }
+    }
+
+    /// Returns the writer of a request, for the ownership of fields.
+    pub(crate) fn writer(&self, endpoint: Endpoint) -> Writer {
+        Writer {
+            resource: self.resource.clone(),
+            endpoint,
+            manager: self.field_manager.clone(),
+            served_versions: self.api.registry.served_versions(&self.resource),
         }
     }
 

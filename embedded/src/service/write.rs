@@ -10,6 +10,7 @@ use super::body;
 use super::request::{ObjectRequest, decide_write, to_version};
 use super::response::Reply;
 use crate::admission::{self, Endpoint};
+use crate::apply::Writer;
 use crate::meta;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
@@ -46,7 +47,7 @@ fn created(object: Arc<Value>) -> Reply {
 }
 
 /// Sets the namespace of the path.
-fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Result<(), StatusError> {
+pub(super) fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Result<(), StatusError> {
     let existing = meta::namespace(object);
     if !existing.is_empty() && existing != request.at.namespace {
         return Err(StatusError::bad_request(if request.resource.namespaced {
@@ -66,15 +67,12 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
     admission::normalize(&request.resource, &mut object).map_err(StatusError::bad_request)?;
     let key = request.key(meta::name(&object));
     let resource = request.resource.clone();
-    let namespace_key = request
-        .api
-        .registry
-        .by_strategy(Strategy::Namespace)
-        .map(|r| Key::new(r.group_resource(), "", &key.namespace));
+    let namespace_key = namespace_key(request, &key);
+    request.writer(Endpoint::Main).track(None, &mut object);
     let (at, name) = (key.clone(), key.name.clone());
     request
         .write(key, move |state| {
-            if let Some(namespace) = namespace_key.filter(|key| !key.name.is_empty()) {
+            if let Some(namespace) = namespace_key {
                 check_namespace(state, &resource, &namespace, &name)?;
             }
             let object = admission::prepare_create(&resource, object)?;
@@ -86,7 +84,14 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
         .await
 }
 
-fn check_namespace(
+/// Returns the key of the namespace of an object; `None` for a cluster-scoped one.
+pub(super) fn namespace_key(request: &ObjectRequest, key: &Key) -> Option<Key> {
+    let resource = request.api.registry.by_strategy(Strategy::Namespace)?;
+    (!key.namespace.is_empty()).then(|| Key::new(resource.group_resource(), "", &key.namespace))
+}
+
+/// Checks that the namespace of a new object exists and is not terminating.
+pub(super) fn check_namespace(
     state: &TransactionView<'_>,
     resource: &Resource,
     namespace: &Key,
@@ -122,11 +127,12 @@ pub(super) async fn update(
         return create_object(request, object).await.map(created);
     }
     let (resource, at) = (request.resource.clone(), key.clone());
+    let writer = request.writer(endpoint);
     let stored = request.write(key, move |state| {
         let old = state
             .get(&at)
             .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
-        decide_update(&resource, object, old, endpoint)
+        decide_update(&resource, object, old, endpoint, Some(&writer))
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
 }
@@ -142,12 +148,14 @@ fn check_name(request: &ObjectRequest, object: &Value) -> Result<(), StatusError
     }
 }
 
-/// Decides an update: compares versions and identity, and applies admission.
+/// Decides an update: compares versions and identity, and applies admission. The changes belong to `writer`; without one the new
+/// object has its `managedFields` already.
 pub(super) fn decide_update(
     resource: &Resource,
     new: Value,
     old: &Arc<Value>,
     endpoint: Endpoint,
+    writer: Option<&Writer>,
 ) -> Result<Write, StatusError> {
     let name = meta::name(old);
     let (uid, existing) = (meta::uid(&new), meta::uid(old));
@@ -168,7 +176,13 @@ pub(super) fn decide_update(
         _ => {}
     }
     let before = to_version(resource, old);
-    let new = admission::prepare_update(resource, new, &before, endpoint)?;
+    let managed_fields = new["metadata"]["managedFields"].clone();
+    let mut new = admission::prepare_update(resource, new, &before, endpoint)?;
+    // A subresource keeps the metadata of the old object, but not its managers.
+    meta::set(&mut new, "managedFields", managed_fields);
+    if let Some(writer) = writer {
+        writer.track(Some(&before), &mut new);
+    }
     Ok(decide_write(resource, new, old))
 }
 
