@@ -275,10 +275,11 @@ fn describe(kind: &PublishedKind<'_>, operation: &Operation) -> Value {
     });
     let writes = matches!(operation.method, "post" | "put" | "patch");
     if writes {
-        described["parameters"] = json!([query("fieldManager"), query("fieldValidation")]);
+        described["parameters"] = json!([query("fieldManager"), query("fieldValidation"), query("dryRun")]);
         let body = match operation.method {
             // Only the patch types of custom resources: kubectl itself has the merge rules of built-in kinds.
             "patch" => json!({
+                "application/apply-patch+yaml": {"schema": {"type": "object"}},
                 "application/json-patch+json": {"schema": {"type": "object"}},
                 "application/merge-patch+json": {"schema": {"type": "object"}},
             }),

@@ -9,6 +9,7 @@ mod fixture;
 mod full_disk;
 mod garbage_collection;
 mod kubectl;
+mod kubectl_apply;
 mod response;
 mod restart;
 mod socket;

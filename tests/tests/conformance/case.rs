@@ -36,6 +36,8 @@ pub(crate) enum Step {
     WaitForItems(String, usize),
     /// Waits until the path responds with 404.
     WaitUntilGone(String),
+    /// Requests an object and compares its field managers: who owns which fields, without times.
+    Managers(String),
     /// Compares the resourceVersions of two responses.
     SameVersion(usize, usize),
 }
@@ -97,6 +99,26 @@ pub(crate) fn json_patch(path: &str, body: &Value) -> Step {
         Some("application/json-patch+json"),
         body.to_string(),
     )
+}
+
+/// Applies a configuration as this field manager.
+pub(crate) fn apply(path: &str, manager: &str, body: &Value) -> Step {
+    apply_with(path, &format!("fieldManager={manager}"), body)
+}
+
+/// Applies a configuration with these query parameters.
+pub(crate) fn apply_with(path: &str, query: &str, body: &Value) -> Step {
+    let content = "application/apply-patch+yaml";
+    send(
+        "PATCH",
+        &format!("{path}?{query}"),
+        Some(content),
+        body.to_string(),
+    )
+}
+
+pub(crate) fn managers(path: &str) -> Step {
+    Step::Managers(path.to_owned())
 }
 
 /// Any request.

@@ -5,7 +5,7 @@ use crate::normalize::{ABSENT, Difference};
 
 const PARSER: &str =
     "by design: the JSON parser words its own errors; status, reason and what is quoted are the same";
-const MEDIA: &str = "by design: media types that are not served (apply patches, protobuf) are not offered";
+const MEDIA: &str = "by design: media types that are not served (protobuf) are not offered";
 const EARLY: &str = "by design: a refused body is not searched further for unknown fields to warn about";
 
 /// A case with known differences.
@@ -82,10 +82,6 @@ macro_rules! unparsable {
 }
 
 /// The messages about an unsupported content type: the real server supports one type more.
-const PATCH_TYPES: &[Values] = message! { "1.body.message",
-"the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json",
-", application/apply-patch+yaml", "", "" };
-/// See [`PATCH_TYPES`].
 macro_rules! body_types {
     ($path:literal, $start:literal) => {
         message! { $path, $start, ": application/json, application/yaml, application/vnd.kubernetes.protobuf", ": application/json, application/yaml", "" }
@@ -151,8 +147,6 @@ pub(crate) const KNOWN: &[KnownDifferences] = &[
         "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
         "invalid type: integer `1`, expected a string", "" },
     ),
-    known("patch: unknown content type", MEDIA, PATCH_TYPES),
-    known("patch: strategic merge of a custom resource", MEDIA, PATCH_TYPES),
     known(
         "415: create as text",
         MEDIA,

@@ -130,6 +130,7 @@ impl TestServer {
                 } => self.send(method, &fill(path), headers, fill(body)).await,
                 Step::Watch(path, events) => self.watch(&fill(path), *events).await,
                 Step::WaitForItems(path, items) => self.wait_for_items(&fill(path), *items).await,
+                Step::Managers(path) => self.managers(&fill(path)).await,
                 Step::WaitUntilGone(path) => self.wait_until_gone(&fill(path)).await,
                 Step::SameVersion(one, other) => {
                     let same = version(earlier, *one) == version(earlier, *other);
@@ -208,6 +209,21 @@ impl TestServer {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Returns the field managers of an object, sorted and without times, under a key that is compared.
+    async fn managers(&self, path: &str) -> Result<Response, String> {
+        let mut response = self.send("GET", path, &[], String::new()).await?;
+        let entries = response.body["metadata"]["managedFields"].as_array();
+        let mut entries = entries.cloned().unwrap_or_default();
+        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        entries.sort_by_cached_key(|entry| {
+            ["manager", "operation", "apiVersion", "subresource"].map(|field| entry[field].to_string())
+        });
+        response.body = json!({ "managers": entries });
+        Ok(response)
     }
 
     async fn wait_until_gone(&self, path: &str) -> Result<Response, String> {

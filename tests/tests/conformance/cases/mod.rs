@@ -1,10 +1,12 @@
 //! All cases by subject.
 
+mod apply;
 mod builtin;
 mod deletion;
 mod discovery;
 mod errors;
 mod lists;
+mod managers;
 mod metadata;
 mod objects;
 mod patches;
@@ -39,6 +41,8 @@ fn by_subject() -> Vec<Case> {
         discovery::cases(),
         objects::cases(),
         patches::cases(),
+        apply::cases(),
+        managers::cases(),
         errors::cases(),
         validation::cases(),
         metadata::cases(),
