@@ -1,6 +1,7 @@
 //! Comparison of two objects: which fields were removed, modified and added (structured-merge-diff's `typed/compare.go`). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 
 use serde_json::{Map, Value};
 
@@ -55,7 +56,7 @@ impl Walker {
             shape.kind_of(old.or(new).unwrap_or(&absent)),
             shape.kind_of(new.or(old).unwrap_or(&absent)),
         );
-        if kinds.0 != kinds.1 {
+        if discriminant(&kinds.0) != discriminant(&kinds.1) {
             // The type of an undeclared value changed: compare it as both.
             self.compare_as(kinds.0, old, new)?;
         }

@@ -42,13 +42,14 @@ fn merge_values(
 }
 
 fn merge_maps(map: &MapShape, live: Option<&Value>, config: Option<&Value>) -> Result<Value, String> {
-    let fields = |side: Option<&Value>| side.and_then(Value::as_object).cloned().unwrap_or_default();
-    let (live, config) = (fields(live), fields(config));
-    let names: BTreeSet<&String> = live.keys().chain(config.keys()).collect();
+    let (live, config) = (live.and_then(Value::as_object), config.and_then(Value::as_object));
+    let names: BTreeSet<&String> = [live, config].into_iter().flatten().flat_map(Map::keys).collect();
     let mut merged = Map::new();
     for name in names {
         let shape = map.field(name).unwrap_or(&Shape::Deduced);
-        if let Some(value) = merge_values(shape, live.get(name), config.get(name))? {
+        let before = live.and_then(|fields| fields.get(name));
+        let applied = config.and_then(|fields| fields.get(name));
+        if let Some(value) = merge_values(shape, before, applied)? {
             merged.insert(name.clone(), value);
         }
     }
