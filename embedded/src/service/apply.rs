@@ -45,6 +45,7 @@ pub(super) async fn apply(
         return Err(StatusError::invalid_options("PatchOptions", cause));
     }
     let config = decode(bytes)?;
+    check_duplicates(request, bytes)?;
     set_namespace(request, &mut config.clone())?;
     let key = request.key(&request.at.name);
     let application = Application {
@@ -111,6 +112,25 @@ impl Application {
         }
         admission::prepare_create(resource, object).map(Write::Put)
     }
+}
+
+/// Reports a key that occurs twice, as the request wants it.
+fn check_duplicates(request: &ObjectRequest, bytes: &Bytes) -> Result<(), StatusError> {
+    let validation = request.query.field_validation;
+    if validation == FieldValidation::Ignore {
+        return Ok(());
+    }
+    // Unlike JSON's, this type rejects duplicates.
+    let Err(error) = serde_yaml_ng::from_slice::<serde_yaml_ng::Value>(bytes) else {
+        return Ok(());
+    };
+    if validation == FieldValidation::Strict {
+        return Err(StatusError::bad_request(format!(
+            "error strict decoding YAML: {error}"
+        )));
+    }
+    request.warnings.push(error.to_string());
+    Ok(())
 }
 
 /// Decodes a configuration: YAML, of which JSON is a part.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "this crate is tests and their fixtures")]
 
+mod apply;
 mod benchmark;
 mod client;
 mod controller;
