@@ -10,7 +10,7 @@ use super::managers::{Identity, Managers, Operation};
 use super::shape::Shape;
 use super::update::{Rules, UpdateError, conflict_message};
 
-static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
+pub(super) static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
     let text = json!({"type": "string"});
     let texts = json!({"type": "object", "additionalProperties": text});
     let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": text});

@@ -14,6 +14,8 @@ mod merge;
 #[cfg(test)]
 mod merge_tests;
 mod path;
+#[cfg(test)]
+mod property_tests;
 mod shape;
 mod update;
 

@@ -22,8 +22,9 @@ async fn a_client_applies_conflicts_and_forces() {
 
     let other = config_map(&json!({"a": "3"}));
     let error = api.patch("a", &two, &other).await.unwrap_err();
-    let kube::Error::Api(status) = error else {
-        panic!("{error}");
+    let status = match error {
+        kube::Error::Api(status) => status,
+        other => panic!("{other}"),
     };
     assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
     assert_eq!(
