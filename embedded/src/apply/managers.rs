@@ -189,6 +189,29 @@ fn seconds(owned: &Owned) -> i64 {
     time.map_or(0, Timestamp::as_second)
 }
 
+/// Whether two objects are equal except for the times of their managers: kube-apiserver does not store such a change.
+pub(crate) fn differ_only_in_times(one: &Value, other: &Value) -> bool {
+    let without = |object: &Value, field: &str| -> Map<String, Value> {
+        let fields = object.as_object().into_iter().flatten();
+        fields
+            .filter(|(name, _)| *name != field)
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    };
+    let entries = |object: &Value| -> Vec<String> {
+        let entries = object["metadata"]["managedFields"].as_array();
+        let entries = entries.into_iter().flatten();
+        let mut entries: Vec<String> = entries
+            .map(|entry| Value::Object(without(entry, "time")).to_string())
+            .collect();
+        entries.sort();
+        entries
+    };
+    without(one, "metadata") == without(other, "metadata")
+        && without(&one["metadata"], "managedFields") == without(&other["metadata"], "managedFields")
+        && entries(one) == entries(other)
+}
+
 /// Combines the oldest `Update` managers of each version until few enough remain.
 pub(super) fn cap(managers: &mut Managers) {
     let mut updaters: Vec<(i64, Identity)> = managers
@@ -272,6 +295,15 @@ mod tests {
         assert_eq!(decode(&json!({})), None);
         let many: Vec<Value> = (0..=MAX_ENTRIES).map(|_| entry("a", 1)).collect();
         assert_eq!(decode(&Value::Array(many)), None);
+    }
+
+    #[test]
+    fn times_of_managers_alone_are_no_change() {
+        let object = |second: usize, size: i64| json!({"metadata": {"managedFields": [entry("a", second)]}, "size": size});
+        assert!(differ_only_in_times(&object(1, 1), &object(2, 1)));
+        assert!(!differ_only_in_times(&object(1, 1), &object(1, 2)));
+        let other = json!({"metadata": {"managedFields": [entry("b", 1)]}, "size": 1});
+        assert!(!differ_only_in_times(&object(1, 1), &other));
     }
 
     #[test]

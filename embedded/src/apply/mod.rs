@@ -24,6 +24,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use self::field_set::FieldSet;
+pub(crate) use self::managers::differ_only_in_times;
 use self::managers::{Identity, Managers, Operation};
 use self::path::Element;
 pub(crate) use self::shape::{Shape, builtin_schema};

@@ -10,7 +10,7 @@ use super::negotiation::ResponseFormat;
 use super::query::Query;
 use super::route::ObjectPath;
 use crate::admission::Endpoint;
-use crate::apply::Writer;
+use crate::apply::{Writer, differ_only_in_times};
 use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
 use crate::resource::{Resource, Strategy};
@@ -189,7 +189,7 @@ pub(crate) fn decide_write(resource: &Resource, new: Value, old: &Arc<Value>) ->
     }
     let version = old["metadata"]["resourceVersion"].clone();
     meta::set(&mut new, "resourceVersion", version);
-    if new == **old {
+    if new == **old || differ_only_in_times(&new, old) {
         Write::Unchanged(old.clone())
     } else {
         Write::Put(new)

@@ -52,6 +52,14 @@ fn basics() -> Vec<Case> {
             ],
         ),
         case(
+            "apply: a null creation time keeps the version",
+            [
+                apply(&path(), "one", &with_null_time()),
+                apply(&path(), "one", &with_null_time()),
+                Step::SameVersion(0, 1),
+            ],
+        ),
+        case(
             "apply: a change",
             [
                 apply_spec("one", &spec),
@@ -116,6 +124,13 @@ fn basics() -> Vec<Case> {
             ],
         ),
     ]
+}
+
+/// Returns a widget as generators write it, with a null creation time.
+fn with_null_time() -> Value {
+    let mut object = red("a");
+    object["metadata"]["creationTimestamp"] = Value::Null;
+    object
 }
 
 /// Returns a widget with these labels.
