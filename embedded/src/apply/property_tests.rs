@@ -31,6 +31,8 @@ fn config() -> impl Strategy<Value = Value> {
     );
     optional.prop_map(|(number, list, map, list_of_maps, map_of_lists, atomic)| {
         let fields = [
+            // An object is never empty: it has at least a kind.
+            ("bool", Some(json!(true))),
             ("number", number),
             ("list", list),
             ("map", map),
