@@ -191,25 +191,30 @@ fn seconds(owned: &Owned) -> i64 {
 
 /// Whether two objects are equal except for the times of their managers: kube-apiserver does not store such a change.
 pub(crate) fn differ_only_in_times(one: &Value, other: &Value) -> bool {
-    let without = |object: &Value, field: &str| -> Map<String, Value> {
-        let fields = object.as_object().into_iter().flatten();
-        fields
-            .filter(|(name, _)| *name != field)
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
-    };
-    let entries = |object: &Value| -> Vec<String> {
-        let entries = object["metadata"]["managedFields"].as_array();
-        let entries = entries.into_iter().flatten();
-        let mut entries: Vec<String> = entries
-            .map(|entry| Value::Object(without(entry, "time")).to_string())
-            .collect();
-        entries.sort();
-        entries
-    };
-    without(one, "metadata") == without(other, "metadata")
-        && without(&one["metadata"], "managedFields") == without(&other["metadata"], "managedFields")
-        && entries(one) == entries(other)
+    fields_without(one, "metadata").eq(fields_without(other, "metadata"))
+        && fields_without(&one["metadata"], "managedFields")
+            .eq(fields_without(&other["metadata"], "managedFields"))
+        && entries_without_times(one) == entries_without_times(other)
+}
+
+/// Returns the fields of an object, sorted, without one of them.
+fn fields_without<'a>(object: &'a Value, left_out: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    let fields = object.as_object().into_iter().flatten();
+    fields.filter(move |(name, _)| name.as_str() != left_out)
+}
+
+fn entries_without_times(object: &Value) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array();
+    let mut texts: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .map(|entry| {
+            let fields = fields_without(entry, "time").map(|(name, value)| (name.clone(), value.clone()));
+            Value::Object(fields.collect()).to_string()
+        })
+        .collect();
+    texts.sort();
+    texts
 }
 
 /// Combines the oldest `Update` managers of each version until few enough remain.
