@@ -250,16 +250,16 @@ async fn execute(api: &Api, step: Step) -> bool {
         if meta::uid(object) != step.uid {
             return Ok(Write::Unchanged(object.clone()));
         }
-        let Some(resource) = resource else {
+        let Some(resource) = &resource else {
             return Ok(match step.action {
                 Action::Remove => Write::Remove(Value::clone(object)),
                 _ => Write::Unchanged(object.clone()),
             });
         };
         if let Action::Delete(propagation) = step.action {
-            return Ok(decide_deletion(&resource, object, propagation));
+            return Ok(decide_deletion(resource, object, propagation));
         }
-        Ok(decide_write(&resource, apply(object, step.action), object))
+        Ok(decide_write(resource, apply(object, &step.action), object))
     });
     match outcome.await {
         Ok(_) => true,
@@ -272,7 +272,7 @@ async fn execute(api: &Api, step: Step) -> bool {
 }
 
 /// Returns the object after an action that modifies it.
-fn apply(object: &Arc<Value>, action: Action) -> Value {
+fn apply(object: &Arc<Value>, action: &Action) -> Value {
     let mut updated = Value::clone(object);
     let or_null = |list: Vec<Value>| if list.is_empty() { Value::Null } else { list.into() };
     match action {
@@ -290,7 +290,7 @@ fn apply(object: &Arc<Value>, action: Action) -> Value {
         }
         Action::RemoveFinalizer(finalizer) => {
             let mut remaining = meta::finalizers(object);
-            remaining.retain(|name| *name != finalizer);
+            remaining.retain(|name| name != finalizer);
             let remaining = remaining.into_iter().map(Value::from).collect();
             meta::set(&mut updated, "finalizers", or_null(remaining));
         }

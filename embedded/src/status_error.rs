@@ -166,6 +166,15 @@ impl StatusError {
         Self::conflict(resource, name, detail)
     }
 
+    /// 409 for a write that other processes outpaced again and again.
+    pub(crate) fn outpaced(resource: &str, name: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {resource} {name:?}: other processes write to the store all the time; please try again"
+        );
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        Self::new(409, "Conflict", message).with_details(group, plural, name, &[])
+    }
+
     /// 422 for an object with invalid fields.
     pub(crate) fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
         Self::invalid_kind(&resource.group, &resource.kind, name, causes)

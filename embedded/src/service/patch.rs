@@ -64,7 +64,7 @@ pub(super) async fn apply(
         } else {
             validation
         };
-        let mut new = body::decode_patched(&resource, patched, duplicates, validation, &warnings)?;
+        let mut new = body::decode_patched(&resource, patched, duplicates.clone(), validation, &warnings)?;
         check_identity(&new, old)?;
         if meta::resource_version(&new).is_empty() {
             let version = old["metadata"]["resourceVersion"].clone();
@@ -142,11 +142,11 @@ fn decode_error(error: &serde_json::Error) -> StatusError {
 }
 
 impl PatchBody {
-    fn apply(self, object: &Value) -> Result<Value, StatusError> {
+    fn apply(&self, object: &Value) -> Result<Value, StatusError> {
         let mut patched = object.clone();
         match self {
-            Self::Merge(patch) => json_patch::merge(&mut patched, &patch),
-            Self::Strategic(strategy, patch) => strategic_merge::apply(strategy, &mut patched, &patch)
+            Self::Merge(patch) => json_patch::merge(&mut patched, patch),
+            Self::Strategic(strategy, patch) => strategic_merge::apply(*strategy, &mut patched, patch)
                 .map_err(|error| StatusError::bad_request(error.to_string()))?,
             Self::Json(patch) => apply_operations(&mut patched, patch)?,
         }
@@ -156,15 +156,16 @@ impl PatchBody {
 
 /// Applies operations in order. As in Go's library, a test for null also passes for an absent field, by which clients require
 /// its absence.
-fn apply_operations(object: &mut Value, patch: Patch) -> Result<(), StatusError> {
-    for operation in patch.0 {
-        if let PatchOperation::Test(test) = &operation
+fn apply_operations(object: &mut Value, patch: &Patch) -> Result<(), StatusError> {
+    for operation in &patch.0 {
+        if let PatchOperation::Test(test) = operation
             && test.value.is_null()
             && object.pointer(test.path.as_str()).is_none()
         {
             continue;
         }
-        json_patch::patch(object, &[operation]).map_err(|_| StatusError::patch_does_not_apply())?;
+        json_patch::patch(object, std::slice::from_ref(operation))
+            .map_err(|_| StatusError::patch_does_not_apply())?;
     }
     Ok(())
 }

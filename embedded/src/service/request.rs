@@ -40,9 +40,12 @@ pub(crate) struct ObjectRequest {
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Adds a warning.
+    /// Adds a warning, once: a write that decides again repeats its warnings.
     pub(crate) fn push(&self, text: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
     }
 
     /// Returns all warnings.
@@ -135,7 +138,7 @@ impl ObjectRequest {
     /// Runs a write; a dry run only decides it.
     pub(crate) async fn write<F>(&self, key: Key, decide: F) -> Result<Arc<Value>, StatusError>
     where
-        F: FnOnce(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
+        F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
         if !self.query.dry_run {
             return self.api.store.write(key, decide).await;

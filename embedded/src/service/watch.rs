@@ -308,7 +308,9 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
             "data": {"a": "x".repeat(1 << 10)}});
         let key = Key::new("configmaps", "default", name);
-        api.store.write_now(&key, |_| Ok(Write::Put(object))).unwrap()
+        api.store
+            .write_now(&key, |_| Ok(Write::Put(object.clone())))
+            .unwrap()
     }
 
     fn watch(api: &Arc<Api>) -> Watch {

@@ -72,10 +72,10 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
     let (at, name) = (key.clone(), key.name.clone());
     request
         .write(key, move |state| {
-            if let Some(namespace) = namespace_key {
-                check_namespace(state, &resource, &namespace, &name)?;
+            if let Some(namespace) = &namespace_key {
+                check_namespace(state, &resource, namespace, &name)?;
             }
-            let object = admission::prepare_create(&resource, object)?;
+            let object = admission::prepare_create(&resource, object.clone())?;
             if state.get(&at).is_some() {
                 return Err(StatusError::already_exists(&resource, &name));
             }
@@ -132,7 +132,7 @@ pub(super) async fn update(
         let old = state
             .get(&at)
             .ok_or_else(|| StatusError::not_found(&resource, &at.name))?;
-        decide_update(&resource, object, old, endpoint, Some(&writer))
+        decide_update(&resource, object.clone(), old, endpoint, Some(&writer))
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
 }

@@ -1,8 +1,9 @@
 //! The object store. A write is one transaction: check, assign a revision, persist, publish. Waiting writes share one commit.
 //!
-//! All objects are in memory and served from there. A file store persists each change before publishing it, so a crash never
+//! All objects are in memory and served from there. A [`Backend`] persists each change before its publication, so a crash never
 //! undoes what a client has seen.
 
+mod backend;
 mod commit;
 mod disk;
 mod error;
@@ -17,11 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use self::backend::StorageHealth;
+use self::backend::{Backend, Memory, Record};
 use self::commit::Queue;
 pub(crate) use self::commit::TransactionView;
 pub use self::error::StoreError;
-pub use self::file::StorageHealth;
-use self::file::{File, Record};
+use self::file::File;
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 pub(crate) use self::state::{Key, State};
 pub(crate) use self::watch_cache::{Change, ChangeType, Expired};
@@ -31,15 +33,16 @@ use crate::status_error::StatusError;
 #[derive(Debug)]
 pub struct Store {
     /// Held for a whole commit, so that writes are ordered.
-    writer: Mutex<Option<File>>,
-    /// Waiting writes. Held briefly, also under the writer's lock.
+    backend: Mutex<Box<dyn Backend>>,
+    /// Waiting writes. Held briefly, also under the lock of the backend.
     queue: Mutex<Queue>,
     /// Locked for writing only to publish a change: a disk sync never delays a reader.
     state: RwLock<State>,
     /// Newest revision, for subscribers.
     newest: watch::Sender<u64>,
     health: watch::Sender<StorageHealth>,
-    durable: bool,
+    /// Whether commits wait for a disk or a network.
+    blocks: bool,
 }
 
 /// The decision of a write.
@@ -57,7 +60,7 @@ impl Store {
     /// Creates a store in memory.
     #[must_use]
     pub fn memory() -> Self {
-        Self::new(State::default(), None)
+        Self::new(State::default(), Box::new(Memory))
     }
 
     /// Opens or creates a store in a file. Each write is synced before its response.
@@ -67,7 +70,7 @@ impl Store {
     /// newer program, or contains records that do not decode.
     pub fn file(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let (file, state) = File::open(path.as_ref())?;
-        Ok(Self::new(state, Some(file)))
+        Ok(Self::new(state, Box::new(file)))
     }
 
     /// Limits the changes that watches can resume from (default 10 000).
@@ -81,16 +84,14 @@ impl Store {
         self
     }
 
-    fn new(state: State, file: Option<File>) -> Self {
-        let newest = watch::Sender::new(state.revision());
-        let health = file.as_ref().map(File::health).unwrap_or_default();
+    fn new(state: State, backend: Box<dyn Backend>) -> Self {
         Self {
-            health: watch::Sender::new(health),
-            durable: file.is_some(),
-            writer: Mutex::new(file),
+            newest: watch::Sender::new(state.revision()),
+            health: watch::Sender::new(backend.health()),
+            blocks: backend.blocks(),
+            backend: Mutex::new(backend),
             queue: Mutex::default(),
             state: RwLock::new(state),
-            newest,
         }
     }
 
@@ -110,30 +111,36 @@ impl Store {
         self.health.subscribe()
     }
 
-    /// Reopens the file after an error, and allocates the reserve again if there is space. Blocks.
+    /// Recovers the backend after an error, and its reserve of space. Blocks.
     pub(crate) fn maintain(&self) {
         if *self.health.borrow() == StorageHealth::Writable {
             return;
         }
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &mut *writer {
-            // The health contains the error.
-            drop(self.recover(file));
-            file.restore_reserve();
-            self.update_health(file);
-        }
+        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        // The health contains the error.
+        drop(self.recover(&mut **backend));
+        backend.maintain();
+        self.update_health(&**backend);
     }
 
-    /// Reopens the file if necessary, and publishes records that turn out to be stored.
-    fn recover(&self, file: &mut File) -> Result<(), StatusError> {
-        let outcome = file.recover();
-        self.update_health(file);
+    /// Recovers the backend if necessary, and publishes records that turn out to be stored.
+    fn recover(&self, backend: &mut dyn Backend) -> Result<(), StatusError> {
+        let outcome = backend.recover();
+        self.update_health(backend);
         self.publish(outcome.map_err(|error| write_error(&error))?);
         Ok(())
     }
 
-    fn update_health(&self, file: &File) {
-        let health = file.health();
+    /// Publishes what other processes have stored.
+    fn take_foreign(&self, backend: &mut dyn Backend) -> Result<(), StatusError> {
+        let outcome = backend.foreign();
+        self.update_health(backend);
+        self.publish(outcome.map_err(|error| write_error(&error))?);
+        Ok(())
+    }
+
+    fn update_health(&self, backend: &dyn Backend) {
+        let health = backend.health();
         self.health.send_if_modified(|supported| {
             let differs = *supported != health;
             *supported = health;

@@ -1,7 +1,10 @@
 //! Group commit: waiting writes share one commit, because a sync of the disk costs more than the rest of a write.
 //!
 //! Writes decide in order of arrival, each from the newest state and the changes of earlier writes in the same commit. A commit is
-//! one transaction of the file: all or nothing. Only then its changes are published and its writes get their outcomes.
+//! one transaction of the backend: all or nothing. Only then its changes are published and its writes get their outcomes.
+//!
+//! Revisions follow the newest published one, so they are valid only if no other process has written since. The backend checks
+//! that: it rejects the commit otherwise, the changes of the other process are published, and all writes decide again.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,13 +14,15 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::file::{File, Record, StorageHealth};
+use super::backend::{Backend, CommitError, Record, StorageHealth};
 use super::state::{Key, State};
 use super::watch_cache::{ChangeType, approximate_size};
 use super::{Store, Write, write_error};
 use crate::meta;
 use crate::status_error::StatusError;
 
+/// Attempts to store a commit while other processes write first. Then its writes fail with 409.
+const ATTEMPTS: usize = 8;
 /// Approximate size limit of a commit in bytes: on a full disk it must fit into the reserve.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 
@@ -45,7 +50,7 @@ impl<'a> TransactionView<'a> {
 }
 
 type Outcome = Result<Arc<Value>, StatusError>;
-type Decide<'a> = Box<dyn FnOnce(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a>;
+type Decide<'a> = Box<dyn Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a>;
 
 /// A write that waits for a commit.
 pub(super) struct Transaction<'a> {
@@ -58,7 +63,7 @@ impl<'a> Transaction<'a> {
     /// Creates a write, and the receiver of its outcome.
     pub(super) fn new<F>(key: Key, decide: F) -> (Self, oneshot::Receiver<Outcome>)
     where
-        F: FnOnce(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a,
+        F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a,
     {
         let (reply, outcome) = oneshot::channel();
         let decide = Box::new(decide);
@@ -77,6 +82,13 @@ impl fmt::Debug for Transaction<'_> {
 /// Waiting writes, oldest first.
 pub(super) type Queue = VecDeque<Transaction<'static>>;
 
+/// The decision of a write in a commit.
+struct Decided {
+    outcome: Outcome,
+    /// Whether the write changed something or saw uncommitted changes, so that it fails with the commit.
+    depends: bool,
+}
+
 /// The content of one commit, and the outcomes of its writes.
 struct Commit {
     records: Vec<Record>,
@@ -86,10 +98,8 @@ struct Commit {
     revision: u64,
     /// The disk is full: only updates and essential objects are stored, one write per commit.
     uses_reserve: bool,
-    /// Outcomes that do not depend on the commit.
-    independent: Vec<(oneshot::Sender<Outcome>, Outcome)>,
-    /// Outcomes of writes that changed something or saw uncommitted changes.
-    dependent: Vec<(oneshot::Sender<Outcome>, Outcome)>,
+    /// One for each write, in their order.
+    decided: Vec<Decided>,
 }
 
 impl Commit {
@@ -100,8 +110,7 @@ impl Commit {
             bytes: 0,
             revision: state.revision(),
             uses_reserve,
-            independent: Vec::new(),
-            dependent: Vec::new(),
+            decided: Vec::new(),
         }
     }
 
@@ -110,21 +119,19 @@ impl Commit {
     }
 
     /// Lets a write decide and stages its change.
-    fn add(&mut self, state: &State, transaction: Transaction<'_>) {
-        let Transaction { key, decide, reply } = transaction;
+    fn add(&mut self, state: &State, transaction: &Transaction<'_>) {
+        let key = &transaction.key;
         let view = TransactionView {
             state,
             staged: Some(&self.staged),
         };
-        let exists = view.get(&key).is_some();
+        let exists = view.get(key).is_some();
         // A panic must not affect the other writes.
-        let decision = catch_unwind(AssertUnwindSafe(|| decide(&view))).unwrap_or_else(|_| Err(aborted()));
-        let outcome = decision.and_then(|decision| self.stage(key, exists, decision));
-        if self.records.is_empty() {
-            self.independent.push((reply, outcome));
-        } else {
-            self.dependent.push((reply, outcome));
-        }
+        let decision =
+            catch_unwind(AssertUnwindSafe(|| (transaction.decide)(&view))).unwrap_or_else(|_| Err(aborted()));
+        let outcome = decision.and_then(|decision| self.stage(key.clone(), exists, decision));
+        let depends = !self.records.is_empty();
+        self.decided.push(Decided { outcome, depends });
     }
 
     fn stage(&mut self, key: Key, exists: bool, decision: Write) -> Outcome {
@@ -153,14 +160,15 @@ impl Commit {
 }
 
 impl Store {
-    /// Runs one write. `decide` sees the newest state, and no other write happens before the publication.
+    /// Runs one write. `decide` sees the newest state, and no other write happens before the publication. It runs again if another
+    /// process has written in the meantime.
     ///
     /// The work continues if the caller is dropped: a write is either persisted and published, or neither.
     pub(crate) async fn write<F>(self: &Arc<Self>, key: Key, decide: F) -> Outcome
     where
-        F: FnOnce(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
+        F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
-        if !self.durable {
+        if !self.blocks {
             return self.write_now(&key, decide);
         }
         let (transaction, outcome) = Transaction::new(key, decide);
@@ -173,7 +181,7 @@ impl Store {
     /// Runs [`Store::write`] on this thread, in a commit of its own.
     pub(crate) fn write_now<'a, F>(&self, key: &Key, decide: F) -> Outcome
     where
-        F: FnOnce(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a,
+        F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a,
     {
         let (transaction, mut outcome) = Transaction::new(key.clone(), decide);
         let mut next = Some(transaction);
@@ -196,49 +204,97 @@ impl Store {
 
     /// Takes writes until the commit is full or none waits, stores and publishes their changes, and sends their outcomes.
     fn commit<'a>(&self, mut next: impl FnMut() -> Option<Transaction<'a>>) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &mut *writer
-            && let Err(error) = self.recover(file)
-        {
-            drop(writer);
+        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.recover(&mut **backend) {
+            drop(backend);
             while let Some(transaction) = next() {
                 reply(transaction.reply, Err(error.clone()));
             }
             return;
         }
-        let uses_reserve = matches!(&*writer, Some(file) if file.health() == StorageHealth::OnReserve);
-        let commit = {
-            let state = self.read();
-            let mut commit = Commit::after(&state, uses_reserve);
-            while commit.has_capacity()
-                && let Some(transaction) = next()
-            {
-                commit.add(&state, transaction);
+        let uses_reserve = backend.health() == StorageHealth::OnReserve;
+        let (transactions, mut commit) = self.take(uses_reserve, next);
+        let mut stored = self.store(&mut **backend, &commit);
+        for _ in 1..ATTEMPTS {
+            if !matches!(stored, Err(Failure::Rejected)) {
+                break;
             }
-            commit
-        };
-        let stored = self.store(&mut writer, &commit.records);
+            stored = self.take_foreign(&mut **backend).map_err(Failure::Error);
+            if stored.is_ok() {
+                commit = self.decide_again(uses_reserve, &transactions);
+                stored = self.store(&mut **backend, &commit);
+            }
+        }
         if stored.is_ok() {
-            // Under the writer's lock, so that revisions are published in order.
-            self.publish(commit.records);
+            // Under the lock of the backend, so that revisions are published in order.
+            self.publish(std::mem::take(&mut commit.records));
         }
-        drop(writer);
-        for (sender, outcome) in commit.independent {
-            reply(sender, outcome);
-        }
-        for (sender, outcome) in commit.dependent {
-            reply(sender, stored.clone().and(outcome));
+        drop(backend);
+        for (transaction, decided) in transactions.into_iter().zip(commit.decided) {
+            let failure = stored.as_ref().err().filter(|_| decided.depends);
+            let outcome = match failure {
+                None => decided.outcome,
+                Some(failure) => Err(failure.to_status(&transaction.key)),
+            };
+            reply(transaction.reply, outcome);
         }
     }
 
-    fn store(&self, writer: &mut Option<File>, records: &[Record]) -> Result<(), StatusError> {
-        let Some(file) = writer else { return Ok(()) };
-        if records.is_empty() {
+    /// Takes writes and lets each decide.
+    fn take<'a>(
+        &self,
+        uses_reserve: bool,
+        mut next: impl FnMut() -> Option<Transaction<'a>>,
+    ) -> (Vec<Transaction<'a>>, Commit) {
+        let state = self.read();
+        let mut commit = Commit::after(&state, uses_reserve);
+        let mut transactions = Vec::new();
+        while commit.has_capacity()
+            && let Some(transaction) = next()
+        {
+            commit.add(&state, &transaction);
+            transactions.push(transaction);
+        }
+        (transactions, commit)
+    }
+
+    /// Lets the writes of a rejected commit decide from the newest state.
+    fn decide_again(&self, uses_reserve: bool, transactions: &[Transaction<'_>]) -> Commit {
+        let state = self.read();
+        let mut commit = Commit::after(&state, uses_reserve);
+        for transaction in transactions {
+            commit.add(&state, transaction);
+        }
+        commit
+    }
+
+    fn store(&self, backend: &mut dyn Backend, commit: &Commit) -> Result<(), Failure> {
+        if commit.records.is_empty() {
             return Ok(());
         }
-        let stored = file.persist(records);
-        self.update_health(file);
-        stored.map_err(|error| write_error(&error))
+        let stored = backend.commit(&commit.records);
+        self.update_health(backend);
+        stored.map_err(|error| match error {
+            CommitError::Rejected => Failure::Rejected,
+            CommitError::Failed(error) => Failure::Error(write_error(&error)),
+        })
+    }
+}
+
+/// Why a commit is not stored.
+enum Failure {
+    /// Other processes wrote first.
+    Rejected,
+    /// The backend or its recovery failed.
+    Error(StatusError),
+}
+
+impl Failure {
+    fn to_status(&self, key: &Key) -> StatusError {
+        match self {
+            Self::Rejected => StatusError::outpaced(&key.resource, &key.name),
+            Self::Error(error) => error.clone(),
+        }
     }
 }
 
@@ -256,5 +312,7 @@ fn is_essential(key: &Key) -> bool {
     matches!(key.resource.as_str(), "secrets" | "leases.coordination.k8s.io")
 }
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

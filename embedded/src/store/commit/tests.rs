@@ -22,7 +22,7 @@ impl TestEnvironment {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (file, state, faults) = faulty_file(&dir.path().join("objects.redb"));
-        let store = Arc::new(Store::new(state, Some(file)));
+        let store = Arc::new(Store::new(state, Box::new(file)));
         Self { dir, store, faults }
     }
 
@@ -199,7 +199,7 @@ async fn a_failed_commit_fails_all_its_writes_and_publishes_nothing() {
     );
     assert_eq!(environment.names(), stored_names);
     environment.faults.write.store(false, Ordering::SeqCst);
-    if let Some(file) = &mut *environment.store.writer.lock().unwrap() {
+    if let Some(file) = environment.store.backend.lock().unwrap().as_file() {
         // As after the reopen interval. Records that turn out to be stored are published.
         environment.store.publish(file.reopen().unwrap());
     }

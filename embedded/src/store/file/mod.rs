@@ -11,6 +11,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 
+use super::backend::{Backend, CommitError, Record, StorageHealth};
 use super::disk::{self, SpaceReserve, io_error};
 use super::error::StoreError;
 use super::state::{Key, State};
@@ -27,29 +28,8 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Time between two attempts to reopen a file.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The health of a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum StorageHealth {
-    /// All writes are accepted.
-    #[default]
-    Writable,
-    /// The disk is full and the reserve is in use: updates, Secrets and Leases are stored, other new objects rejected.
-    OnReserve,
-    /// Writes fail for this reason. The file is reopened until it can be written.
-    Failing(String),
-}
-
 /// Opens the database; the argument requests a full integrity check.
 type Open = Box<dyn Fn(bool) -> Result<Database, StoreError> + Send>;
-
-/// One change to store.
-#[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) key: Key,
-    pub(super) kind: ChangeType,
-    pub(super) object: Arc<Value>,
-    pub(super) revision: u64,
-}
 
 /// An open store file.
 pub(super) struct File {
@@ -215,6 +195,34 @@ impl File {
         }
         transaction.commit()?;
         Ok(())
+    }
+}
+
+/// The lock of the file excludes other processes, so a commit is never rejected.
+impl Backend for File {
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+        self.persist(records).map_err(CommitError::Failed)
+    }
+
+    fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
+        Self::recover(self)
+    }
+
+    fn health(&self) -> StorageHealth {
+        Self::health(self)
+    }
+
+    fn maintain(&mut self) {
+        self.restore_reserve();
+    }
+
+    #[cfg(test)]
+    fn as_file(&mut self) -> Option<&mut Self> {
+        Some(self)
     }
 }
 

@@ -244,7 +244,7 @@ fn the_reserve_accepts_only_essential_new_objects() {
         })
     };
     put("configmaps").unwrap();
-    if let Some(file) = &mut *store.writer.lock().unwrap() {
+    if let Some(file) = store.backend.lock().unwrap().as_file() {
         file.reserve.release();
         store.update_health(file);
     }

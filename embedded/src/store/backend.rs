@@ -1,0 +1,98 @@
+//! Where a store keeps its objects.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::error::StoreError;
+#[cfg(test)]
+use super::file::File;
+use super::state::Key;
+use super::watch_cache::ChangeType;
+
+/// The health of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StorageHealth {
+    /// All writes are accepted.
+    #[default]
+    Writable,
+    /// The disk is full and the reserve is in use: updates, Secrets and Leases are stored, other new objects rejected.
+    OnReserve,
+    /// Writes fail for this reason. The file is reopened until it can be written.
+    Failing(String),
+}
+
+/// One change of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    /// Key of the object.
+    pub(super) key: Key,
+    /// Type of the change.
+    pub(super) kind: ChangeType,
+    /// Object after the change; for a removal its last state, with the revision of the removal.
+    pub(super) object: Arc<Value>,
+    /// Revision of the change.
+    pub(super) revision: u64,
+}
+
+/// Why a batch is not stored.
+#[derive(Debug)]
+pub(super) enum CommitError {
+    /// Another process has written since the newest revision that this one has published.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only a backend that processes share rejects a batch")
+    )]
+    Rejected,
+    /// The backend failed.
+    Failed(StoreError),
+}
+
+/// Keeps the objects of a store. Its constructor loads them; all methods are called under one lock.
+pub(super) trait Backend: fmt::Debug + Send {
+    /// Whether commits wait for a disk or a network, so that they must not run on the threads of tokio.
+    fn blocks(&self) -> bool;
+
+    /// Stores a batch, all of it or nothing. The records are in the order of their revisions. These follow the newest revision that
+    /// the store has published, and count only if the batch is stored.
+    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError>;
+
+    /// Makes the backend usable after an error. Returns the records of a failed batch that are stored all the same.
+    fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns what other processes have stored since the newest published revision.
+    fn foreign(&mut self) -> Result<Vec<Record>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns the health.
+    fn health(&self) -> StorageHealth {
+        StorageHealth::Writable
+    }
+
+    /// Called while the store is not [`StorageHealth::Writable`].
+    fn maintain(&mut self) {}
+
+    /// Returns the file of a file store, for the injection of faults.
+    #[cfg(test)]
+    fn as_file(&mut self) -> Option<&mut File> {
+        None
+    }
+}
+
+/// Keeps nothing beyond the process.
+#[derive(Debug)]
+pub(super) struct Memory;
+
+impl Backend for Memory {
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn commit(&mut self, _: &[Record]) -> Result<(), CommitError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Two stores on one backend, as two processes on one repository.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::*;
+use crate::store::error::StoreError;
+
+/// A process's view of a log that other processes append to.
+#[derive(Debug, Default)]
+struct Shared {
+    log: Arc<Mutex<Vec<Record>>>,
+    /// Number of records that this process knows.
+    known: usize,
+    /// Rejects every batch.
+    outpaced: bool,
+}
+
+impl Backend for Shared {
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+        let mut log = self.log.lock().unwrap();
+        if log.len() != self.known || self.outpaced {
+            return Err(CommitError::Rejected);
+        }
+        log.extend_from_slice(records);
+        self.known = log.len();
+        Ok(())
+    }
+
+    fn foreign(&mut self) -> Result<Vec<Record>, StoreError> {
+        let log = self.log.lock().unwrap();
+        let new = log[self.known..].to_vec();
+        self.known = log.len();
+        Ok(new)
+    }
+}
+
+fn stores() -> (Store, Store, Arc<Mutex<Vec<Record>>>) {
+    let log = Arc::default();
+    let store = || {
+        let shared = Shared {
+            log: Arc::clone(&log),
+            ..Shared::default()
+        };
+        Store::new(State::default(), Box::new(shared))
+    };
+    (store(), store(), log)
+}
+
+fn key() -> Key {
+    Key::new("configmaps", "default", "counter")
+}
+
+/// Adds one to the counter.
+fn increment(store: &Store) -> Outcome {
+    store.write_now(&key(), |view| {
+        let count = view
+            .get(&key())
+            .map_or(0, |object| object["count"].as_u64().unwrap());
+        Ok(Write::Put(
+            json!({"metadata": {"name": "counter"}, "count": count + 1}),
+        ))
+    })
+}
+
+#[test]
+fn a_rejected_write_decides_again_from_the_newest_state() {
+    let (first, second, log) = stores();
+    increment(&first).unwrap();
+    let decisions = AtomicUsize::new(0);
+    let object = second
+        .write_now(&key(), |view| {
+            decisions.fetch_add(1, Ordering::SeqCst);
+            let seen = view.get(&key()).map(|object| object["count"].clone());
+            Ok(Write::Put(json!({"metadata": {"name": "counter"}, "seen": seen})))
+        })
+        .unwrap();
+    assert_eq!(
+        decisions.load(Ordering::SeqCst),
+        2,
+        "the first decision was rejected"
+    );
+    assert_eq!(object["seen"], 1, "the second one sees the other process");
+    assert_eq!(meta::resource_version(&object), "3");
+    let revisions: Vec<u64> = log.lock().unwrap().iter().map(|record| record.revision).collect();
+    assert_eq!(revisions, [2, 3], "no revision is assigned twice");
+    assert_eq!(
+        second.read().changes_since(1).unwrap().len(),
+        2,
+        "watches see both"
+    );
+}
+
+#[test]
+fn no_write_of_two_processes_is_lost() {
+    const WRITES: u64 = 200;
+    let (first, second, log) = stores();
+    std::thread::scope(|scope| {
+        for store in [&first, &first, &second, &second] {
+            scope.spawn(move || {
+                for _ in 0..WRITES {
+                    // A client repeats a write that was outpaced.
+                    assert!(
+                        (0..1000).any(|_| increment(store).is_ok()),
+                        "a write is stored in the end"
+                    );
+                }
+            });
+        }
+    });
+    let log = log.lock().unwrap();
+    let counts: Vec<u64> = log
+        .iter()
+        .map(|record| record.object["count"].as_u64().unwrap())
+        .collect();
+    assert_eq!(counts, (1..=4 * WRITES).collect::<Vec<_>>());
+    assert!(
+        log.windows(2).all(|pair| pair[0].revision < pair[1].revision),
+        "revisions are in the order of the writes"
+    );
+}
+
+#[test]
+fn a_write_that_is_always_outpaced_fails_with_409() {
+    let shared = Shared {
+        outpaced: true,
+        ..Shared::default()
+    };
+    let store = Store::new(State::default(), Box::new(shared));
+    let error = increment(&store).unwrap_err();
+    assert_eq!(error.code(), 409, "{}", error.message());
+    assert!(store.read().get(&key()).is_none(), "nothing is published");
+}
