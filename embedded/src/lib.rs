@@ -40,4 +40,4 @@ pub use grant::{Grant, GrantRule};
 pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
 pub use service::{ADMIN_GROUPS, ADMIN_USER};
-pub use store::{BadRecord, Inspection, StorageHealth, Store, StoreError, discard, inspect};
+pub use store::{BadRecord, GitOptions, Inspection, StorageHealth, Store, StoreError, discard, inspect};

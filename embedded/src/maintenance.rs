@@ -36,6 +36,23 @@ pub(crate) async fn run(api: Weak<Api>, event_ttl: Duration) {
     }
 }
 
+/// Looks for changes of other processes until the server is stopped or dropped.
+pub(crate) async fn poll(api: Weak<Api>, interval: Duration) {
+    let Some(stop) = api.upgrade().map(|api| api.stop.clone()) else {
+        return;
+    };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+        let Some(store) = api.upgrade().map(|api| api.store.clone()) else {
+            return;
+        };
+        drop(tokio::task::spawn_blocking(move || store.poll()).await);
+    }
+}
+
 async fn expire_events(api: &Api, ttl: Duration) {
     let Some(resource) = api.registry.by_strategy(Strategy::Event) else {
         return;

@@ -102,6 +102,9 @@ impl ApiServerBuilder {
             .map_err(|error| BuildError::Bootstrap(error.message().to_owned()))?;
         runtime.spawn(gc::run(Arc::downgrade(&api)));
         runtime.spawn(maintenance::run(Arc::downgrade(&api), self.event_ttl));
+        if let Some(interval) = api.store.poll_interval() {
+            runtime.spawn(maintenance::poll(Arc::downgrade(&api), interval));
+        }
         Ok(ApiServer { api })
     }
 }

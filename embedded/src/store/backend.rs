@@ -36,14 +36,19 @@ pub(super) struct Record {
     pub(super) revision: u64,
 }
 
+/// What other processes and people have stored.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    /// Changes in the order of their revisions.
+    pub(super) records: Vec<Record>,
+    /// The earlier revisions are no history of the present one.
+    pub(super) rewritten: bool,
+}
+
 /// Why a batch is not stored.
 #[derive(Debug)]
 pub(super) enum CommitError {
     /// Another process has written since the newest revision that this one has published.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "only a backend that processes share rejects a batch")
-    )]
     Rejected,
     /// The backend failed.
     Failed(StoreError),
@@ -53,6 +58,19 @@ pub(super) enum CommitError {
 pub(super) trait Backend: fmt::Debug + Send {
     /// Whether commits wait for a disk or a network, so that they must not run on the threads of tokio.
     fn blocks(&self) -> bool;
+
+    /// Whether other processes can change the object. A batch has either shared objects, each once, or others.
+    fn is_shared(&self, _: &Key) -> bool {
+        false
+    }
+
+    /// Returns the revision of the first change in a batch that begins with this object.
+    fn first_revision(&self, newest: u64, _: &Key) -> u64 {
+        newest + 1
+    }
+
+    /// Sets what the backend determines of a new object.
+    fn create(&mut self, _: &Key, _: &mut Value) {}
 
     /// Stores a batch, all of it or nothing. The records are in the order of their revisions. These follow the newest revision that
     /// the store has published, and count only if the batch is stored.
@@ -64,8 +82,8 @@ pub(super) trait Backend: fmt::Debug + Send {
     }
 
     /// Returns what other processes have stored since the newest published revision.
-    fn foreign(&mut self) -> Result<Vec<Record>, StoreError> {
-        Ok(Vec::new())
+    fn foreign(&mut self) -> Result<Foreign, StoreError> {
+        Ok(Foreign::default())
     }
 
     /// Returns the health.

@@ -67,6 +67,16 @@ pub enum StoreError {
         /// Newest supported format.
         supported: u64,
     },
+    /// The repository or a file in it cannot be used.
+    #[error("store {repository}, branch {branch}: {reason}")]
+    Git {
+        /// Directory of the repository.
+        repository: String,
+        /// Name of the branch.
+        branch: String,
+        /// Error and remedy.
+        reason: String,
+    },
     /// The file could not be reopened after an error.
     #[error("store {path}: not writable after an error: {reason}")]
     Unwritable {

@@ -8,13 +8,16 @@ mod commit;
 mod disk;
 mod error;
 mod file;
+mod git;
 mod inspect;
 mod state;
 mod watch_cache;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -24,6 +27,8 @@ use self::commit::Queue;
 pub(crate) use self::commit::TransactionView;
 pub use self::error::StoreError;
 use self::file::File;
+use self::git::Git;
+pub use self::git::GitOptions;
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 pub(crate) use self::state::{Key, State};
 pub(crate) use self::watch_cache::{Change, ChangeType, Expired};
@@ -43,6 +48,8 @@ pub struct Store {
     health: watch::Sender<StorageHealth>,
     /// Whether commits wait for a disk or a network.
     blocks: bool,
+    /// How often changes of others are looked for; `None` if there are no others.
+    poll_interval: Option<Duration>,
 }
 
 /// The decision of a write.
@@ -73,6 +80,20 @@ impl Store {
         Ok(Self::new(state, Box::new(file)))
     }
 
+    /// Opens a branch of a bare Git repository. Each batch of writes is a commit, and commits of others become changes.
+    ///
+    /// `crds` are the definitions of the server: only their kinds and the built-in ones are objects.
+    ///
+    /// # Errors
+    /// If the repository or the local file cannot be opened, or a definition cannot be served.
+    pub fn git(options: GitOptions, crds: &[CustomResourceDefinition]) -> Result<Self, StoreError> {
+        let interval = options.interval;
+        let (git, state) = Git::open(options, crds)?;
+        let mut store = Self::new(state, Box::new(git));
+        store.poll_interval = Some(interval);
+        Ok(store)
+    }
+
     /// Limits the changes that watches can resume from (default 10 000).
     #[must_use]
     pub fn with_watch_window(self, changes: usize) -> Self {
@@ -92,6 +113,7 @@ impl Store {
             backend: Mutex::new(backend),
             queue: Mutex::default(),
             state: RwLock::new(state),
+            poll_interval: None,
         }
     }
 
@@ -135,8 +157,31 @@ impl Store {
     fn take_foreign(&self, backend: &mut dyn Backend) -> Result<(), StatusError> {
         let outcome = backend.foreign();
         self.update_health(backend);
-        self.publish(outcome.map_err(|error| write_error(&error))?);
+        let foreign = outcome.map_err(|error| {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "cannot read the changes of others"
+            );
+            StatusError::internal(error.to_string())
+        })?;
+        self.publish(foreign.records);
+        if foreign.rewritten {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            state.watch_cache.forget();
+        }
         Ok(())
+    }
+
+    /// Returns how often [`Store::poll`] has to be called.
+    pub(crate) const fn poll_interval(&self) -> Option<Duration> {
+        self.poll_interval
+    }
+
+    /// Publishes what other processes and people have stored. Blocks.
+    pub(crate) fn poll(&self) {
+        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        // The error is logged; the next poll tries again.
+        drop(self.take_foreign(&mut **backend));
     }
 
     fn update_health(&self, backend: &dyn Backend) {

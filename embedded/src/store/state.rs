@@ -64,6 +64,11 @@ impl State {
         state
     }
 
+    /// Returns all objects.
+    pub(super) fn into_objects(self) -> BTreeMap<Key, Arc<Value>> {
+        self.objects
+    }
+
     /// Returns the newest revision.
     pub(crate) const fn revision(&self) -> u64 {
         self.watch_cache.newest()

@@ -1,5 +1,5 @@
-//! The watch cache: a window of changes from which watches resume. Revisions have no gaps, so their position in the window can be
-//! computed. Count and size are limited: a few large objects that change often must not fill the memory.
+//! The watch cache: a window of changes from which watches resume. Revisions rise, with gaps where a store counts by commits. Count
+//! and size are limited: a few large objects that change often must not fill the memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -96,6 +96,8 @@ pub(crate) struct Expired {
 pub(crate) struct WatchCache {
     changes: VecDeque<Arc<Change>>,
     newest: u64,
+    /// Oldest revision from which watches can resume.
+    oldest: u64,
     max_changes: usize,
     /// Size of all changes.
     total_size: usize,
@@ -114,6 +116,7 @@ impl WatchCache {
         Self {
             changes: VecDeque::new(),
             newest,
+            oldest: newest,
             max_changes: MAX_CHANGES,
             total_size: 0,
         }
@@ -141,16 +144,23 @@ impl WatchCache {
                 break;
             };
             self.total_size -= oldest.size;
+            self.oldest = oldest.revision;
         }
+    }
+
+    /// Forgets all changes, so that every watch that is not up to date starts anew.
+    pub(crate) fn forget(&mut self) {
+        self.changes.clear();
+        self.total_size = 0;
+        self.oldest = self.newest;
     }
 
     /// Returns the changes after `revision`; none if it is the newest or a later one.
     pub(crate) fn since(&self, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
-        let oldest = self.newest - self.changes.len() as u64;
-        if revision < oldest {
-            return Err(Expired { oldest });
+        if revision < self.oldest {
+            return Err(Expired { oldest: self.oldest });
         }
-        let skip = usize::try_from(revision - oldest).unwrap_or(usize::MAX);
+        let skip = self.changes.partition_point(|change| change.revision <= revision);
         Ok(self.changes.iter().skip(skip).cloned().collect())
     }
 }
@@ -193,6 +203,18 @@ mod tests {
             Err(Expired { oldest: 10 }),
             "revisions before a restart are unknown"
         );
+    }
+
+    #[test]
+    fn revisions_may_have_gaps() {
+        let mut cache = filled(2, 100);
+        let key = Key::new("secrets", "default", "a");
+        cache.push(Change::new(1 << 32, key, ChangeType::Put, Arc::default(), None));
+        assert_eq!(revisions(&cache, 11), Ok(vec![12, 1 << 32]));
+        assert_eq!(revisions(&cache, 500), Ok(vec![1 << 32]));
+        cache.forget();
+        assert_eq!(revisions(&cache, 12), Err(Expired { oldest: 1 << 32 }));
+        assert_eq!(revisions(&cache, 1 << 32), Ok(vec![]));
     }
 
     #[test]

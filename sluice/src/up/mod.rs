@@ -6,6 +6,7 @@ mod logs;
 mod own_approvals;
 mod state_dir;
 mod storage_health;
+mod store_location;
 mod view;
 
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
-use sluice_embedded::{ApiServer, BuildError, ServeError, Store, StoreError, TlsServer};
+use sluice_embedded::{ApiServer, BuildError, ServeError, StoreError, TlsServer};
 use sluice_runtime::args::{self, Tracing};
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::event::{Recorder, Reporter};
@@ -37,6 +38,7 @@ use sluice_tf_controller::executor::{
 };
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
+pub use store_location::{StoreArgs, StoreLocation};
 use tokio::task::JoinHandle;
 use view::View;
 
@@ -62,6 +64,9 @@ pub struct UpArgs {
     /// Directory for all data. Without it, objects, plans and Terraform state are in memory only.
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Where the objects are.
+    #[command(flatten)]
+    pub store: StoreArgs,
     /// Also write the kubeconfig here (mode 0600).
     #[arg(long, value_name = "FILE")]
     pub kubeconfig_out: Option<PathBuf>,
@@ -104,7 +109,7 @@ pub enum UpError {
     #[error(transparent)]
     StateDir(#[from] StateDirError),
     /// The store cannot be opened.
-    #[error("{error}{}", advice(error))]
+    #[error("{error}{}", store_location::advice(error))]
     Store {
         /// The error of the store.
         error: StoreError,
@@ -141,16 +146,6 @@ pub enum UpError {
     /// The flags of a controller do not parse: a bug in this program.
     #[error("internal flags: {0}")]
     Flags(#[from] clap::Error),
-}
-
-/// Returns the remedy for an error, if there is one.
-const fn advice(error: &StoreError) -> &'static str {
-    match error {
-        StoreError::Damaged { .. } | StoreError::Corrupt { .. } => {
-            ". Restore a backup of the state directory; `sluice state check` shows details, `sluice state export` saves what is readable"
-        }
-        _ => "",
-    }
 }
 
 /// Runs until a signal, then lets active runs finish.
@@ -273,15 +268,12 @@ fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
 }
 
 async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, TlsServer), UpError> {
-    let store = if args.state.is_some() {
-        Store::file(state_dir.store_path()).map_err(|error| UpError::Store { error })?
-    } else {
-        Store::memory()
-    };
     let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
     // Always, so that objects in the state directory are served after a restart without their manifests.
     crds.extend(sluice_api::optional_crds());
     own_approvals::require_own_user(&mut crds);
+    let store = store_location::open(&args.store, args.state.is_some(), state_dir.store_path(), &crds)
+        .map_err(|error| UpError::Store { error })?;
     let embedded = ApiServer::builder().crds(crds).store(store).build()?;
     let mut listen = args.listen;
     if listen.port() == 0 {

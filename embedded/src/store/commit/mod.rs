@@ -118,8 +118,17 @@ impl Commit {
         self.records.is_empty() || (self.bytes < MAX_COMMIT_BYTES && !self.uses_reserve)
     }
 
+    /// Whether a write of this object can be in the same batch.
+    fn accepts(&self, backend: &dyn Backend, key: &Key) -> bool {
+        let Some(first) = self.records.first() else {
+            return true;
+        };
+        let is_shared = backend.is_shared(key);
+        is_shared == backend.is_shared(&first.key) && !(is_shared && self.staged.contains_key(key))
+    }
+
     /// Lets a write decide and stages its change.
-    fn add(&mut self, state: &State, transaction: &Transaction<'_>) {
+    fn add(&mut self, state: &State, backend: &mut dyn Backend, transaction: &Transaction<'_>) {
         let key = &transaction.key;
         let view = TransactionView {
             state,
@@ -129,12 +138,12 @@ impl Commit {
         // A panic must not affect the other writes.
         let decision =
             catch_unwind(AssertUnwindSafe(|| (transaction.decide)(&view))).unwrap_or_else(|_| Err(aborted()));
-        let outcome = decision.and_then(|decision| self.stage(key.clone(), exists, decision));
+        let outcome = decision.and_then(|decision| self.stage(backend, key.clone(), exists, decision));
         let depends = !self.records.is_empty();
         self.decided.push(Decided { outcome, depends });
     }
 
-    fn stage(&mut self, key: Key, exists: bool, decision: Write) -> Outcome {
+    fn stage(&mut self, backend: &mut dyn Backend, key: Key, exists: bool, decision: Write) -> Outcome {
         let (kind, mut object) = match decision {
             Write::Unchanged(object) => return Ok(object),
             Write::Put(object) => (ChangeType::Put, object),
@@ -143,7 +152,13 @@ impl Commit {
         if self.uses_reserve && !exists && !is_essential(&key) {
             return Err(StatusError::no_space(&key.resource));
         }
-        self.revision += 1;
+        self.revision = match self.records.last() {
+            Some(last) => last.revision + 1,
+            None => backend.first_revision(self.revision, &key),
+        };
+        if !exists && kind == ChangeType::Put {
+            backend.create(&key, &mut object);
+        }
         meta::set(&mut object, "resourceVersion", self.revision.to_string().into());
         self.bytes += approximate_size(&object);
         let object = Arc::new(object);
@@ -185,7 +200,7 @@ impl Store {
     {
         let (transaction, mut outcome) = Transaction::new(key.clone(), decide);
         let mut next = Some(transaction);
-        self.commit(|| next.take());
+        self.commit(|_| next.take());
         outcome.try_recv().unwrap_or_else(|_| Err(aborted()))
     }
 
@@ -193,7 +208,11 @@ impl Store {
     fn commit_waiting(&self) {
         // Each queued write has a thread that gets here, so none has to wait for the others.
         if !self.queue().is_empty() {
-            self.commit(|| self.queue().pop_front());
+            self.commit(|accepts| {
+                let mut queue = self.queue();
+                let is_next = queue.front().is_some_and(|next| accepts(&next.key));
+                if is_next { queue.pop_front() } else { None }
+            });
         }
     }
 
@@ -203,17 +222,17 @@ impl Store {
     }
 
     /// Takes writes until the commit is full or none waits, stores and publishes their changes, and sends their outcomes.
-    fn commit<'a>(&self, mut next: impl FnMut() -> Option<Transaction<'a>>) {
+    fn commit<'a>(&self, mut next: impl FnMut(&dyn Fn(&Key) -> bool) -> Option<Transaction<'a>>) {
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.recover(&mut **backend) {
             drop(backend);
-            while let Some(transaction) = next() {
+            while let Some(transaction) = next(&|_| true) {
                 reply(transaction.reply, Err(error.clone()));
             }
             return;
         }
         let uses_reserve = backend.health() == StorageHealth::OnReserve;
-        let (transactions, mut commit) = self.take(uses_reserve, next);
+        let (transactions, mut commit) = self.take(&mut **backend, uses_reserve, next);
         let mut stored = self.store(&mut **backend, &commit);
         for _ in 1..ATTEMPTS {
             if !matches!(stored, Err(Failure::Rejected)) {
@@ -221,7 +240,7 @@ impl Store {
             }
             stored = self.take_foreign(&mut **backend).map_err(Failure::Error);
             if stored.is_ok() {
-                commit = self.decide_again(uses_reserve, &transactions);
+                commit = self.decide_again(&mut **backend, uses_reserve, &transactions);
                 stored = self.store(&mut **backend, &commit);
             }
         }
@@ -243,27 +262,33 @@ impl Store {
     /// Takes writes and lets each decide.
     fn take<'a>(
         &self,
+        backend: &mut dyn Backend,
         uses_reserve: bool,
-        mut next: impl FnMut() -> Option<Transaction<'a>>,
+        mut next: impl FnMut(&dyn Fn(&Key) -> bool) -> Option<Transaction<'a>>,
     ) -> (Vec<Transaction<'a>>, Commit) {
         let state = self.read();
         let mut commit = Commit::after(&state, uses_reserve);
         let mut transactions = Vec::new();
-        while commit.has_capacity()
-            && let Some(transaction) = next()
-        {
-            commit.add(&state, &transaction);
+        while commit.has_capacity() {
+            let accepts = |key: &Key| commit.accepts(&*backend, key);
+            let Some(transaction) = next(&accepts) else { break };
+            commit.add(&state, backend, &transaction);
             transactions.push(transaction);
         }
         (transactions, commit)
     }
 
     /// Lets the writes of a rejected commit decide from the newest state.
-    fn decide_again(&self, uses_reserve: bool, transactions: &[Transaction<'_>]) -> Commit {
+    fn decide_again(
+        &self,
+        backend: &mut dyn Backend,
+        uses_reserve: bool,
+        transactions: &[Transaction<'_>],
+    ) -> Commit {
         let state = self.read();
         let mut commit = Commit::after(&state, uses_reserve);
         for transaction in transactions {
-            commit.add(&state, transaction);
+            commit.add(&state, backend, transaction);
         }
         commit
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
+use crate::store::backend::Foreign;
 use crate::store::error::StoreError;
 
 /// A process's view of a log that other processes append to.
@@ -33,11 +34,14 @@ impl Backend for Shared {
         Ok(())
     }
 
-    fn foreign(&mut self) -> Result<Vec<Record>, StoreError> {
+    fn foreign(&mut self) -> Result<Foreign, StoreError> {
         let log = self.log.lock().unwrap();
         let new = log[self.known..].to_vec();
         self.known = log.len();
-        Ok(new)
+        Ok(Foreign {
+            records: new,
+            rewritten: false,
+        })
     }
 }
 

@@ -1,0 +1,154 @@
+//! From the content of a file to the served object, and back.
+
+use git2::Oid;
+use serde_json::Value;
+use sha1_checked::{Digest as _, Sha1};
+
+use crate::admission::{self, Endpoint};
+use crate::meta;
+use crate::resource::{Resource, Strategy};
+use crate::store::state::Key;
+
+/// Metadata that follows from the history, so that no file contains it.
+const DERIVED: [&str; 4] = ["uid", "resourceVersion", "generation", "creationTimestamp"];
+/// Namespace of the uids.
+const UID_NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x7d2c_41a8_5b0e_4f6b_9a3e_c1d0_6f85_2e97);
+
+/// Returns the object that a file describes, prepared and validated as a write of it would be. The derived metadata is that of
+/// `before`, or random. The error is the reason.
+pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>) -> Result<Value, String> {
+    let mut object = without_derived(written);
+    let namespace = match meta::namespace(&object) {
+        _ if !resource.namespaced => Value::Null,
+        "" => "default".into(),
+        namespace => namespace.into(),
+    };
+    meta::set(&mut object, "namespace", namespace);
+    admission::normalize(resource, &mut object)?;
+    let status = object.get("status").cloned();
+    let deletion = ["deletionTimestamp", "deletionGracePeriodSeconds"]
+        .map(|field| (field, object["metadata"][field].clone()));
+    let admitted = match before {
+        None => admission::prepare_create(resource, object),
+        Some(before) => {
+            let mut before = before.clone();
+            before["apiVersion"] = resource.api_version().into();
+            admission::prepare_update(resource, object, &before, Endpoint::Main)
+        }
+    };
+    let mut admitted = admitted.map_err(|error| error.message().to_owned())?;
+    if resource.has_status
+        && resource.strategy != Strategy::Namespace
+        && let Some(fields) = admitted.as_object_mut()
+    {
+        match status {
+            Some(status) => fields.insert("status".to_owned(), status),
+            None => fields.remove("status"),
+        };
+    }
+    if !meta::is_deleting(&admitted) && !deletion[0].1.is_null() {
+        for (field, value) in deletion {
+            meta::set(&mut admitted, field, value);
+        }
+        raise_generation(&mut admitted);
+    }
+    admitted["apiVersion"] = resource.storage_api_version().into();
+    Ok(admitted)
+}
+
+/// Returns a terminating object: its file was removed, and its finalizers are not done.
+pub(super) fn terminating(object: &Value, time: &str) -> Value {
+    let mut terminating = object.clone();
+    if !meta::is_deleting(object) {
+        meta::set(&mut terminating, "deletionTimestamp", time.into());
+        meta::set(&mut terminating, "deletionGracePeriodSeconds", Value::from(0_i64));
+        raise_generation(&mut terminating);
+    }
+    terminating
+}
+
+fn raise_generation(object: &mut Value) {
+    if let Some(generation) = object["metadata"]["generation"].as_i64() {
+        meta::set(object, "generation", (generation + 1).into());
+    }
+}
+
+/// Returns an object without the metadata that follows from the history.
+pub(super) fn without_derived(object: &Value) -> Value {
+    let mut object = object.clone();
+    for field in DERIVED {
+        meta::set(&mut object, field, Value::Null);
+    }
+    object
+}
+
+/// Returns what a file has to say after a write: fields that the write did not change stay as they are written, so that defaults
+/// are not added to the file.
+pub(super) fn rewrite(written: &Value, before: &Value, after: &Value) -> Value {
+    let (Value::Object(file), Value::Object(old), Value::Object(new)) = (written, before, after) else {
+        return after.clone();
+    };
+    let mut file = file.clone();
+    for name in old.keys().chain(new.keys()) {
+        match (old.get(name), new.get(name)) {
+            (before, after) if before == after => {}
+            (_, None) => {
+                file.remove(name);
+            }
+            (before, Some(after)) => {
+                let written = file.get(name).unwrap_or(&Value::Null);
+                let value = rewrite(written, before.unwrap_or(&Value::Null), after);
+                file.insert(name.clone(), value);
+            }
+        }
+    }
+    Value::Object(file)
+}
+
+/// Returns the uid of an object that the commit after `parent` creates: a UUIDv5 of both.
+pub(super) fn uid(key: &Key, parent: Option<Oid>) -> String {
+    let mut hash = Sha1::new();
+    hash.update(UID_NAMESPACE.as_bytes());
+    hash.update(key.to_string().as_bytes());
+    hash.update(parent.map(|id| id.to_string()).unwrap_or_default().as_bytes());
+    let digest = hash.finalize();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_sha1_bytes(bytes).into_uuid().to_string()
+}
+
+/// Returns a time in the format of meta/v1 `Time`.
+pub(super) fn timestamp(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds)
+        .unwrap_or_default()
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_keeps_what_a_write_does_not_change() {
+        let written = json!({"spec": {"path": "a"}, "metadata": {"name": "x"}});
+        let before = json!({"spec": {"path": "a", "interval": "1m"}, "metadata": {"name": "x"}});
+        let after =
+            json!({"spec": {"path": "b", "interval": "1m"}, "metadata": {"name": "x"}, "status": {"a": 1}});
+        let expected = json!({"spec": {"path": "b"}, "metadata": {"name": "x"}, "status": {"a": 1}});
+        assert_eq!(rewrite(&written, &before, &after), expected);
+    }
+
+    #[test]
+    fn a_uid_names_identity_and_creation() {
+        let key = Key::new("configmaps", "default", "a");
+        let first = uid(&key, None);
+        assert_eq!(first, uid(&key, None), "the same in every process");
+        assert_eq!(first.chars().nth(14), Some('5'), "{first}");
+        assert_ne!(first, uid(&Key::new("configmaps", "default", "b"), None));
+        let parent = Oid::from_str("1234567890123456789012345678901234567890").unwrap();
+        assert_ne!(first, uid(&key, Some(parent)), "a new object has a new uid");
+    }
+}

@@ -1,0 +1,188 @@
+//! The branch of a bare repository: reads files of commits, writes commits, and moves the branch if nobody else has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use git2::build::TreeUpdateBuilder;
+use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time};
+
+/// Author of the commits.
+const AUTHOR: (&str, &str) = ("sluice", "sluice@localhost");
+
+/// New content of files by path; `None` removes a file.
+pub(super) type Edits = BTreeMap<String, Option<String>>;
+
+/// A branch of a repository on this machine.
+pub(super) struct Branch {
+    repository: Repository,
+    reference: String,
+    /// Directory of the objects with a trailing slash, or empty.
+    prefix: String,
+}
+
+impl fmt::Debug for Branch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Branch")
+            .field("reference", &self.reference)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a commit says besides its files.
+pub(super) struct CommitInfo {
+    /// First parent.
+    pub(super) parent: Option<Oid>,
+    /// Seconds since 1970.
+    pub(super) time: i64,
+    /// Whole message; empty if it is not UTF-8.
+    pub(super) message: String,
+}
+
+impl Branch {
+    /// Opens a branch, which need not exist yet, of a bare repository.
+    pub(super) fn open(path: &Path, branch: &str, subdir: &str) -> Result<Self, Error> {
+        let subdir = subdir.trim_matches('/');
+        Ok(Self {
+            repository: Repository::open_bare(path)?,
+            reference: format!("refs/heads/{branch}"),
+            prefix: if subdir.is_empty() {
+                String::new()
+            } else {
+                format!("{subdir}/")
+            },
+        })
+    }
+
+    /// Returns the newest commit; `None` if the branch does not exist.
+    pub(super) fn head(&self) -> Result<Option<Oid>, Error> {
+        match self.repository.refname_to_id(&self.reference) {
+            Ok(id) => Ok(Some(id)),
+            // A repository that is away must not look like one without the branch.
+            Err(error)
+                if error.code() == ErrorCode::NotFound && self.repository.path().join("HEAD").exists() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the first-parent history after `until` up to `head`, oldest first; `None` if `until` is not part of it.
+    pub(super) fn line(&self, until: Option<Oid>, head: Oid) -> Result<Option<Vec<Oid>>, Error> {
+        let mut line = Vec::new();
+        let mut next = Some(head);
+        while next != until {
+            let Some(id) = next else { return Ok(None) };
+            line.push(id);
+            next = self.repository.find_commit(id)?.parent_id(0).ok();
+        }
+        line.reverse();
+        Ok(Some(line))
+    }
+
+    /// Returns what a commit says besides its files.
+    pub(super) fn info(&self, id: Oid) -> Result<CommitInfo, Error> {
+        let commit = self.repository.find_commit(id)?;
+        Ok(CommitInfo {
+            parent: commit.parent_id(0).ok(),
+            time: commit.time().seconds(),
+            message: commit.message().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Returns the YAML files below the directory that differ between two commits.
+    pub(super) fn changed_files(&self, old: Option<Oid>, new: Oid) -> Result<BTreeSet<String>, Error> {
+        let tree = |id: Oid| self.repository.find_commit(id)?.tree();
+        let old = old.map(tree).transpose()?;
+        let diff = self
+            .repository
+            .diff_tree_to_tree(old.as_ref(), Some(&tree(new)?), None)?;
+        let mut paths = BTreeSet::new();
+        for delta in diff.deltas() {
+            for file in [delta.old_file(), delta.new_file()] {
+                let path = file.path().and_then(Path::to_str);
+                let path = path.and_then(|path| path.strip_prefix(self.prefix.as_str()));
+                paths.extend(path.filter(|path| is_yaml(path)).map(str::to_owned));
+            }
+        }
+        Ok(paths)
+    }
+
+    /// Returns the content of a file in a commit; `None` if it has none. Bytes that are not UTF-8 are replaced.
+    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<String>, Error> {
+        let tree = self.repository.find_commit(commit)?.tree()?;
+        let full = format!("{}{path}", self.prefix);
+        let entry = match tree.get_path(Path::new(&full)) {
+            Ok(entry) => entry,
+            Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if entry.kind() != Some(git2::ObjectType::Blob) {
+            return Ok(None);
+        }
+        let blob = self.repository.find_blob(entry.id())?;
+        Ok(Some(String::from_utf8_lossy(blob.content()).into_owned()))
+    }
+
+    /// Writes a commit with edited files. The branch does not move.
+    pub(super) fn write(
+        &self,
+        parent: Option<Oid>,
+        edits: &Edits,
+        message: &str,
+        time: i64,
+    ) -> Result<Oid, Error> {
+        let parent = parent.map(|id| self.repository.find_commit(id)).transpose()?;
+        let before = match &parent {
+            Some(parent) => parent.tree()?,
+            None => {
+                let empty = self.repository.treebuilder(None)?.write()?;
+                self.repository.find_tree(empty)?
+            }
+        };
+        let mut update = TreeUpdateBuilder::new();
+        for (path, content) in edits {
+            let path = format!("{}{path}", self.prefix);
+            match content {
+                Some(text) => update.upsert(path, self.repository.blob(text.as_bytes())?, FileMode::Blob),
+                None => update.remove(path),
+            };
+        }
+        let tree = if edits.is_empty() {
+            before
+        } else {
+            let id = update.create_updated(&self.repository, &before)?;
+            self.repository.find_tree(id)?
+        };
+        let author = Signature::new(AUTHOR.0, AUTHOR.1, &Time::new(time, 0))?;
+        let parents: Vec<_> = parent.iter().collect();
+        self.repository
+            .commit(None, &author, &author, message, &tree, &parents)
+    }
+
+    /// Moves the branch from one commit to another. Returns false if it is not at the first one, or somebody moves it now.
+    pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
+        let log = "sluice";
+        let moved = match old {
+            Some(old) => self
+                .repository
+                .reference_matching(&self.reference, new, true, old, log),
+            None => self.repository.reference(&self.reference, new, false, log),
+        };
+        match moved {
+            Ok(_) => Ok(true),
+            Err(error) => match error.code() {
+                ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound => {
+                    Ok(false)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn is_yaml(path: &str) -> bool {
+    let extension = Path::new(path).extension();
+    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
+}

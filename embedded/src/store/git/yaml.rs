@@ -1,0 +1,309 @@
+//! YAML files of objects: splits a file into documents, and edits one so that the lines of unchanged fields stay as they are.
+//!
+//! The editor knows block mappings with plain or quoted keys. It checks its work: if the edited text does not parse to the wanted
+//! object, the document is written anew. So a form that it does not know costs comments, never data.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+/// Returns the documents of a file, without their separators.
+pub(super) fn documents(text: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        let end = at + line.len();
+        let line = line.trim_end();
+        if line == "---" || line.starts_with("--- #") {
+            ranges.push(start..at);
+            start = end;
+        }
+        at = end;
+    }
+    ranges.push(start..at);
+    ranges
+}
+
+/// Parses a document; `Null` for one without content. The error is the reason.
+pub(super) fn parse(document: &str) -> Result<Value, String> {
+    if document.lines().all(is_gap) {
+        return Ok(Value::Null);
+    }
+    serde_yaml_ng::from_str(document).map_err(|error| error.to_string())
+}
+
+/// Writes an object as a new document.
+pub(super) fn write(object: &Value) -> String {
+    let text = serde_yaml_ng::to_string(object).ok();
+    // JSON is YAML, too.
+    text.filter(|text| parse(text).is_ok_and(|content| content == *object))
+        .unwrap_or_else(|| format!("{object}\n"))
+}
+
+/// Returns the document with another content.
+pub(super) fn edit(document: &str, wanted: &Value) -> String {
+    let edited = match (parse(document), wanted) {
+        (Ok(Value::Object(old)), Value::Object(new)) => {
+            let lines: Vec<&str> = document.lines().collect();
+            edit_mapping(&lines, 0, &old, new)
+        }
+        _ => None,
+    };
+    edited
+        .filter(|text| parse(text).is_ok_and(|content| content == *wanted))
+        .unwrap_or_else(|| write(wanted))
+}
+
+/// Replaces one document of a file; `None` removes it. Returns `None` if no document with content is left.
+pub(super) fn replace(text: &str, document: &Range<usize>, new: Option<&str>) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for range in documents(text) {
+        let is_replaced = range == *document;
+        match new {
+            Some(new) if is_replaced => parts.push(new),
+            None if is_replaced => {}
+            _ => parts.push(&text[range]),
+        }
+    }
+    if parts.iter().all(|part| part.lines().all(is_gap)) {
+        return None;
+    }
+    let mut joined = String::new();
+    for (number, part) in parts.into_iter().enumerate() {
+        if number > 0 {
+            joined.push_str("---\n");
+        }
+        push_lines(&mut joined, part);
+    }
+    Some(joined)
+}
+
+/// Appends a document to a file.
+pub(super) fn append(text: &str, document: &str) -> String {
+    let mut joined = String::new();
+    push_lines(&mut joined, text);
+    if !joined.lines().all(is_gap) {
+        joined.push_str("---\n");
+    }
+    push_lines(&mut joined, document);
+    joined
+}
+
+/// Appends text that ends with a line break.
+fn push_lines(to: &mut String, text: &str) {
+    to.push_str(text);
+    if !text.is_empty() && !text.ends_with('\n') {
+        to.push('\n');
+    }
+}
+
+/// Whether a line is blank or a comment.
+fn is_gap(line: &str) -> bool {
+    let line = line.trim_start();
+    line.is_empty() || line.starts_with('#')
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// A field of a block mapping.
+struct Field {
+    name: String,
+    /// Number of the line with the key.
+    start: usize,
+    /// Number of the line after the last one of the value.
+    end: usize,
+    /// Whether the line of the key contains nothing else.
+    is_block: bool,
+}
+
+/// Returns the fields of a block mapping at this indentation, or `None` for another form.
+fn fields(lines: &[&str], indent: usize) -> Option<Vec<Field>> {
+    let mut fields: Vec<Field> = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        if is_gap(line) {
+            continue;
+        }
+        let at = indentation(line);
+        // The items of a list may have the indentation of its key.
+        let is_item = at == indent && (line[at..].starts_with("- ") || &line[at..] == "-");
+        if at > indent || is_item {
+            fields.last_mut()?.end = number + 1;
+            continue;
+        }
+        if at < indent {
+            return None;
+        }
+        let (name, rest) = key(&line[at..])?;
+        fields.push(Field {
+            name,
+            start: number,
+            end: number + 1,
+            is_block: is_gap(rest),
+        });
+    }
+    Some(fields)
+}
+
+/// Splits a line into its key and what follows the colon.
+fn key(line: &str) -> Option<(String, &str)> {
+    let quote = line.chars().next().filter(|first| matches!(first, '"' | '\''));
+    let (name, rest) = match quote {
+        Some(quote) => {
+            let (name, rest) = line[1..].split_once(quote)?;
+            (name, rest.strip_prefix(':')?)
+        }
+        None => line
+            .split_once(": ")
+            .or_else(|| Some((line.strip_suffix(':')?, "")))?,
+    };
+    let is_simple = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    (!name.is_empty() && name.chars().all(is_simple)).then(|| (name.to_owned(), rest))
+}
+
+/// Edits the lines of a block mapping; `None` for another form.
+fn edit_mapping(
+    lines: &[&str],
+    indent: usize,
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> Option<String> {
+    let fields = fields(lines, indent)?;
+    let mut edited = String::new();
+    let mut done = 0;
+    for field in &fields {
+        push_all(&mut edited, &lines[done..field.start]);
+        let own = &lines[field.start..field.end];
+        done = field.end;
+        match (old.get(&field.name)?, new.get(&field.name)) {
+            (before, Some(after)) if before == after => push_all(&mut edited, own),
+            (_, None) => {}
+            (before, Some(after)) => edited.push_str(&edit_field(field, own, indent, before, after)),
+        }
+    }
+    for (name, value) in new {
+        if !fields.iter().any(|field| field.name == *name) {
+            edited.push_str(&render(name, value, indent));
+        }
+    }
+    push_all(&mut edited, &lines[done..]);
+    Some(edited)
+}
+
+fn edit_field(field: &Field, lines: &[&str], indent: usize, before: &Value, after: &Value) -> String {
+    if let (Value::Object(before), Value::Object(after)) = (before, after)
+        && field.is_block
+        && !after.is_empty()
+        && let Some(first) = lines[1..].iter().find(|line| !is_gap(line))
+        && indentation(first) > indent
+        && let Some(inner) = edit_mapping(&lines[1..], indentation(first), before, after)
+    {
+        return format!("{}\n{inner}", lines[0]);
+    }
+    render(&field.name, after, indent)
+}
+
+/// Writes a field anew.
+fn render(name: &str, value: &Value, indent: usize) -> String {
+    let mut field = Map::new();
+    field.insert(name.to_owned(), value.clone());
+    let mut text = String::new();
+    for line in write(&Value::Object(field)).lines() {
+        if !line.is_empty() {
+            text.push_str(&" ".repeat(indent));
+            text.push_str(line);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn push_all(to: &mut String, lines: &[&str]) {
+    for line in lines {
+        to.push_str(line);
+        to.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const STACK: &str = "# The network of production.\nkind: Terraform\napiVersion: infra.contrib.fluxcd.io/v1alpha2\nmetadata:\n  name: vpc # short\n  labels:\n    team: net\nspec:\n  # Twice an hour.\n  interval: \"30m\"\n  path: ./vpc\n  vars:\n  - name: region\n    value: eu\n";
+
+    #[test]
+    fn unchanged_lines_keep_comments_order_and_quotes() {
+        let mut wanted = parse(STACK).unwrap();
+        wanted["spec"]["path"] = "./network".into();
+        wanted["metadata"]["labels"]["tier"] = "1".into();
+        wanted["status"] = json!({"plan": {}});
+        let expected = STACK
+            .replace("./vpc", "./network")
+            .replace("    team: net\n", "    team: net\n    tier: '1'\n")
+            + "status:\n  plan: {}\n";
+        assert_eq!(edit(STACK, &wanted), expected);
+    }
+
+    #[test]
+    fn a_removed_field_takes_its_lines_with_it() {
+        let mut wanted = parse(STACK).unwrap();
+        wanted["spec"].as_object_mut().unwrap().remove("vars");
+        let expected = STACK.replace("  vars:\n  - name: region\n    value: eu\n", "");
+        assert_eq!(edit(STACK, &wanted), expected);
+    }
+
+    #[test]
+    fn another_form_is_written_anew() {
+        let wanted = json!({"kind": "A", "spec": {"a": 2}});
+        assert_eq!(
+            edit("{kind: A, spec: {a: 1}}\n", &wanted),
+            "kind: A\nspec:\n  a: 2\n"
+        );
+    }
+
+    #[test]
+    fn the_other_documents_of_a_file_stay_as_they_are() {
+        let text = "# one\na: 1\n---\n# two\nb: 2\n";
+        let ranges = documents(text);
+        assert_eq!(ranges.len(), 2);
+        let new = edit(&text[ranges[1].clone()], &json!({"b": 3}));
+        let edited = replace(text, &ranges[1], Some(&new)).unwrap();
+        assert_eq!(edited, "# one\na: 1\n---\n# two\nb: 3\n");
+        let without = replace(text, &ranges[0], None).unwrap();
+        assert_eq!(without, "# two\nb: 2\n");
+        assert_eq!(replace(&without, &documents(&without)[0], None), None);
+        assert_eq!(append("a: 1", "b: 2\n"), "a: 1\n---\nb: 2\n");
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "[a-z0-9:# '\n-]{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                mapping(inner),
+            ]
+        })
+    }
+
+    fn mapping(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
+        prop::collection::btree_map("[a-c]{1,2}", inner, 0..4)
+            .prop_map(|fields| Value::Object(fields.into_iter().collect()))
+    }
+
+    proptest! {
+        #[test]
+        fn an_edited_document_has_exactly_the_wanted_content(old in mapping(value()), new in mapping(value())) {
+            let edited = edit(&write(&old), &new);
+            prop_assert_eq!(parse(&edited).unwrap(), new, "{}", edited);
+        }
+    }
+}
