@@ -9,6 +9,7 @@ mod controller;
 mod fixture;
 mod full_disk;
 mod garbage_collection;
+mod git_store;
 mod kubectl;
 mod kubectl_apply;
 mod response;

@@ -9,7 +9,7 @@ use sluice_embedded::{GitOptions, Store, StoreError};
 /// Where the objects are.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
-    /// Keep the objects as YAML files on a branch of a bare Git repository: git:PATH[#BRANCH]. Secrets, Leases, Events and runs stay
+    /// Keep the objects as YAML files on a branch of a bare Git repository: git:PATH or git:PATH#BRANCH. Secrets, Leases, Events and runs stay
     /// in the state directory.
     #[arg(long, value_name = "STORE", value_parser = parse)]
     pub store: Option<StoreLocation>,

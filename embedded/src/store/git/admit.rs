@@ -105,7 +105,7 @@ pub(super) fn rewrite(written: &Value, before: &Value, after: &Value) -> Value {
     Value::Object(file)
 }
 
-/// Returns the uid of an object that the commit after `parent` creates: a UUIDv5 of both.
+/// Returns the uid of an object that the commit after `parent` creates: a UUID of version 5.
 pub(super) fn uid(key: &Key, parent: Option<Oid>) -> String {
     let mut hash = Sha1::new();
     hash.update(UID_NAMESPACE.as_bytes());

@@ -114,7 +114,12 @@ impl Git {
                 Some(edited) => edited,
                 None => self.read(&path)?,
             };
-            let edited = self.edit(text.as_deref().unwrap_or_default(), record);
+            let text = text.unwrap_or_default();
+            if let (_, Some(reason)) = self.kinds.keys(&text) {
+                let reason = format!("{path} does not parse, so that {key} is read-only: {reason}");
+                return Err(failed(&self.options, reason));
+            }
+            let edited = self.edit(&text, record);
             edits.insert(path, edited);
         }
         Ok(edits)
@@ -136,15 +141,26 @@ impl Git {
         match (found, record.kind) {
             (Some((range, written)), ChangeType::Put) => {
                 let before = self.history.objects.get(&record.key);
-                let before = before.map_or(Value::Null, |before| admit::without_derived(before));
-                let wanted = admit::rewrite(&written, &before, &after);
-                let document = yaml::edit(&text[range.clone()], &wanted);
+                let base = before.map_or(Value::Null, |before| admit::without_derived(before));
+                let wanted = Some(admit::rewrite(&written, &base, &after));
+                // An invalid edit that is still in the file gives way to the whole object.
+                let wanted = wanted.filter(|wanted| self.describes(wanted, record, &after));
+                let document = yaml::edit(&text[range.clone()], wanted.as_ref().unwrap_or(&after));
                 yaml::replace(text, &range, Some(&document))
             }
             (None, ChangeType::Put) => Some(yaml::append(text, &yaml::write(&after))),
             (Some((range, _)), ChangeType::Remove) => yaml::replace(text, &range, None),
             (None, ChangeType::Remove) => Some(text.to_owned()),
         }
+    }
+
+    /// Whether other processes read exactly this object from a document.
+    fn describes(&self, document: &Value, record: &Record, object: &Value) -> bool {
+        let before = self.history.objects.get(&record.key);
+        self.kinds.of(document).is_some_and(|resource| {
+            admit::admit(resource, document, before.map(|before| &**before))
+                .is_ok_and(|admitted| admit::without_derived(&admitted) == *object)
+        })
     }
 
     fn commit_shared(&mut self, records: &[Record]) -> Result<(), CommitError> {

@@ -182,6 +182,19 @@ fn an_invalid_edit_keeps_the_last_good_object() {
         store.poll();
         assert_eq!(object(&store, "a"), good, "{broken}");
     }
+    put(&store, "a", "two", "2").unwrap();
+    let written = environment.read("mine.yaml").unwrap();
+    assert!(
+        written.contains("one: '1'"),
+        "the last good value is back: {written}"
+    );
+    environment.commit([("mine.yaml", Some("kind: [\n"))]);
+    let error = put(&store, "a", "two", "3").unwrap_err();
+    assert!(
+        error.message().contains("mine.yaml does not parse"),
+        "{}",
+        error.message()
+    );
 }
 
 #[test]
