@@ -82,8 +82,9 @@ mod tests {
         ]);
         assert!(message.starts_with("write 2 objects\n\n"), "{message}");
         let trailers = parse(&message);
-        assert_eq!(trailers.versions, [(key, 7), (namespace.clone(), 8)].into());
-        assert_eq!(trailers.removed, [namespace].into());
+        let versions = BTreeMap::from([(key, 7), (namespace.clone(), 8)]);
+        assert_eq!(trailers.versions, versions);
+        assert_eq!(trailers.removed, BTreeSet::from([namespace]));
         assert!(parse("Resource-Version: x configmaps/a\n").versions.is_empty());
     }
 }

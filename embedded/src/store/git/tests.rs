@@ -308,3 +308,20 @@ fn a_repository_that_is_away_fails_writes_and_deletes_nothing() {
     );
     assert!(missing.unwrap_err().to_string().contains("/absent, branch main"));
 }
+
+#[test]
+fn a_crash_between_the_steps_of_a_commit_leaves_none_or_all_of_it() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    let before = objects(&store);
+    let branch = environment.branch();
+    let head = branch.head().unwrap();
+    let edits = Edits::from([(DEFAULT_PATH.to_owned(), None)]);
+    // The process ends after it wrote the objects of Git, or after it moved the branch, before it published the change.
+    let id = branch.write(head, &edits, "remove\n", 1_700_000_000).unwrap();
+    assert_eq!(objects(&environment.store("b")), before, "none of it");
+    assert!(branch.advance(head, id).unwrap());
+    assert_eq!(objects(&environment.store("c")), Vec::<Value>::new(), "all of it");
+    assert!(!branch.advance(head, id).unwrap(), "the branch moves once");
+}
