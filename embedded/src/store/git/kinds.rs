@@ -68,6 +68,9 @@ impl Kinds {
     /// Returns the identities of the objects in a file, and the documents that do not parse. Other documents are left out: an
     /// unknown kind is not an object.
     pub(super) fn keys(&self, text: &str) -> (Vec<Key>, Option<String>) {
+        if text.contains(char::REPLACEMENT_CHARACTER) {
+            return (Vec::new(), Some("it is not UTF-8".to_owned()));
+        }
         let (mut keys, mut problem) = (Vec::new(), None);
         for range in yaml::documents(text) {
             match yaml::parse(&text[range]) {
@@ -94,4 +97,43 @@ impl Kinds {
 
 fn non_empty<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_path_follows_from_the_identity() {
+        let kinds = Kinds::new(&[]).unwrap();
+        let path = |resource: &str, namespace: &str| kinds.path(&Key::new(resource, namespace, "a"));
+        let expected = "core/v1/configmaps/default/a.yaml";
+        assert_eq!(path("configmaps", "default").as_deref(), Some(expected));
+        let expected = "core/v1/namespaces/_cluster/a.yaml";
+        assert_eq!(path("namespaces", "").as_deref(), Some(expected));
+        assert_eq!(path("widgets.example.dev", "default"), None, "never a guess");
+    }
+
+    #[test]
+    fn the_content_of_a_file_names_its_objects() {
+        let kinds = Kinds::new(&[]).unwrap();
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n# nothing\n---\napiVersion: a.example/v1\nkind: Unknown\nmetadata: {name: b}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: c, namespace: ignored}\n";
+        let (keys, problem) = kinds.keys(text);
+        assert_eq!(problem, None);
+        let expected = [
+            Key::new("configmaps", "default", "a"),
+            Key::new("namespaces", "", "c"),
+        ];
+        assert_eq!(keys, expected);
+        assert!(kinds.keys("a: [\n").1.is_some());
+        assert!(kinds.keys("a: \u{fffd}\n").1.is_some());
+    }
+
+    #[test]
+    fn secrets_and_what_the_program_makes_stay_here() {
+        let shared = |resource: &str, name: &str| is_shared(&Key::new(resource, "", name));
+        assert!(shared("terraforms.infra.contrib.fluxcd.io", "a") && shared("namespaces", "prod"));
+        assert!(!shared("secrets", "a") && !shared("leases.coordination.k8s.io", "a"));
+        assert!(!shared("terraformruns.infra.sluice.dev", "a") && !shared("namespaces", "default"));
+    }
 }

@@ -56,6 +56,8 @@ pub(super) struct Git {
     newest: u64,
     /// Time of the next commit, once it creates an object.
     time: Option<i64>,
+    /// A commit could be read in part only, so the history has to be read anew.
+    stale: bool,
 }
 
 impl Git {
@@ -88,6 +90,7 @@ impl Git {
             local,
             newest: revision,
             time: None,
+            stale: false,
         };
         Ok((git, State::restore(objects, revision)))
     }
@@ -179,8 +182,8 @@ impl Git {
         let id = attempt()
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
             .ok_or(CommitError::Rejected)?;
-        // It is stored. If it cannot be read back now, it is read with the next commits of others.
-        if let Err(error) = self.history.apply(&self.branch, &self.kinds, id) {
+        // It is stored. If it cannot be read back now, the next poll reads the history anew.
+        if let Err(error) = self.apply(id) {
             let error = unreadable(&self.options, &error);
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -188,6 +191,12 @@ impl Git {
             );
         }
         Ok(())
+    }
+
+    fn apply(&mut self, id: git2::Oid) -> Result<Vec<Record>, git2::Error> {
+        let applied = self.history.apply(&self.branch, &self.kinds, id);
+        self.stale |= applied.is_err();
+        applied
     }
 
     /// Applies the commits of others.
@@ -201,12 +210,18 @@ impl Git {
                 Some(_) => Err(git2::Error::from_str(deleted)),
             };
         };
-        let Some(line) = self.branch.line(known, head)? else {
+        let line = self.branch.line(known, head)?;
+        let Some(line) = line.filter(|_| !self.stale) else {
             return self.replace_history();
         };
         let mut foreign = Foreign::default();
         for id in line {
-            let records = self.history.apply(&self.branch, &self.kinds, id)?;
+            let records = match self.apply(id) {
+                Ok(records) => records,
+                Err(error) if foreign.records.is_empty() => return Err(error),
+                // What was read is published, the rest follows with the next poll.
+                Err(_) => break,
+            };
             let newest = self.newest;
             foreign
                 .records
@@ -249,6 +264,7 @@ impl Git {
             });
         }
         self.history = new;
+        self.stale = false;
         Ok(foreign)
     }
 }
