@@ -164,16 +164,18 @@ fn sets() {
     );
 }
 
+/// Returns the fields of an entry of a list with the key `name`.
+fn entry(name: &str, inner: Value) -> Value {
+    let mut fields = inner;
+    fields["."] = json!({});
+    fields["f:name"] = json!({});
+    let mut keyed = json!({});
+    keyed[format!("k:{{\"name\":\"{name}\"}}")] = fields;
+    keyed
+}
+
 #[test]
 fn nested_types() {
-    let entry = |name: &str, inner: Value| {
-        let mut fields = inner;
-        fields["."] = json!({});
-        fields["f:name"] = json!({});
-        let mut keyed = json!({});
-        keyed[format!("k:{{\"name\":\"{name}\"}}")] = fields;
-        keyed
-    };
     check(
         "list of lists: another value",
         [
@@ -220,6 +222,10 @@ fn nested_types() {
         &json!({"listOfMaps": [{"name": "a", "value": {"y": "2"}}]}),
         &json!({"b": {"f:listOfMaps": entry("a", json!({"f:value": {"f:y": {}}}))}}),
     );
+}
+
+#[test]
+fn free_form_objects() {
     check(
         "a free-form object",
         [
@@ -291,6 +297,10 @@ fn leaves_and_conflicts() {
         &json!({"number": 1, "string": "x"}),
         &json!({"a": {"f:string": {}}, "b": {"f:number": {}}}),
     );
+}
+
+#[test]
+fn updates_take_and_give_up_fields() {
     check(
         "an update takes without a conflict, and the next apply conflicts",
         [

@@ -61,8 +61,9 @@ pub(super) async fn apply(
     let is_new = Arc::new(AtomicBool::new(false));
     let (warnings, creates) = (request.warnings.clone(), is_new.clone());
     let stored = request.write(key, move |state| {
-        let Some(old) = state.get(&application.key) else {
-            creates.store(true, Ordering::Relaxed);
+        let old = state.get(&application.key);
+        creates.store(old.is_none(), Ordering::Relaxed);
+        let Some(old) = old else {
             return application.create(state, &warnings);
         };
         let before = to_version(&application.resource, old);
@@ -85,7 +86,7 @@ pub(super) async fn apply(
 }
 
 impl Application {
-    fn create(self, state: &TransactionView<'_>, warnings: &Warnings) -> Result<Write, StatusError> {
+    fn create(&self, state: &TransactionView<'_>, warnings: &Warnings) -> Result<Write, StatusError> {
         let (resource, name) = (&*self.resource, &*self.key.name);
         if self.endpoint != Endpoint::Main {
             return Err(StatusError::not_found(resource, name));
@@ -94,7 +95,7 @@ impl Application {
         if !uid.is_empty() {
             return Err(StatusError::uid_of_missing(resource, name, uid));
         }
-        self.may_create?;
+        self.may_create.clone()?;
         if let Some(namespace) = &self.namespace_key {
             check_namespace(state, resource, namespace, name)?;
         }

@@ -76,8 +76,8 @@ async fn malformed_managers_are_ignored_and_an_empty_list_resets_them() {
         json!([{"manager": "x", "operation": "Update", "apiVersion": "example.dev/v1", "fieldsType": "FieldsV1",
                 "fieldsV1": {"k:{": deep}}]),
     ] {
-        let patch = json!({"metadata": {"managedFields": malformed}});
-        let patched = ok(&client, "PATCH", &path, Some(&patch)).await;
+        let change = json!({"metadata": {"managedFields": malformed}});
+        let patched = ok(&client, "PATCH", &path, Some(&change)).await;
         assert_eq!(managers(&patched), managers(&created));
     }
     let reset = json!({"metadata": {"managedFields": []}});

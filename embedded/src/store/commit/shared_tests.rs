@@ -25,7 +25,7 @@ impl Backend for Shared {
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
-        let mut log = self.log.lock().unwrap();
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() != self.known || self.outpaced {
             return Err(CommitError::Rejected);
         }
@@ -35,7 +35,7 @@ impl Backend for Shared {
     }
 
     fn foreign(&mut self) -> Result<Foreign, StoreError> {
-        let log = self.log.lock().unwrap();
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let new = log[self.known..].to_vec();
         self.known = log.len();
         Ok(Foreign {

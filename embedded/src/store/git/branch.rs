@@ -134,12 +134,11 @@ impl Branch {
         time: i64,
     ) -> Result<Oid, Error> {
         let parent = parent.map(|id| self.repository.find_commit(id)).transpose()?;
-        let before = match &parent {
-            Some(parent) => parent.tree()?,
-            None => {
-                let empty = self.repository.treebuilder(None)?.write()?;
-                self.repository.find_tree(empty)?
-            }
+        let before = if let Some(parent) = &parent {
+            parent.tree()?
+        } else {
+            let empty = self.repository.treebuilder(None)?.write()?;
+            self.repository.find_tree(empty)?
         };
         let mut update = TreeUpdateBuilder::new();
         for (path, content) in edits {

@@ -29,7 +29,7 @@ impl Environment {
             repository: self.repository(),
             branch: "main".to_owned(),
             subdir: "live".to_owned(),
-            interval: Duration::from_secs(3600),
+            interval: Duration::from_hours(1),
             local: self.dir.path().join(format!("{process}.redb")),
         }
     }
@@ -247,8 +247,8 @@ fn two_processes_lose_no_write() {
             scope.spawn(move || {
                 for write in 0..WRITES {
                     let entry = format!("p{number}-{write}");
-                    let stored = (0..1000).any(|_| put(store, "a", &entry, "x").is_ok());
-                    assert!(stored, "a write is stored in the end");
+                    let is_stored = (0..1000).any(|_| put(store, "a", &entry, "x").is_ok());
+                    assert!(is_stored, "a write is stored in the end");
                 }
             });
         }

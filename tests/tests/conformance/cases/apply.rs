@@ -24,15 +24,7 @@ fn apply_status(manager: &str, status: &Value) -> Step {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [
-        basics(),
-        ownership(),
-        lists(),
-        subresources(),
-        migration(),
-        refused(),
-    ]
-    .concat()
+    [basics(), lists(), subresources(), refused()].concat()
 }
 
 fn basics() -> Vec<Case> {
