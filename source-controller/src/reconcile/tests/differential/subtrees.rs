@@ -220,7 +220,7 @@ async fn a_tree_with_a_submodule_is_packed_as_from_scratch() {
     let files = |seed: u32| -> Files {
         (0..60)
             .map(|number| {
-                let content = format!("{seed} {number:02} ").repeat(4000);
+                let content = format!("{seed} {number:02} ").repeat(16_000);
                 (format!("d{number:02}/f"), (FILE, content))
             })
             .collect()
