@@ -70,7 +70,7 @@ pub enum StoreError {
     /// The repository or a file in it cannot be used.
     #[error("store {repository}, branch {branch}: {reason}")]
     Git {
-        /// Directory of the repository.
+        /// Directory or URL of the repository.
         repository: String,
         /// Name of the branch.
         branch: String,

@@ -80,12 +80,14 @@ impl Store {
         Ok(Self::new(state, Box::new(file)))
     }
 
-    /// Opens a branch of a bare Git repository. Each batch of writes is a commit, and commits of others become changes.
+    /// Opens a branch of a bare Git repository. Each batch of writes is a commit, and commits of others become changes. Blocks, also on
+    /// the network if the repository is remote.
     ///
     /// `crds` are the definitions of the server: only their kinds and the built-in ones are objects.
     ///
     /// # Errors
-    /// If the repository or the local file cannot be opened, or a definition cannot be served.
+    /// If the repository or the local file cannot be opened, a remote repository cannot be read or does not accept a push, or a
+    /// definition cannot be served.
     pub fn git(options: GitOptions, crds: &[CustomResourceDefinition]) -> Result<Self, StoreError> {
         let interval = options.interval;
         let (git, state) = Git::open(options, crds)?;

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_embedded::{ApiServer, GitOptions, Store};
+use sluice_harness::git::GitServer;
 
-use crate::fixture::{WIDGETS, eventually, ok, server_on, widget, widget_definition};
+use crate::fixture::{WIDGETS, call, eventually, ok, server_on, widget, widget_definition};
+use crate::watch::watch;
 
 /// Runs git in a directory.
 fn git(directory: &Path, arguments: &[&str]) -> String {
@@ -36,15 +38,19 @@ fn repository(dir: &Path) -> PathBuf {
     dir.join("objects.git")
 }
 
-fn server(dir: &Path, repository: &Path) -> ApiServer {
-    let options = GitOptions {
+fn options(dir: &Path, repository: &Path) -> GitOptions {
+    GitOptions {
         repository: repository.to_owned(),
+        remote: None,
         branch: "main".to_owned(),
         subdir: String::new(),
         interval: Duration::from_millis(50),
         local: dir.join("local.redb"),
-    };
-    server_on(Store::git(options, &[widget_definition()]).unwrap())
+    }
+}
+
+fn server(dir: &Path, repository: &Path) -> ApiServer {
+    server_on(Store::git(options(dir, repository), &[widget_definition()]).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,4 +94,52 @@ async fn the_api_and_people_write_the_same_files() {
         text.starts_with("# Mine.\n") && text.contains("color: green"),
         "{text}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_on_another_host_is_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = repository(dir.path());
+    let host = GitServer::start().await.unwrap();
+    let url = host.serve_git_dir("objects", &repository);
+    let options = GitOptions {
+        remote: Some(url.clone()),
+        ..options(dir.path(), &dir.path().join("store.git"))
+    };
+    let open = || Store::git(options.clone(), &[widget_definition()]);
+    let refused = open().unwrap_err().to_string();
+    assert!(
+        refused.contains(&url) && refused.contains("`git push` failed"),
+        "only reading is allowed: {refused}"
+    );
+    git(&repository, &["config", "http.receivepack", "true"]);
+    let client = server_on(open().unwrap()).client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    assert_eq!(git(&repository, &["rev-list", "--count", "main"]).trim(), "1");
+
+    let mut events = watch(&client, &format!("{WIDGETS}?watch=1")).await;
+    assert_eq!(events.next_name().await, ("ADDED".to_owned(), "a".to_owned()));
+    git(dir.path(), &["clone", "--quiet", "--branch=main", &url, "clone"]);
+    let clone = dir.path().join("clone");
+    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("size: 1", "size: 2")).unwrap();
+    git(&clone, &["commit", "--quiet", "-am", "Grow"]);
+    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    assert_eq!(events.next_name().await, ("MODIFIED".to_owned(), "a".to_owned()));
+
+    host.withdraw("objects");
+    let path = format!("{WIDGETS}/a");
+    let path = path.as_str();
+    let green = json!({"spec": {"color": "green"}});
+    let failed = call(&client, "PATCH", path, Some(&green)).await;
+    assert_eq!(failed.code, 500, "{failed:?}");
+    let object = ok(&client, "GET", path, None).await;
+    assert_eq!(object["spec"], json!({"size": 2, "color": "red"}), "reads go on");
+    assert_eq!(host.serve_git_dir("objects", &repository), url);
+    eventually("writes are accepted again", || async {
+        call(&client, "PATCH", path, Some(&green)).await.code == 200
+    })
+    .await;
+    assert_eq!(git(&repository, &["rev-list", "--count", "main"]).trim(), "3");
 }

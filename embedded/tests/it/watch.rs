@@ -12,7 +12,7 @@ use sluice_embedded::Store;
 use crate::fixture::{CONFIGMAPS, WIDGETS, ok, server, server_on, widget};
 
 /// A running watch.
-struct Events<R>(Lines<R>);
+pub(crate) struct Events<R>(Lines<R>);
 
 impl<R: futures::AsyncBufRead + Unpin> Events<R> {
     /// Returns type and object of the next event.
@@ -28,7 +28,7 @@ impl<R: futures::AsyncBufRead + Unpin> Events<R> {
     }
 
     /// Returns type and name of the next event.
-    async fn next_name(&mut self) -> (String, String) {
+    pub(crate) async fn next_name(&mut self) -> (String, String) {
         let (type_, object) = self.next().await.expect("the watch has not ended");
         (
             type_,
@@ -37,7 +37,8 @@ impl<R: futures::AsyncBufRead + Unpin> Events<R> {
     }
 }
 
-async fn watch(client: &Client, path: &str) -> Events<impl futures::AsyncBufRead + Unpin + use<>> {
+/// Starts a watch.
+pub(crate) async fn watch(client: &Client, path: &str) -> Events<impl futures::AsyncBufRead + Unpin + use<>> {
     let request = Request::get(path).body(Vec::new()).unwrap();
     Events(Box::pin(client.request_stream(request).await.unwrap()).lines())
 }

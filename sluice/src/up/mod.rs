@@ -272,8 +272,13 @@ async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, Tl
     // Always, so that objects in the state directory are served after a restart without their manifests.
     crds.extend(sluice_api::optional_crds());
     own_approvals::require_own_user(&mut crds);
-    let store = store_location::open(&args.store, args.state.is_some(), state_dir.store_path(), &crds)
-        .map_err(|error| UpError::Store { error })?;
+    let opening = store_location::open(
+        args.store.clone(),
+        args.state.is_some(),
+        state_dir.store_path(),
+        crds.clone(),
+    );
+    let store = opening.await.map_err(|error| UpError::Store { error })?;
     let embedded = ApiServer::builder().crds(crds).store(store).build()?;
     let mut listen = args.listen;
     if listen.port() == 0 {

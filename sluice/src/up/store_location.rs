@@ -6,11 +6,14 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sluice_embedded::{GitOptions, Store, StoreError};
 
+/// Name of the clone of a remote repository in the state directory.
+const CLONE: &str = "store.git";
+
 /// Where the objects are.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
-    /// Keep the objects as YAML files on a branch of a bare Git repository: git:PATH or git:PATH#BRANCH. Secrets, Leases, Events and runs stay
-    /// in the state directory.
+    /// Keep the objects as YAML files on a branch of a Git repository: git:PATH or git:URL, with #BRANCH. PATH is a bare repository. Secrets,
+    /// Leases, Events and runs stay in the state directory.
     #[arg(long, value_name = "STORE", value_parser = parse)]
     pub store: Option<StoreLocation>,
     /// Directory of the objects in the repository of --store.
@@ -22,45 +25,81 @@ pub struct StoreArgs {
     pub interval: Duration,
 }
 
-/// A branch of a bare repository on this machine.
+/// A branch of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLocation {
-    /// Directory of the repository.
-    pub repository: PathBuf,
+    /// Directory of a bare repository on this machine, or URL of a remote one.
+    pub repository: String,
     /// Name of the branch.
     pub branch: String,
 }
 
-/// Parses `git:PATH[#BRANCH]`; the default branch is `main`.
+impl StoreLocation {
+    fn is_remote(&self) -> bool {
+        let host = self.repository.split('/').next().unwrap_or_default();
+        host.contains(':') || self.repository.contains("://")
+    }
+}
+
+/// Parses `git:PATH[#BRANCH]` and `git:URL[#BRANCH]`; the default branch is `main`. A URL has a scheme, or the form `[USER@]HOST:PATH` of
+/// SSH.
 ///
 /// # Errors
-/// If the text has another form, or names a repository on another machine.
+/// If the text has another form, or a URL another scheme or a password.
 fn parse(text: &str) -> Result<StoreLocation, String> {
     let Some(location) = text.strip_prefix("git:") else {
-        return Err("must be git:PATH or git:PATH#BRANCH".to_owned());
+        return Err("must be git:PATH, git:URL, git:PATH#BRANCH or git:URL#BRANCH".to_owned());
     };
-    let (path, branch) = location.split_once('#').unwrap_or((location, "main"));
-    let path = path.strip_prefix("file://").unwrap_or(path);
-    let is_remote = path.contains("://") || path.split_once('/').map_or(path, |(host, _)| host).contains(':');
-    if is_remote {
-        return Err(
-            "only a bare repository on this machine can be a store; `git clone --bare` makes one".to_owned(),
-        );
+    let (repository, branch) = location.split_once('#').unwrap_or((location, "main"));
+    if repository.is_empty() || branch.is_empty() {
+        return Err("repository and branch must not be empty".to_owned());
     }
-    if path.is_empty() || branch.is_empty() {
-        return Err("path and branch must not be empty".to_owned());
+    if repository.starts_with('-') || branch.starts_with('-') {
+        return Err("repository and branch must not begin with `-`".to_owned());
+    }
+    if let Some((scheme, rest)) = repository.split_once("://") {
+        check_url(scheme, rest)?;
+    } else if repository.contains("::") {
+        return Err("a repository with a helper of its own (`helper::address`) cannot be a store".to_owned());
     }
     Ok(StoreLocation {
-        repository: path.into(),
+        repository: repository.to_owned(),
         branch: branch.to_owned(),
     })
 }
 
-/// Opens the store. `local` is the file of the objects, or of those that stay on this machine.
+/// Checks a URL without showing it: it may contain a password.
+fn check_url(scheme: &str, rest: &str) -> Result<(), String> {
+    if !matches!(scheme, "https" | "http" | "ssh" | "file") {
+        return Err("the scheme of a URL must be https, http, ssh or file".to_owned());
+    }
+    let authority = rest.split('/').next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    if user.contains(':') {
+        return Err(
+            "must not contain a password, which other users of this machine could see; give it to a credential helper of git".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Opens the store, on a thread that may wait for a disk or a network. `local` is the file of the objects, or of those that stay on
+/// this machine.
 ///
 /// # Errors
-/// If it cannot be opened.
-pub(super) fn open(
+/// If it cannot be opened, or a remote repository does not answer.
+pub(super) async fn open(
+    args: StoreArgs,
+    has_state: bool,
+    local: PathBuf,
+    crds: Vec<CustomResourceDefinition>,
+) -> Result<Store, StoreError> {
+    tokio::task::spawn_blocking(move || open_now(&args, has_state, local, &crds))
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+fn open_now(
     args: &StoreArgs,
     has_state: bool,
     local: PathBuf,
@@ -68,8 +107,14 @@ pub(super) fn open(
 ) -> Result<Store, StoreError> {
     match &args.store {
         Some(location) => {
+            let remote = location.is_remote().then(|| location.repository.clone());
+            let repository = match &remote {
+                Some(_) => local.with_file_name(CLONE),
+                None => PathBuf::from(&location.repository),
+            };
             let options = GitOptions {
-                repository: location.repository.clone(),
+                repository,
+                remote,
                 branch: location.branch.clone(),
                 subdir: args.subdir.clone().unwrap_or_default(),
                 interval: args.interval,
@@ -89,7 +134,7 @@ pub(super) const fn advice(error: &StoreError) -> &'static str {
             ". Restore a backup of the state directory; `sluice state check` shows details, `sluice state export` saves what is readable"
         }
         StoreError::Git { .. } => {
-            ". --store takes the path of a bare repository; `git init --bare PATH` or `git clone --bare URL PATH` makes one"
+            ". --store takes the path of a bare repository, which `git init --bare PATH` makes, or a URL that `git` can read and push to without a question"
         }
         _ => "",
     }
@@ -100,22 +145,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_may_have_a_branch() {
-        let location = |repository: &str, branch: &str| {
-            Ok(StoreLocation {
-                repository: repository.into(),
-                branch: branch.to_owned(),
-            })
+    fn a_path_or_url_may_have_a_branch() {
+        let parsed = |text: &str| {
+            let location = parse(text).unwrap();
+            let is_remote = location.is_remote();
+            (location.repository, location.branch, is_remote)
         };
-        assert_eq!(parse("git:/srv/a.git"), location("/srv/a.git", "main"));
-        assert_eq!(parse("git:a.git#infra/live"), location("a.git", "infra/live"));
-        assert_eq!(parse("git:file:///srv/a.git"), location("/srv/a.git", "main"));
+        let expected =
+            |repository: &str, branch: &str, is_remote| (repository.to_owned(), branch.to_owned(), is_remote);
+        assert_eq!(parsed("git:/srv/a.git"), expected("/srv/a.git", "main", false));
+        assert_eq!(
+            parsed("git:a.git#infra/live"),
+            expected("a.git", "infra/live", false)
+        );
+        for url in [
+            "https://me@a.example/b.git",
+            "ssh://git@a.example:22/b.git",
+            "git@a.example:b.git",
+            "file:///srv/a.git",
+        ] {
+            assert_eq!(parsed(&format!("git:{url}#live")), expected(url, "live", true));
+        }
     }
 
     #[test]
     fn other_forms_are_explained() {
-        for remote in ["git:https://a.example/b.git", "git:git@a.example:b.git"] {
-            assert!(parse(remote).unwrap_err().contains("clone --bare"), "{remote}");
+        let error = parse("git:https://me:s3cret@a.example/b.git").unwrap_err();
+        assert!(
+            error.contains("credential helper") && !error.contains("s3cret"),
+            "{error}"
+        );
+        for url in [
+            "git:ext::sh -c x",
+            "git:ext://a",
+            "git:--upload-pack=x",
+            "git:a.git#-x",
+        ] {
+            parse(url).unwrap_err();
         }
         assert!(parse("/srv/a.git").unwrap_err().contains("git:PATH"));
         parse("git:#main").unwrap_err();

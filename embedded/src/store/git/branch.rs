@@ -13,7 +13,7 @@ const AUTHOR: (&str, &str) = ("sluice", "sluice@localhost");
 /// New content of files by path; `None` removes a file.
 pub(super) type Edits = BTreeMap<String, Option<String>>;
 
-/// A branch of a repository on this machine.
+/// A branch of a repository on this machine, which may be the clone of a remote one.
 pub(super) struct Branch {
     repository: Repository,
     reference: String,
@@ -64,6 +64,15 @@ impl Branch {
             {
                 Ok(None)
             }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the branch of a clone, because the remote one does not exist.
+    pub(super) fn forget(&self) -> Result<(), Error> {
+        match self.repository.find_reference(&self.reference) {
+            Ok(mut reference) => reference.delete(),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }

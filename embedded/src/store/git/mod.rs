@@ -3,12 +3,16 @@
 //! A commit moves the branch only from the commit that the store knows (compare and swap). If another process or a person has moved
 //! it, the batch is rejected, their commits become changes, and the writes decide again. What must not be in a repository is kept in
 //! a file on this machine ([`kinds::is_shared`]).
+//!
+//! A remote repository has a bare clone here. A commit is written to the clone, and counts once the remote has moved its branch to it.
 
 mod admit;
 mod branch;
+mod command;
 mod history;
 mod kinds;
 mod message;
+mod remote;
 mod yaml;
 
 use std::collections::BTreeMap;
@@ -22,6 +26,7 @@ use serde_json::Value;
 use self::branch::{Branch, Edits};
 use self::history::History;
 use self::kinds::Kinds;
+use self::remote::Remote;
 use super::backend::{Backend, CommitError, Foreign, Record, StorageHealth};
 use super::error::StoreError;
 use super::file::File;
@@ -32,8 +37,10 @@ use crate::meta;
 /// Where a Git store keeps its objects.
 #[derive(Clone, Debug)]
 pub struct GitOptions {
-    /// Directory of the bare repository.
+    /// Directory of the bare repository. If there is a remote one, it is its clone, which is created and belongs to this process.
     pub repository: PathBuf,
+    /// URL of the remote repository, as `git` knows it.
+    pub remote: Option<String>,
     /// Name of the branch. The first write creates it.
     pub branch: String,
     /// Directory of the objects in the repository; empty for all of it.
@@ -50,6 +57,7 @@ pub(super) struct Git {
     options: GitOptions,
     kinds: Kinds,
     branch: Branch,
+    remote: Option<Remote>,
     history: History,
     local: File,
     /// Newest revision that the store knows.
@@ -67,8 +75,7 @@ impl Git {
         crds: &[CustomResourceDefinition],
     ) -> Result<(Self, State), StoreError> {
         let kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
-        let branch = Branch::open(&options.repository, &options.branch, &options.subdir)
-            .map_err(|error| unreadable(&options, &error))?;
+        let (branch, remote) = remote::connect(&options).map_err(|error| unreadable(&options, &error))?;
         let mut history = read(&branch, &kinds).map_err(|error| unreadable(&options, &error))?;
         let (local, state) = File::open(&options.local)?;
         let revision = state.revision().max(history.revision);
@@ -86,6 +93,7 @@ impl Git {
             options,
             kinds,
             branch,
+            remote,
             history,
             local,
             newest: revision,
@@ -170,16 +178,8 @@ impl Git {
         let time = self.time.take();
         let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
         let edits = self.edits(records).map_err(CommitError::Failed)?;
-        let head = self.history.head;
-        let attempt = || -> Result<Option<git2::Oid>, git2::Error> {
-            if self.branch.head()? != head {
-                return Ok(None);
-            }
-            let message = message::compose(records);
-            let id = self.branch.write(head, &edits, &message, time)?;
-            Ok(self.branch.advance(head, id)?.then_some(id))
-        };
-        let id = attempt()
+        let id = self
+            .store(&edits, &message::compose(records), time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
             .ok_or(CommitError::Rejected)?;
         // It is stored. If it cannot be read back now, the next poll reads the history anew.
@@ -193,6 +193,23 @@ impl Git {
         Ok(())
     }
 
+    /// Writes a commit and moves the branch to it. Returns `None` if somebody else has moved it.
+    fn store(&mut self, edits: &Edits, message: &str, time: i64) -> Result<Option<git2::Oid>, git2::Error> {
+        let head = self.history.head;
+        if self.branch.head()? != head {
+            return Ok(None);
+        }
+        if let Some(remote) = &self.remote {
+            remote.check()?;
+        }
+        let id = self.branch.write(head, edits, message, time)?;
+        let is_stored = match &mut self.remote {
+            Some(remote) => remote.push(&self.branch, head, id)?,
+            None => self.branch.advance(head, id)?,
+        };
+        Ok(is_stored.then_some(id))
+    }
+
     fn apply(&mut self, id: git2::Oid) -> Result<Vec<Record>, git2::Error> {
         let applied = self.history.apply(&self.branch, &self.kinds, id);
         self.stale |= applied.is_err();
@@ -201,6 +218,9 @@ impl Git {
 
     /// Applies the commits of others.
     fn follow(&mut self) -> Result<Foreign, git2::Error> {
+        if let Some(remote) = &mut self.remote {
+            remote.fetch(&self.branch)?;
+        }
         let known = self.history.head;
         let Some(head) = self.branch.head()? else {
             // A deleted branch must not look like one without objects.
@@ -292,7 +312,10 @@ fn read(branch: &Branch, kinds: &Kinds) -> Result<History, git2::Error> {
 
 fn failed(options: &GitOptions, reason: String) -> StoreError {
     StoreError::Git {
-        repository: options.repository.display().to_string(),
+        repository: options
+            .remote
+            .clone()
+            .unwrap_or_else(|| options.repository.display().to_string()),
         branch: options.branch.clone(),
         reason,
     }

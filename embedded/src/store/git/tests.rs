@@ -1,5 +1,7 @@
 //! Stores on bare repositories, and people who commit to them.
 
+mod remote;
+
 use std::path::Path;
 
 use serde_json::json;
@@ -27,6 +29,7 @@ impl Environment {
     fn options(&self, process: &str) -> GitOptions {
         GitOptions {
             repository: self.repository(),
+            remote: None,
             branch: "main".to_owned(),
             subdir: "live".to_owned(),
             interval: Duration::from_hours(1),

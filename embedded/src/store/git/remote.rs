@@ -1,0 +1,269 @@
+//! The remote repository of a clone: the branch of the clone is where the remote one was at the last look, and a commit counts once
+//! the remote has it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use git2::{Error, Oid, Reference, Repository};
+
+use super::GitOptions;
+use super::branch::{Branch, Edits};
+use super::command::{self, Output};
+
+/// Deadline of a look at the remote branch.
+const LOOK_DEADLINE: Duration = Duration::from_secs(10);
+/// Deadline of a push. Writes of other objects wait for it.
+const PUSH_DEADLINE: Duration = Duration::from_secs(15);
+/// Deadline for the new commits of others.
+const FETCH_DEADLINE: Duration = Duration::from_mins(1);
+/// Deadline for the whole history at the start.
+const CLONE_DEADLINE: Duration = Duration::from_mins(10);
+/// Shortest pause after a command that failed. It is as long as the command took, so that a remote that does not answer delays the
+/// writes of other objects during at most half of the time.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// What Git and servers say if somebody else has moved the branch, or moves it now.
+const RACES: [&str; 5] = [
+    "[rejected]",
+    "failed to update ref",
+    "cannot lock ref",
+    "incorrect old value",
+    "reference already exists",
+];
+
+/// A branch of a remote repository.
+#[derive(Debug)]
+pub(super) struct Remote {
+    url: String,
+    clone: PathBuf,
+    reference: String,
+    /// Set after a failure until a command succeeds.
+    away: Option<Away>,
+}
+
+/// The remote repository cannot be used.
+#[derive(Debug)]
+struct Away {
+    /// Time of the next attempt.
+    until: Instant,
+    reason: String,
+}
+
+/// Opens the branch of a store, in a clone if its repository is remote.
+pub(super) fn connect(options: &GitOptions) -> Result<(Branch, Option<Remote>), Error> {
+    let clone = |url| Remote::open(url, &options.repository, &options.branch);
+    let mut remote = options.remote.as_deref().map(clone).transpose()?;
+    let branch = Branch::open(&options.repository, &options.branch, &options.subdir)?;
+    if let Some(remote) = &mut remote {
+        remote.start(&branch)?;
+    }
+    Ok((branch, remote))
+}
+
+impl Remote {
+    /// Opens or creates the clone, a bare repository that only this process uses.
+    fn open(url: &str, clone: &Path, branch: &str) -> Result<Self, Error> {
+        let reference = format!("refs/heads/{branch}");
+        let is_option = url.starts_with('-') || branch.starts_with('-');
+        if is_option || !Reference::is_valid_name(&reference) {
+            return Err(Error::from_str("the URL or the name of the branch is not valid"));
+        }
+        if !clone.join("HEAD").exists() {
+            Repository::init_bare(clone)?;
+        }
+        Ok(Self {
+            url: url.to_owned(),
+            clone: clone.to_owned(),
+            reference,
+            away: None,
+        })
+    }
+
+    /// Fetches the whole history of the branch, and checks with a dry run that this process can push.
+    fn start(&mut self, branch: &Branch) -> Result<(), Error> {
+        match self.tip()? {
+            Some(_) => self.download(CLONE_DEADLINE)?,
+            None => branch.forget()?,
+        }
+        let head = branch.head()?;
+        let commit = branch.write(head, &Edits::new(), "check the permission to push\n", 0)?;
+        let output = self.run_push(head, commit, true)?;
+        if output.is_success || is_race(&output) {
+            return Ok(());
+        }
+        Err(Error::from_str(&refusal(&output)))
+    }
+
+    /// Moves the branch of the clone to where the remote one is.
+    pub(super) fn fetch(&mut self, branch: &Branch) -> Result<(), Error> {
+        let tip = self.tip()?;
+        if tip.is_none() {
+            branch.forget()
+        } else if tip == branch.head()? {
+            Ok(())
+        } else {
+            self.download(FETCH_DEADLINE)
+        }
+    }
+
+    /// Moves the remote branch from one commit to another. Returns false if it is not at the first one, or somebody moves it now.
+    ///
+    /// After an error the remote may have the commit all the same; the next fetch shows it.
+    pub(super) fn push(&mut self, branch: &Branch, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
+        let output = self.run_push(old, new, false)?;
+        if output.is_success {
+            // It is stored. A branch that stays behind in the clone follows with the next fetch.
+            if let Err(error) = branch.advance(old, new) {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot move the branch of the clone"
+                );
+            }
+            return Ok(true);
+        }
+        if is_race(&output) || self.tip()? != old {
+            return Ok(false);
+        }
+        Err(Error::from_str(&refusal(&output)))
+    }
+
+    /// Fails during the pause after a failure.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match &self.away {
+            Some(away) if Instant::now() < away.until => Err(Error::from_str(&away.reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the newest commit of the remote branch; `None` if the branch does not exist.
+    fn tip(&mut self) -> Result<Option<Oid>, Error> {
+        let (url, reference) = (self.url.clone(), self.reference.clone());
+        let output = self.run(&["ls-remote", "--quiet", "--", &url, &reference], LOOK_DEADLINE)?;
+        let mut lines = output.stdout.lines().filter_map(|line| line.split_once('\t'));
+        // The name is a pattern that also finds the end of longer names.
+        let found = lines.find(|(_, name)| *name == reference);
+        found.map(|(id, _)| Oid::from_str(id)).transpose()
+    }
+
+    fn download(&mut self, deadline: Duration) -> Result<(), Error> {
+        // No other process uses the clone, so a lock is the rest of a process that was killed.
+        drop(std::fs::remove_file(
+            self.clone.join(format!("{}.lock", self.reference)),
+        ));
+        let url = self.url.clone();
+        let refspec = format!("+{0}:{0}", self.reference);
+        let options = [
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+        ];
+        let mut arguments = vec!["fetch"];
+        arguments.extend(options);
+        arguments.extend(["--", &url, &refspec]);
+        self.run(&arguments, deadline).map(drop)
+    }
+
+    fn run_push(&mut self, old: Option<Oid>, new: Oid, is_dry: bool) -> Result<Output, Error> {
+        let url = self.url.clone();
+        // An empty hash stands for a branch that does not exist.
+        let old = old.map(|id| id.to_string()).unwrap_or_default();
+        let lease = format!("--force-with-lease={}:{old}", self.reference);
+        let refspec = format!("{new}:{}", self.reference);
+        let mut arguments = vec![
+            "push",
+            "--porcelain",
+            "--no-verify",
+            "--no-follow-tags",
+            "--recurse-submodules=no",
+            &lease,
+        ];
+        if is_dry {
+            arguments.push("--dry-run");
+        }
+        arguments.extend(["--", &url, &refspec]);
+        self.run(&arguments, PUSH_DEADLINE)
+    }
+
+    /// Runs a command that uses the network. A rejection of a push is an answer; each other failure is an error, and begins a pause.
+    fn run(&mut self, arguments: &[&str], deadline: Duration) -> Result<Output, Error> {
+        self.check()?;
+        let begin = Instant::now();
+        let failure = match command::run(&self.clone, arguments, deadline) {
+            Ok(output) if output.is_success || rejection(&output).is_some() => {
+                self.away = None;
+                return Ok(output);
+            }
+            Ok(output) => output.error,
+            Err(reason) => reason,
+        };
+        let name = arguments.first().copied().unwrap_or_default();
+        let reason = format!("`git {name}` failed: {failure}");
+        let until = Instant::now() + begin.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
+        let error = Error::from_str(&reason);
+        self.away = Some(Away { until, reason });
+        Err(error)
+    }
+}
+
+/// Returns why a push was rejected; `None` if it was not, or failed before.
+fn rejection(output: &Output) -> Option<&str> {
+    let mut lines = output.stdout.lines();
+    let line = lines.find(|line| line.starts_with("!\t"))?;
+    line.rsplit('\t').next()
+}
+
+fn is_race(output: &Output) -> bool {
+    rejection(output).is_some_and(|reason| RACES.iter().any(|race| reason.contains(race)))
+}
+
+fn refusal(output: &Output) -> String {
+    let reason = rejection(output).unwrap_or_default();
+    format!(
+        "the remote repository does not accept a push {reason}: {}",
+        output.error
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(stdout: &str) -> Output {
+        Output {
+            is_success: false,
+            stdout: stdout.to_owned(),
+            error: "no".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_push_that_came_second_is_not_one_that_is_refused() {
+        let line = |reason: &str| {
+            output(&format!(
+                "To https://a.example/b\n!\tx:refs/heads/main\t{reason}\nDone\n"
+            ))
+        };
+        for race in [
+            "[rejected] (stale info)",
+            "[remote rejected] (failed to update ref)",
+        ] {
+            assert!(is_race(&line(race)), "{race}");
+        }
+        let refused = line("[remote rejected] (protected branch)");
+        assert!(!is_race(&refused));
+        assert!(refusal(&refused).contains("(protected branch)"));
+        assert!(rejection(&output("fatal: x\n")).is_none());
+    }
+
+    #[test]
+    fn no_name_is_an_option() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |url, branch| Remote::open(url, &dir.path().join("a.git"), branch);
+        open("https://a.example/b", "main").unwrap();
+        open("--upload-pack=x", "main").unwrap_err();
+        open("https://a.example/b", "-x").unwrap_err();
+        open("https://a.example/b", "a..b").unwrap_err();
+    }
+}

@@ -1,0 +1,209 @@
+//! Stores on a remote repository, each with a clone of its own.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::*;
+
+/// Limit of a wait.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn options(environment: &Environment, process: &str) -> GitOptions {
+    GitOptions {
+        repository: environment.dir.path().join(format!("{process}.git")),
+        remote: Some(format!("file://{}", environment.repository().display())),
+        ..environment.options(process)
+    }
+}
+
+fn store(environment: &Environment, process: &str) -> Store {
+    Store::git(options(environment, process), &[]).unwrap()
+}
+
+/// Repeats a write until it is stored, as a client does.
+fn put_in_the_end(store: &Store, name: &str, entry: &str) {
+    let end = Instant::now() + LIMIT;
+    while let Err(error) = put(store, name, entry, "x") {
+        assert!(Instant::now() < end, "{}", error.message());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_write_is_pushed_and_each_clone_reads_the_same() {
+    let environment = Environment::new();
+    let first = store(&environment, "a");
+    put(&first, "a", "one", "1").unwrap();
+    put(&first, "b", "one", "1").unwrap();
+    assert_eq!(
+        environment.commits(),
+        2,
+        "also the check at the start left nothing"
+    );
+    let before = objects(&first);
+    drop(first);
+    assert_eq!(objects(&store(&environment, "a")), before, "after a restart");
+    assert_eq!(objects(&store(&environment, "b")), before, "in a new clone");
+}
+
+#[test]
+fn a_rejected_push_is_decided_anew() {
+    let environment = Environment::new();
+    let (first, second) = (store(&environment, "a"), store(&environment, "b"));
+    put(&first, "a", "one", "1").unwrap();
+    let decisions = AtomicUsize::new(0);
+    let before = second.read().revision();
+    let written = second.write_now(&key("a"), |view| {
+        decisions.fetch_add(1, Ordering::SeqCst);
+        let mut object = match view.get(&key("a")) {
+            Some(object) => Value::clone(object),
+            None => {
+                return Ok(Write::Put(
+                    json!({"metadata": {"name": "a", "namespace": "default"}}),
+                ));
+            }
+        };
+        object["data"]["two"] = "2".into();
+        Ok(Write::Put(object))
+    });
+    assert_eq!(written.unwrap()["data"], json!({"one": "1", "two": "2"}));
+    assert_eq!(
+        decisions.load(Ordering::SeqCst),
+        2,
+        "the first decision came second"
+    );
+    assert_eq!(
+        second.read().changes_since(before).unwrap().len(),
+        2,
+        "watches see both"
+    );
+    assert_eq!(environment.commits(), 2);
+}
+
+#[test]
+fn two_clones_lose_no_write() {
+    const WRITES: usize = 6;
+    let environment = Environment::new();
+    let stores = [store(&environment, "a"), store(&environment, "b")];
+    std::thread::scope(|scope| {
+        for (number, store) in stores.iter().enumerate() {
+            scope.spawn(move || {
+                for write in 0..WRITES {
+                    let (name, entry) = (["a", "b"][write % 2], format!("p{number}-{write}"));
+                    put_in_the_end(store, name, &entry);
+                }
+            });
+        }
+    });
+    for store in &stores {
+        store.poll();
+    }
+    let [first, second] = &stores;
+    assert_eq!(objects(first), objects(second));
+    let entries = |name| object(first, name).unwrap()["data"].as_object().unwrap().len();
+    assert_eq!(entries("a") + entries("b"), 2 * WRITES);
+    assert_eq!(environment.commits(), 2 * WRITES);
+}
+
+#[test]
+fn a_remote_that_is_away_fails_writes_until_it_is_back() {
+    let environment = Environment::new();
+    let store = store(&environment, "a");
+    put(&store, "a", "one", "1").unwrap();
+    let away = environment.dir.path().join("away.git");
+    std::fs::rename(environment.repository(), &away).unwrap();
+    store.poll();
+    let error = put(&store, "a", "two", "2").unwrap_err();
+    assert_eq!(error.code(), 500);
+    assert!(
+        error.message().contains("objects.git, branch main: `git "),
+        "{}",
+        error.message()
+    );
+    assert_eq!(
+        object(&store, "a").unwrap()["data"],
+        json!({"one": "1"}),
+        "reads go on"
+    );
+    let secret = Key::new("secrets", "default", "a");
+    let write = |_: &crate::store::TransactionView<'_>| Ok(Write::Put(json!({"metadata": {"name": "a"}})));
+    store.write_now(&secret, write).unwrap();
+    std::fs::rename(&away, environment.repository()).unwrap();
+    put_in_the_end(&store, "a", "three");
+    assert_eq!(
+        object(&store, "a").unwrap()["data"],
+        json!({"one": "1", "three": "x"})
+    );
+    assert_eq!(environment.commits(), 2, "nothing of the failed write is stored");
+}
+
+#[test]
+fn a_refused_push_is_an_error_that_says_why() {
+    let environment = Environment::new();
+    let store = store(&environment, "a");
+    put(&store, "a", "one", "1").unwrap();
+    let hook = environment.repository().join("hooks/pre-receive");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    std::fs::write(&hook, "#!/bin/sh\necho Closed on Fridays. >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let error = put(&store, "a", "two", "2").unwrap_err();
+    assert_eq!(error.code(), 500);
+    assert!(
+        error.message().contains("pre-receive hook declined")
+            && error.message().contains("Closed on Fridays."),
+        "{}",
+        error.message()
+    );
+    assert_eq!(object(&store, "a").unwrap()["data"], json!({"one": "1"}));
+    std::fs::remove_file(&hook).unwrap();
+    put(&store, "a", "two", "2").unwrap();
+}
+
+#[test]
+fn a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake() {
+    let environment = Environment::new();
+    let store = store(&environment, "a");
+    put(&store, "a", "one", "1").unwrap();
+    put(&store, "b", "one", "1").unwrap();
+    let branch = environment.branch();
+    let head = branch.head().unwrap();
+    branch.forget().unwrap();
+    store.poll();
+    assert_eq!(objects(&store).len(), 2, "a branch that is away deletes nothing");
+    let error = put(&store, "a", "two", "2").unwrap_err();
+    assert!(
+        error.message().contains("does not exist any more"),
+        "{}",
+        error.message()
+    );
+    assert!(branch.advance(None, head.unwrap()).unwrap());
+    put(&store, "a", "two", "2").unwrap();
+    let before = store.read().revision();
+    let edits = [("mine.yaml".to_owned(), Some(BY_HAND.to_owned()))];
+    let rewritten = branch.write(None, &edits.into(), "rewritten\n", 1_700_000_001);
+    assert!(
+        branch
+            .advance(branch.head().unwrap(), rewritten.unwrap())
+            .unwrap()
+    );
+    store.poll();
+    assert_eq!(objects(&store).len(), 1, "b is gone");
+    assert!(store.read().changes_since(before).is_err(), "watches start anew");
+    put(&store, "a", "two", "2").unwrap();
+    assert!(environment.read("mine.yaml").unwrap().ends_with("  two: '2'\n"));
+}
+
+#[test]
+fn the_rest_of_a_killed_process_is_no_obstacle() {
+    let environment = Environment::new();
+    let first = store(&environment, "a");
+    put(&first, "a", "one", "1").unwrap();
+    drop(first);
+    let lock = environment.dir.path().join("a.git/refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    environment.commit([("mine.yaml", Some(BY_HAND.replace("name: a", "name: b").as_str()))]);
+    let second = store(&environment, "a");
+    assert!(!lock.exists());
+    assert_eq!(objects(&second).len(), 2);
+}
