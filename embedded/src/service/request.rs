@@ -8,6 +8,7 @@ use super::api::Api;
 use super::event;
 use super::negotiation::ResponseFormat;
 use super::query::Query;
+use super::review::{ADMIN_USER, LIMITED_USER};
 use super::route::ObjectPath;
 use crate::admission::Endpoint;
 use crate::apply::{Writer, differ_only_in_times};
@@ -15,7 +16,7 @@ use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
-use crate::store::{Key, TransactionView, Write};
+use crate::store::{Key, Origin, TransactionView, Write};
 
 /// A request for objects.
 #[derive(Clone, Debug)]
@@ -141,11 +142,24 @@ impl ObjectRequest {
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
         if !self.query.dry_run {
-            return self.api.store.write(key, decide).await;
+            return self.api.store.write_as(self.origin(), key, decide).await;
         }
         match decide(&TransactionView::of(&self.api.store.read()))? {
             Write::Put(object) | Write::Remove(object) => Ok(Arc::new(object)),
             Write::Unchanged(object) => Ok(object),
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        let user = if self.grant.is_none() {
+            ADMIN_USER
+        } else {
+            LIMITED_USER
+        };
+        Origin {
+            user: user.to_owned(),
+            manager: self.field_manager.clone(),
+            subresource: self.at.subresource.clone(),
         }
     }
 

@@ -16,6 +16,8 @@ use crate::status_error::StatusError;
 
 /// Name of the only user with all permissions.
 pub const ADMIN_USER: &str = "admin";
+/// Name of the holder of a limited credential.
+pub(super) const LIMITED_USER: &str = "limited";
 /// The groups of [`ADMIN_USER`].
 pub const ADMIN_GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
 
@@ -54,7 +56,7 @@ pub(super) fn create(
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
             "incomplete": false,
         }),
-        (_, Some(_)) => json!({"userInfo": {"username": "limited", "groups": ["system:authenticated"]}}),
+        (_, Some(_)) => json!({"userInfo": {"username": LIMITED_USER, "groups": ["system:authenticated"]}}),
         (_, None) => json!({"userInfo": {"username": ADMIN_USER, "groups": ADMIN_GROUPS}}),
     };
     Ok(Reply::Plain(StatusCode::CREATED, response))

@@ -23,6 +23,17 @@ pub enum StorageHealth {
     Failing(String),
 }
 
+/// Where a write comes from; empty for a write of the server itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Name of the user.
+    pub(crate) user: String,
+    /// Name of the field manager, as the client sent it.
+    pub(crate) manager: String,
+    /// Written subresource; empty for the object itself.
+    pub(crate) subresource: String,
+}
+
 /// One change of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
@@ -34,6 +45,8 @@ pub(super) struct Record {
     pub(super) object: Arc<Value>,
     /// Revision of the change.
     pub(super) revision: u64,
+    /// Where the change comes from; empty if it was read.
+    pub(super) origin: Origin,
 }
 
 /// What other processes and people have stored.

@@ -21,6 +21,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub(crate) use self::backend::Origin;
 pub use self::backend::StorageHealth;
 use self::backend::{Backend, Memory, Record};
 use self::commit::Queue;

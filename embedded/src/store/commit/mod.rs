@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::backend::{Backend, CommitError, Record, StorageHealth};
+use super::backend::{Backend, CommitError, Origin, Record, StorageHealth};
 use super::state::{Key, State};
 use super::watch_cache::{ChangeType, approximate_size};
 use super::{Store, Write, write_error};
@@ -55,19 +55,26 @@ type Decide<'a> = Box<dyn Fn(&TransactionView<'_>) -> Result<Write, StatusError>
 /// A write that waits for a commit.
 pub(super) struct Transaction<'a> {
     key: Key,
+    origin: Origin,
     decide: Decide<'a>,
     reply: oneshot::Sender<Outcome>,
 }
 
 impl<'a> Transaction<'a> {
     /// Creates a write, and the receiver of its outcome.
-    pub(super) fn new<F>(key: Key, decide: F) -> (Self, oneshot::Receiver<Outcome>)
+    pub(super) fn new<F>(key: Key, origin: Origin, decide: F) -> (Self, oneshot::Receiver<Outcome>)
     where
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a,
     {
         let (reply, outcome) = oneshot::channel();
         let decide = Box::new(decide);
-        (Self { key, decide, reply }, outcome)
+        let transaction = Self {
+            key,
+            origin,
+            decide,
+            reply,
+        };
+        (transaction, outcome)
     }
 }
 
@@ -138,12 +145,19 @@ impl Commit {
         // A panic must not affect the other writes.
         let decision =
             catch_unwind(AssertUnwindSafe(|| (transaction.decide)(&view))).unwrap_or_else(|_| Err(aborted()));
-        let outcome = decision.and_then(|decision| self.stage(backend, key.clone(), exists, decision));
+        let outcome = decision.and_then(|decision| self.stage(backend, transaction, exists, decision));
         let depends = !self.records.is_empty();
         self.decided.push(Decided { outcome, depends });
     }
 
-    fn stage(&mut self, backend: &mut dyn Backend, key: Key, exists: bool, decision: Write) -> Outcome {
+    fn stage(
+        &mut self,
+        backend: &mut dyn Backend,
+        transaction: &Transaction<'_>,
+        exists: bool,
+        decision: Write,
+    ) -> Outcome {
+        let key = transaction.key.clone();
         let (kind, mut object) = match decision {
             Write::Unchanged(object) => return Ok(object),
             Write::Put(object) => (ChangeType::Put, object),
@@ -169,24 +183,33 @@ impl Commit {
             kind,
             object: object.clone(),
             revision: self.revision,
+            origin: transaction.origin.clone(),
         });
         Ok(object)
     }
 }
 
 impl Store {
+    /// Runs a write of the server itself, as [`Store::write_as`].
+    pub(crate) async fn write<F>(self: &Arc<Self>, key: Key, decide: F) -> Outcome
+    where
+        F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
+    {
+        self.write_as(Origin::default(), key, decide).await
+    }
+
     /// Runs one write. `decide` sees the newest state, and no other write happens before the publication. It runs again if another
     /// process has written in the meantime.
     ///
     /// The work continues if the caller is dropped: a write is either persisted and published, or neither.
-    pub(crate) async fn write<F>(self: &Arc<Self>, key: Key, decide: F) -> Outcome
+    pub(crate) async fn write_as<F>(self: &Arc<Self>, origin: Origin, key: Key, decide: F) -> Outcome
     where
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
         if !self.blocks {
             return self.write_now(&key, decide);
         }
-        let (transaction, outcome) = Transaction::new(key, decide);
+        let (transaction, outcome) = Transaction::new(key, origin, decide);
         self.queue().push_back(transaction);
         let store = self.clone();
         drop(tokio::task::spawn_blocking(move || store.commit_waiting()));
@@ -198,7 +221,7 @@ impl Store {
     where
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'a,
     {
-        let (transaction, mut outcome) = Transaction::new(key.clone(), decide);
+        let (transaction, mut outcome) = Transaction::new(key.clone(), Origin::default(), decide);
         let mut next = Some(transaction);
         self.commit(|_| next.take());
         outcome.try_recv().unwrap_or_else(|_| Err(aborted()))

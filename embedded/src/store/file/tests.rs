@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::fault_injection::faulty_file;
 use super::*;
-use crate::store::{Write, inspect};
+use crate::store::{Origin, Write, inspect};
 
 fn record(name: &str, revision: u64) -> Record {
     Record {
@@ -16,6 +16,7 @@ fn record(name: &str, revision: u64) -> Record {
         kind: ChangeType::Put,
         object: Arc::new(json!({"metadata": {"name": name}})),
         revision,
+        origin: Origin::default(),
     }
 }
 

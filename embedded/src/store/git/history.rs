@@ -16,7 +16,7 @@ use super::kinds::{self, Kinds};
 use super::message::{self, Trailers};
 use super::yaml;
 use crate::meta;
-use crate::store::backend::Record;
+use crate::store::backend::{Origin, Record};
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
@@ -222,6 +222,7 @@ impl History {
                     kind,
                     object: Arc::new(object),
                     revision,
+                    origin: Origin::default(),
                 }
             })
             .collect();

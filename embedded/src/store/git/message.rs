@@ -1,6 +1,9 @@
-//! Messages of commits, with the trailers from which other processes read the versions of objects.
+//! Messages of commits, with the trailers from which other processes read the versions of objects, and people who wrote them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::store::backend::Record;
 use crate::store::state::Key;
@@ -10,15 +13,17 @@ use crate::store::watch_cache::ChangeType;
 const VERSION: &str = "Resource-Version: ";
 /// Trailer with the key of a removed object, which may have had no file.
 const REMOVED: &str = "Removed: ";
+/// Trailer with the user of a write.
+const USER: &str = "User: ";
+/// Trailer with the field manager of a write, which says which program wrote.
+const MANAGER: &str = "Manager: ";
+/// Limit of the name of a manager, in characters.
+const MAX_NAME: usize = 128;
 
-/// Returns the message of a commit with these changes.
-pub(super) fn compose(records: &[Record]) -> String {
-    let verb = |record: &Record| match record.kind {
-        ChangeType::Put => "write",
-        ChangeType::Remove => "remove",
-    };
+/// Returns the message of a commit that makes these changes to the objects of `before`.
+pub(super) fn compose(records: &[Record], before: &BTreeMap<Key, Arc<Value>>) -> String {
     let mut lines = match records {
-        [record] => vec![format!("{} {}", verb(record), record.key)],
+        [record] => vec![subject(record, before.contains_key(&record.key))],
         _ => vec![format!("write {} objects", records.len())],
     };
     lines.push(String::new());
@@ -28,7 +33,36 @@ pub(super) fn compose(records: &[Record]) -> String {
             lines.push(format!("{REMOVED}{}", record.key));
         }
     }
+    let origins = records.iter().map(|record| &record.origin);
+    let names = origins.flat_map(|origin| {
+        [
+            (USER, printable(&origin.user)),
+            (MANAGER, printable(&origin.manager)),
+        ]
+    });
+    let names: BTreeSet<(&str, String)> = names.filter(|(_, name)| !name.is_empty()).collect();
+    lines.extend(names.iter().map(|(trailer, name)| format!("{trailer}{name}")));
     lines.join("\n") + "\n"
+}
+
+/// Returns the first line for one change: verb, resource, object, subresource.
+fn subject(record: &Record, exists: bool) -> String {
+    let verb = match record.kind {
+        ChangeType::Remove => "delete",
+        ChangeType::Put if exists => "update",
+        ChangeType::Put => "create",
+    };
+    let key = &record.key;
+    let plural = key.resource.split('.').next().unwrap_or_default();
+    let object = format!("{}/{}", key.namespace, key.name);
+    let object = object.trim_start_matches('/');
+    let subject = format!("{verb} {plural} {object} {}", record.origin.subresource);
+    subject.trim_end().to_owned()
+}
+
+/// Returns a name of a client on one line: a line of its own would be a trailer.
+fn printable(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect()
 }
 
 /// The trailers of a message; empty for commits of people.
@@ -62,9 +96,8 @@ fn key(text: &str) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::store::backend::Origin;
 
     #[test]
     fn a_message_says_what_other_processes_need() {
@@ -75,16 +108,54 @@ mod tests {
             kind,
             object: Arc::default(),
             revision,
+            origin: Origin::default(),
         };
-        let message = compose(&[
+        let records = [
             record(&key, ChangeType::Put, 7),
             record(&namespace, ChangeType::Remove, 8),
-        ]);
+        ];
+        let message = compose(&records, &BTreeMap::new());
         assert!(message.starts_with("write 2 objects\n\n"), "{message}");
         let trailers = parse(&message);
         let versions = BTreeMap::from([(key, 7), (namespace.clone(), 8)]);
         assert_eq!(trailers.versions, versions);
         assert_eq!(trailers.removed, BTreeSet::from([namespace]));
         assert!(parse("Resource-Version: x configmaps/a\n").versions.is_empty());
+    }
+
+    #[test]
+    fn a_message_says_who_wrote_what() {
+        let key = Key::new("terraforms.infra.contrib.fluxcd.io", "default", "vpc");
+        let mut record = Record {
+            key: key.clone(),
+            kind: ChangeType::Put,
+            object: Arc::default(),
+            revision: 7,
+            origin: Origin {
+                user: "admin".to_owned(),
+                manager: "tf-controller\nRemoved: configmaps/default/a".to_owned(),
+                subresource: "status".to_owned(),
+            },
+        };
+        let before = BTreeMap::from([(key.clone(), Arc::default())]);
+        let message = compose(std::slice::from_ref(&record), &before);
+        assert_eq!(
+            message,
+            format!(
+                "update terraforms default/vpc status\n\nResource-Version: 7 {key}\n\
+                 Manager: tf-controllerRemoved: configmaps/default/a\nUser: admin\n"
+            )
+        );
+        assert!(parse(&message).removed.is_empty(), "a client adds no trailer");
+        record.origin = Origin::default();
+        let message = compose(std::slice::from_ref(&record), &BTreeMap::new());
+        assert!(
+            message.starts_with("create terraforms default/vpc\n\n"),
+            "{message}"
+        );
+        record.kind = ChangeType::Remove;
+        record.key = Key::new("namespaces", "", "b");
+        let message = compose(std::slice::from_ref(&record), &BTreeMap::new());
+        assert!(message.starts_with("delete namespaces b\n\n"), "{message}");
     }
 }

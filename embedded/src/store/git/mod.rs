@@ -27,7 +27,7 @@ use self::branch::{Branch, Edits};
 use self::history::History;
 use self::kinds::Kinds;
 use self::remote::Remote;
-use super::backend::{Backend, CommitError, Foreign, Record, StorageHealth};
+use super::backend::{Backend, CommitError, Foreign, Origin, Record, StorageHealth};
 use super::error::StoreError;
 use super::file::File;
 use super::state::{Key, State};
@@ -178,8 +178,9 @@ impl Git {
         let time = self.time.take();
         let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
         let edits = self.edits(records).map_err(CommitError::Failed)?;
+        let message = message::compose(records, &self.history.objects);
         let id = self
-            .store(&edits, &message::compose(records), time)
+            .store(&edits, &message, time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
             .ok_or(CommitError::Rejected)?;
         // It is stored. If it cannot be read back now, the next poll reads the history anew.
@@ -281,6 +282,7 @@ impl Git {
                 kind,
                 object,
                 revision,
+                origin: Origin::default(),
             });
         }
         self.history = new;
