@@ -63,6 +63,13 @@ async fn the_api_and_people_write_the_same_files() {
     ok(&client, "PATCH", &format!("{WIDGETS}/a/status"), Some(&status)).await;
     let commits = || git(&repository, &["rev-list", "--count", "main"]);
     assert_eq!(commits().trim(), "2", "nothing else is in the repository");
+    assert_eq!(
+        git(
+            &repository,
+            &["log", "--format=%s %(trailers:key=User,separator=;)", "main"]
+        ),
+        "update widgets default/a status User: admin\ncreate widgets default/a User: admin\n"
+    );
     ok(&client, "PATCH", &format!("{WIDGETS}/a/status"), Some(&status)).await;
     assert_eq!(
         commits().trim(),
