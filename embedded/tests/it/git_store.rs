@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use sluice_embedded::{ApiServer, GitOptions, Store};
 use sluice_harness::git::GitServer;
+use sluice_harness::ssh::{Key, SshServer};
 
 use crate::fixture::{WIDGETS, call, eventually, ok, server_on, widget, widget_definition};
 use crate::watch::watch;
@@ -149,4 +150,17 @@ async fn a_repository_on_another_host_is_a_store() {
     })
     .await;
     assert_eq!(git(&repository, &["rev-list", "--count", "main"]).trim(), "3");
+}
+
+#[test]
+fn an_unknown_ssh_host_is_refused_without_a_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = SshServer::start(vec![Key::generate("ed25519", 256).unwrap()], &[]).unwrap();
+    let options = GitOptions {
+        remote: Some(host.url("/objects.git")),
+        ..options(dir.path(), &dir.path().join("store.git"))
+    };
+    let error = Store::git(options, &[]).unwrap_err().to_string();
+    assert!(error.contains("requested strict checking"), "{error}");
+    assert!(host.commands().is_empty(), "nobody logged in");
 }
