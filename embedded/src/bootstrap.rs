@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
+use crate::definitions::{ORIGIN, PROGRAM, is_own};
 use crate::resource::{Resource, Strategy};
 use crate::service::Api;
 use crate::status_error::StatusError;
@@ -14,17 +15,18 @@ use crate::{admission, meta};
 /// Namespaces that every server has.
 const NAMESPACES: [&str; 2] = ["default", "kube-system"];
 
-/// Creates missing objects, updates changed definitions and removes definitions that are no longer served.
+/// Creates missing objects, updates changed definitions and removes definitions that the program no longer brings.
 pub(crate) fn create_initial_objects(
     api: &Api,
     crds: &[CustomResourceDefinition],
 ) -> Result<(), StatusError> {
-    if let Some(resource) = api.registry.by_strategy(Strategy::Namespace) {
+    let registry = api.registry();
+    if let Some(resource) = registry.by_strategy(Strategy::Namespace) {
         for name in NAMESPACES {
             create_namespace(api, resource, name)?;
         }
     }
-    let Some(resource) = api.registry.by_strategy(Strategy::Definition) else {
+    let Some(resource) = registry.by_strategy(Strategy::Definition) else {
         return Ok(());
     };
     let existing: Vec<String> = api
@@ -32,6 +34,7 @@ pub(crate) fn create_initial_objects(
         .read()
         .list(&resource.group_resource(), "")
         .iter()
+        .filter(|existing| is_own(existing))
         .map(|existing| meta::name(existing).to_owned())
         .collect();
     for crd in crds {
@@ -70,10 +73,12 @@ fn apply_definition(
     let mut desired = serde_json::to_value(crd).map_err(|error| StatusError::internal(error.to_string()))?;
     // A default that kube-apiserver stores.
     desired["spec"]["conversion"] = json!({"strategy": "None"});
+    desired["metadata"]["annotations"][ORIGIN] = PROGRAM.into();
     let key = Key::new(resource.group_resource(), "", meta::name(&desired));
     api.store.write_now(&key, |state| {
         let existing = state.get(&key);
-        if let Some(existing) = existing.filter(|existing| existing["spec"] == desired["spec"]) {
+        let is_current = |existing: &&Arc<Value>| is_own(existing) && existing["spec"] == desired["spec"];
+        if let Some(existing) = existing.filter(is_current) {
             return Ok(Write::Unchanged(Arc::clone(existing)));
         }
         let status = status(crd, &desired);

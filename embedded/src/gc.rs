@@ -67,11 +67,12 @@ pub(crate) async fn run(api: Weak<Api>) {
 
 /// Returns the steps that are due after the changes since `observed`, and the revision of the examined state.
 fn due_steps(api: &Api, observed: u64) -> (Vec<Step>, u64) {
+    let registry = api.registry();
     let state = api.store.read();
     let snapshot = Snapshot {
         state: &state,
-        registry: &api.registry,
-        namespace_resource: namespace_resource(&api.registry),
+        registry: &registry,
+        namespace_resource: namespace_resource(&registry),
     };
     let candidates: BTreeSet<Key> = match state.changes_since(observed) {
         Ok(changes) => changes
@@ -241,7 +242,7 @@ impl Snapshot<'_> {
 
 /// Executes one step; returns false if the write failed.
 async fn execute(api: &Api, step: Step) -> bool {
-    let resource = api.registry.by_group_resource(&step.key.resource).cloned();
+    let resource = api.registry().by_group_resource(&step.key.resource).cloned();
     let key = step.key.clone();
     let outcome = api.store.write(key, move |state| {
         let Some(object) = state.get(&step.key) else {

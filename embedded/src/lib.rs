@@ -6,13 +6,14 @@
 //! # Resources
 //! Namespaces, Secrets, ConfigMaps, Events, ServiceAccounts (core/v1), Events (events.k8s.io/v1), Leases
 //! (coordination.k8s.io/v1), self reviews (authentication.k8s.io/v1, authorization.k8s.io/v1), the
-//! CustomResourceDefinitions themselves (apiextensions.k8s.io/v1, read-only) and every version of the custom resources.
+//! CustomResourceDefinitions themselves (apiextensions.k8s.io/v1) and every version of the custom resources.
 //!
 //! # Deviations from kube-apiserver
 //! * Lists are not chunked: `limit` is ignored, which the API allows, and a `continue` token is rejected.
 //! * Requests for aggregated discovery get the unaggregated documents.
 //! * Protobuf is decoded for the kinds that `kubectl create` sends in it, but never encoded: every client reads JSON.
 //! * Garbage collection and namespace deletion, tasks of the controller-manager, run inside the server.
+//! * Definitions that the program brings are read-only; conversion is `None` only, and `scale` is not served.
 //! * There is one user with all permissions, who can issue limited credentials ([`Grant`]); RBAC objects are not served.
 
 mod admission;
@@ -21,6 +22,7 @@ mod apply;
 mod bootstrap;
 mod builtin;
 mod cause;
+mod definitions;
 mod gc;
 mod grant;
 mod jsonpath;

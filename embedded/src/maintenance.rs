@@ -54,7 +54,7 @@ pub(crate) async fn poll(api: Weak<Api>, interval: Duration) {
 }
 
 async fn expire_events(api: &Api, ttl: Duration) {
-    let Some(resource) = api.registry.by_strategy(Strategy::Event) else {
+    let Some(resource) = api.registry().by_strategy(Strategy::Event).cloned() else {
         return;
     };
     let now = Timestamp::now();

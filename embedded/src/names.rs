@@ -4,6 +4,8 @@
 pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 /// Message for a name that is not an RFC 1123 label.
 pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+/// Message for a name that is not an RFC 1035 label.
+pub(crate) const DNS_1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
@@ -13,6 +15,11 @@ pub(crate) fn is_label(name: &str) -> bool {
     name.starts_with(is_alphanumeric)
         && name.ends_with(is_alphanumeric)
         && name.chars().all(|c| is_alphanumeric(c) || c == '-')
+}
+
+/// Whether a name is an RFC 1035 label: one that begins with a letter and has at most 63 characters.
+pub(crate) fn is_dns_1035_label(name: &str) -> bool {
+    is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.len() <= 63
 }
 
 /// Whether a name is an RFC 1123 subdomain, apart from its length.

@@ -13,8 +13,8 @@ use http::{Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::client::Body;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use crate::definitions::{self, Reconciler};
 use crate::resource::Registry;
 use crate::serve::{self, ServeError, TlsServer};
 use crate::service::{Api, ResponseBody};
@@ -93,13 +93,14 @@ impl ApiServerBuilder {
                     reason: error.to_string(),
                 })?;
         }
-        let api = Arc::new(Api {
-            store: Arc::new(self.store),
-            registry,
-            stop: CancellationToken::new(),
-        });
+        let registry = Arc::new(registry);
+        let api = Arc::new(Api::new(Arc::new(self.store), registry.clone()));
         bootstrap::create_initial_objects(&api, &self.crds)
             .map_err(|error| BuildError::Bootstrap(error.message().to_owned()))?;
+        // Before the first request: the kinds of stored definitions.
+        let mut reconciler = Reconciler::new(registry);
+        reconciler.reconcile(&api);
+        runtime.spawn(definitions::run(Arc::downgrade(&api), reconciler));
         runtime.spawn(gc::run(Arc::downgrade(&api)));
         runtime.spawn(maintenance::run(Arc::downgrade(&api), self.event_ttl));
         if let Some(interval) = api.store.poll_interval() {

@@ -246,6 +246,29 @@ impl StatusError {
         Self::of(403, "Forbidden", resource, name, text)
     }
 
+    /// 403 for a write of a definition that the program sets.
+    pub(crate) fn own_definition(resource: &Resource, name: &str) -> Self {
+        let text = "is forbidden: the program sets this definition when it starts";
+        Self::of(403, "Forbidden", resource, name, text)
+    }
+
+    /// 403 for a definition that cannot be added, for this reason.
+    pub(crate) fn definition_refused(resource: &Resource, name: &str, reason: &str) -> Self {
+        Self::of(
+            403,
+            "Forbidden",
+            resource,
+            name,
+            &format!("is forbidden: {reason}"),
+        )
+    }
+
+    /// 405 for a new object of a definition that is being deleted.
+    pub(crate) fn definition_terminating(resource: &Resource) -> Self {
+        let message = "create not allowed while custom resource definition is terminating";
+        Self::new(405, "MethodNotAllowed", message).with_details(&resource.group, &resource.plural, "", &[])
+    }
+
     /// 403 for a creation in a terminating namespace.
     pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
         let message = format!(

@@ -1,6 +1,7 @@
 //! Admission: normalization, server-set fields and validation of an object. Pure except for time and randomness.
 
 mod builtin_kinds;
+mod definition;
 mod metadata;
 
 use serde_json::{Value, json};
@@ -32,6 +33,10 @@ pub(crate) fn normalize(resource: &Resource, object: &mut Value) -> Result<Vec<S
         schema.default(object);
     }
     builtin_kinds::default(resource, object);
+    if resource.strategy == Strategy::Definition {
+        pruned.extend(definition::normalize(object)?);
+        definition::default(object);
+    }
     Ok(pruned)
 }
 
@@ -46,7 +51,7 @@ pub(crate) fn prepare_create(resource: &Resource, mut object: Value) -> Result<V
     }
     meta::set(&mut object, "uid", uuid::Uuid::new_v4().to_string().into());
     meta::set(&mut object, "creationTimestamp", meta::now().into());
-    if resource.strategy == Strategy::Custom {
+    if has_generation(resource) {
         meta::set(&mut object, "generation", json!(1));
     }
     if resource.has_status
@@ -59,6 +64,9 @@ pub(crate) fn prepare_create(resource: &Resource, mut object: Value) -> Result<V
         }
     }
     builtin_kinds::initialize(resource, &mut object);
+    if resource.strategy == Strategy::Definition {
+        definition::initialize(&mut object);
+    }
     object["apiVersion"] = resource.storage_api_version().into();
     reject(resource, &name, &validate(resource, &object, None))?;
     Ok(object)
@@ -91,7 +99,10 @@ pub(crate) fn prepare_update(
     if endpoint == Endpoint::Main && resource.strategy == Strategy::Namespace {
         new = with_field(&new, old, "spec");
     }
-    if resource.strategy == Strategy::Custom && is_new_generation(resource, &new, old) {
+    if endpoint == Endpoint::Main && resource.strategy == Strategy::Definition {
+        definition::record_storage_version(&mut new);
+    }
+    if has_generation(resource) && is_new_generation(resource, &new, old) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(&mut new, "generation", json!(generation + 1));
     }
@@ -104,6 +115,11 @@ pub(crate) fn prepare_update(
     causes.extend(validate(resource, &new, Some((old, endpoint))));
     reject(resource, name, &causes)?;
     Ok(new)
+}
+
+/// Whether objects of the kind count the changes of their spec.
+fn has_generation(resource: &Resource) -> bool {
+    matches!(resource.strategy, Strategy::Custom | Strategy::Definition)
 }
 
 /// Returns the object with one top-level field taken from another object.
@@ -139,6 +155,9 @@ fn validate(resource: &Resource, object: &Value, old: Option<(&Value, Endpoint)>
     let mut causes = metadata::validate_name(resource, object);
     causes.extend(metadata::validate(object));
     causes.extend(builtin_kinds::validate(resource, object, old.map(|(old, _)| old)));
+    if resource.strategy == Strategy::Definition {
+        causes.extend(definition::validate(object, old.map(|(old, _)| old)));
+    }
     if let Some(schema) = &resource.schema {
         let errors = match old {
             Some((old, Endpoint::Status)) => schema.validate_status(object, old),

@@ -58,7 +58,7 @@ pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<
 }
 
 /// Compiles the schema of a built-in kind for pruning: it finds unknown fields, while the decoder rejects wrong types.
-/// `None` for kinds that are not built in, and for CustomResourceDefinition, which is read-only.
+/// `None` for kinds that are not built in, and for CustomResourceDefinition, whose schema is recursive: admission prunes it by its type.
 ///
 /// # Errors
 /// If the generated schema cannot be compiled; a test compiles all of them.

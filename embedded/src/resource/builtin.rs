@@ -67,6 +67,7 @@ fn other_kinds() -> Vec<Resource> {
         Resource {
             group: "apiextensions.k8s.io".into(),
             namespaced: false,
+            has_status: true,
             categories: vec!["api-extensions".into()],
             short_names: vec!["crd".into(), "crds".into()],
             ..core_kind(

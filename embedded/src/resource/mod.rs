@@ -7,7 +7,7 @@ mod registry;
 
 use std::sync::{Arc, LazyLock};
 
-pub(crate) use definition::DefinitionError;
+pub(crate) use definition::{DefinitionError, resources as resources_of};
 pub(crate) use registry::Registry;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representin
 pub(crate) enum Strategy {
     /// Defined by a CustomResourceDefinition.
     Custom,
-    /// CustomResourceDefinition of apiextensions.k8s.io, read-only here.
+    /// CustomResourceDefinition of apiextensions.k8s.io.
     Definition,
     /// core Namespace.
     Namespace,
@@ -148,15 +148,9 @@ impl Resource {
             .map_or_else(|| &*FREE_FORM, |schema| schema.shape())
     }
 
-    /// Whether objects can be written.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.strategy != Strategy::Definition
-    }
-
     /// Returns the verbs for discovery.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.strategy {
-            Strategy::Definition => &["get", "list", "watch"],
             Strategy::Review => &["create"],
             // As in kube-apiserver, namespaces have no deletecollection.
             Strategy::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],

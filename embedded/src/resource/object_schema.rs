@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_writable_builtin_kind_has_a_schema() {
+    fn the_builtin_kinds_have_schemas() {
         assert_eq!(BUILTIN.len(), 6);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{DefinitionError, Resource, Strategy, builtin, definition};
 use crate::schema::openapi::{self, PublishedKind};
 
-/// The kinds of one server.
+/// The kinds of one server at one time.
 #[derive(Debug)]
 pub(crate) struct Registry {
     resources: Vec<Arc<Resource>>,
@@ -33,6 +33,16 @@ impl Registry {
         self.resources
             .extend(definition::resources(crd)?.into_iter().map(Arc::new));
         Ok(())
+    }
+
+    /// Returns a registry with more kinds.
+    pub(crate) fn extended(&self, more: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let mut resources = self.resources.clone();
+        resources.extend(more);
+        Self {
+            resources,
+            openapi_documents: OnceLock::new(),
+        }
     }
 
     /// Returns every kind.

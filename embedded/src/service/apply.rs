@@ -12,7 +12,7 @@ use super::patch::check_identity;
 use super::query::FieldValidation;
 use super::request::{ObjectRequest, Warnings, to_version};
 use super::response::Reply;
-use super::write::{check_namespace, decide_update, namespace_key, set_namespace};
+use super::write::{check_definition, check_namespace, decide_update, namespace_key, set_namespace};
 use crate::admission::{self, Endpoint};
 use crate::apply::Writer;
 use crate::cause::Cause;
@@ -96,6 +96,7 @@ impl Application {
             return Err(StatusError::uid_of_missing(resource, name, uid));
         }
         self.may_create.clone()?;
+        check_definition(state, resource)?;
         if let Some(namespace) = &self.namespace_key {
             check_namespace(state, resource, namespace, name)?;
         }

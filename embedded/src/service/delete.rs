@@ -10,6 +10,7 @@ use super::request::ObjectRequest;
 use super::response::Reply;
 use super::{body, query, read};
 use crate::cause::Cause;
+use crate::definitions::{CLEANUP, is_own};
 use crate::meta;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
@@ -82,7 +83,9 @@ pub(super) async fn delete_collection(
     let kind = request.resource.group_resource();
     let objects = request.api.store.read().list(&kind, &request.at.namespace);
     let mut removed = Vec::new();
-    for object in objects.into_iter().filter(|object| selector.matches(object)) {
+    let is_definition = request.resource.strategy == Strategy::Definition;
+    let selected = |object: &Arc<Value>| selector.matches(object) && !(is_definition && is_own(object));
+    for object in objects.into_iter().filter(selected) {
         let kind = request.resource.group_resource();
         let key = Key::new(kind, meta::namespace(&object), meta::name(&object));
         match remove(request, key, delete_options.clone()).await {
@@ -113,6 +116,9 @@ async fn remove(
             check_preconditions(&resource, object, &delete_options)?;
             if resource.strategy == Strategy::Namespace && IMMORTAL_NAMESPACES.contains(&at.name.as_str()) {
                 return Err(StatusError::immortal_namespace(&resource, &at.name));
+            }
+            if resource.strategy == Strategy::Definition && is_own(object) {
+                return Err(StatusError::own_definition(&resource, &at.name));
             }
             Ok(decide_deletion(&resource, object, delete_options.propagation))
         })
@@ -192,6 +198,11 @@ fn finalizers(resource: &Resource, object: &Value, propagation: Option<Propagati
             finalizers.push(FOREGROUND.into());
         }
         _ => {}
+    }
+    // The objects of a definition are deleted before it.
+    if resource.strategy == Strategy::Definition && !meta::is_deleting(object) && !existing.contains(&CLEANUP)
+    {
+        finalizers.push(CLEANUP.into());
     }
     finalizers
 }

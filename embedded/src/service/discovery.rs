@@ -23,7 +23,7 @@ pub(super) fn respond(
     target: &Target,
     accept: &str,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    let registry = &api.registry;
+    let registry = &api.registry();
     let document = match target {
         Target::Health(check) => return Ok(health(check, &api.store.health().borrow())),
         Target::Version => version(),

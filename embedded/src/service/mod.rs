@@ -31,12 +31,12 @@ pub(crate) use self::api::Api;
 pub(crate) use self::delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion};
 use self::negotiation::ResponseFormat;
 use self::query::Query;
-use self::request::ObjectRequest;
-pub(crate) use self::request::decide_write;
+pub(crate) use self::request::{ObjectRequest, decide_write};
 use self::response::Reply;
 pub(crate) use self::response::{ResponseBody, end_on_stop, error_response};
 pub use self::review::{ADMIN_GROUPS, ADMIN_USER};
 use self::route::{ObjectPath, Target};
+use crate::definitions;
 use crate::grant::Grant;
 use crate::resource::{Registry, Resource, Strategy};
 use crate::status_error::StatusError;
@@ -79,6 +79,10 @@ impl Api {
                 body = event::body_to_core(body, header(parts, http::header::CONTENT_TYPE.as_str()));
             }
             let reply = execute(&request, parts, body).await?;
+            let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
+            if request.resource.strategy == Strategy::Definition && !is_read && !request.query.dry_run {
+                self.wait_until_served().await;
+            }
             return Ok(response::response_to(&request, reply));
         }
         if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -97,12 +101,12 @@ impl Api {
         at: ObjectPath,
         accept: &str,
     ) -> Result<ObjectRequest, StatusError> {
-        let requested_resource = self
-            .registry
+        let registry = self.registry();
+        let requested_resource = registry
             .by_path(&at.group, &at.version, &at.plural)
-            .ok_or_else(|| path_not_found(&self.registry, &at.group, &at.version))?
+            .ok_or_else(|| path_not_found(&registry, &at.group, &at.version))?
             .clone();
-        let resource = match self.registry.by_strategy(requested_resource.strategy) {
+        let resource = match registry.by_strategy(requested_resource.strategy) {
             Some(stored) if requested_resource.group == event::GROUP => stored.clone(),
             _ => requested_resource.clone(),
         };
@@ -113,7 +117,7 @@ impl Api {
             && at.namespace.is_empty()
             && (!at.name.is_empty() || (is_custom && !is_read));
         if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
-            return Err(path_not_found(&self.registry, &at.group, &at.version));
+            return Err(path_not_found(&registry, &at.group, &at.version));
         }
         let mut query = Query::parse(parts.uri.query().unwrap_or(""), options(&parts.method))?;
         if requested_resource.group == event::GROUP {
@@ -121,6 +125,7 @@ impl Api {
         }
         Ok(ObjectRequest::new(
             self.clone(),
+            registry,
             resource,
             requested_resource,
             at,
@@ -141,11 +146,13 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
             Err(request.method_not_allowed(verb(&parts.method, is_item)))
         };
     }
+    if request.resource.strategy == Strategy::Definition {
+        definitions::check_creation(request, &parts.method)?;
+    }
     match (&parts.method, is_item) {
         (&Method::GET | &Method::HEAD, true) if !request.query.watch => read::get(request),
         (&Method::GET | &Method::HEAD, false) if !request.query.watch => read::list(request),
         (&Method::GET, _) if sub.is_empty() => watch::start(request),
-        _ if !request.resource.is_writable() => Err(request.method_not_allowed(verb(&parts.method, is_item))),
         (&Method::POST, false) if !request.resource.namespaced || !request.at.namespace.is_empty() => {
             write::create(request, &body, content_type).await
         }

@@ -14,7 +14,7 @@ use crate::admission::Endpoint;
 use crate::apply::{Writer, differ_only_in_times};
 use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
-use crate::resource::{Resource, Strategy};
+use crate::resource::{Registry, Resource, Strategy};
 use crate::status_error::StatusError;
 use crate::store::{Key, Origin, TransactionView, Write};
 
@@ -22,6 +22,8 @@ use crate::store::{Key, Origin, TransactionView, Write};
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectRequest {
     pub(crate) api: Arc<Api>,
+    /// The kinds when the request began.
+    pub(crate) registry: Arc<Registry>,
     /// The stored kind.
     pub(crate) resource: Arc<Resource>,
     /// The requested kind. It differs for `events.k8s.io`, a view of the core group's Events.
@@ -59,6 +61,7 @@ impl ObjectRequest {
     /// Creates a request; a deprecated version adds a warning.
     pub(crate) fn new(
         api: Arc<Api>,
+        registry: Arc<Registry>,
         resource: Arc<Resource>,
         requested_resource: Arc<Resource>,
         at: ObjectPath,
@@ -71,6 +74,7 @@ impl ObjectRequest {
         }
         Self {
             api,
+            registry,
             resource,
             requested_resource,
             at,
@@ -121,7 +125,7 @@ impl ObjectRequest {
             resource: self.resource.clone(),
             endpoint,
             manager: self.field_manager.clone(),
-            served_versions: self.api.registry.served_versions(&self.resource),
+            served_versions: self.registry.served_versions(&self.resource),
         }
     }
 

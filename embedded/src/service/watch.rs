@@ -23,6 +23,7 @@ use super::request::ObjectRequest;
 use super::response::{self, Reply};
 use super::{read, table};
 use crate::meta;
+use crate::resource::Registry;
 use crate::selector::Selector;
 use crate::status_error::StatusError;
 use crate::store::{Change, ChangeType, Expired};
@@ -50,6 +51,8 @@ struct Watch {
     request: ObjectRequest,
     selector: Selector,
     revisions: Receiver<u64>,
+    /// The watch ends when its kind is no longer served, or by another definition.
+    registry: Receiver<Arc<Registry>>,
     revision: u64,
     /// Events to send.
     pending: VecDeque<WatchEvent>,
@@ -87,6 +90,7 @@ fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
         request: request.clone(),
         selector,
         revisions,
+        registry: request.api.subscribe_to_registry(),
         revision: version,
         pending: VecDeque::new(),
         deadline: now + Duration::from_secs(seconds),
@@ -152,9 +156,22 @@ impl Watch {
             self.revisions.borrow_and_update();
             self.read_changes();
             if self.pending.is_empty() && !self.done && self.revision >= *self.revisions.borrow() {
-                self.wait().await;
+                if self.is_served() {
+                    self.wait().await;
+                } else {
+                    self.done = true;
+                }
             }
         }
+    }
+
+    /// Whether the kind is still that of the request.
+    fn is_served(&mut self) -> bool {
+        let kind = &self.request.requested_resource;
+        let registry = self.registry.borrow_and_update();
+        registry
+            .by_path(&kind.group, &kind.version, &kind.plural)
+            .is_some_and(|served| Arc::ptr_eq(served, kind))
     }
 
     async fn wait(&mut self) {
@@ -169,6 +186,8 @@ impl Watch {
             }
             () = tokio::time::sleep_until(self.bookmark), if bookmarks => self.queue_bookmark(&Value::Null),
             changed = self.revisions.changed() => self.done = changed.is_err(),
+            // The loop looks whether the kind is still served.
+            changed = self.registry.changed() => self.done = changed.is_err(),
         }
     }
 
@@ -289,19 +308,13 @@ fn encode_event(type_: &str, object: &Value) -> Bytes {
 #[cfg(test)]
 mod tests {
     use http::Request;
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::resource::Registry;
     use crate::service::{Api, route};
     use crate::store::{Key, Store, Write};
 
     fn api() -> Arc<Api> {
-        Arc::new(Api {
-            store: Arc::new(Store::memory()),
-            registry: Registry::builtin(),
-            stop: CancellationToken::new(),
-        })
+        Arc::new(Api::new(Arc::new(Store::memory()), Arc::new(Registry::builtin())))
     }
 
     fn put(api: &Api, name: &str) -> Arc<Value> {

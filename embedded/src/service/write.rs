@@ -11,6 +11,7 @@ use super::request::{ObjectRequest, decide_write, to_version};
 use super::response::Reply;
 use crate::admission::{self, Endpoint};
 use crate::apply::Writer;
+use crate::definitions::{DEFINITIONS, is_own};
 use crate::meta;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
@@ -72,6 +73,7 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
     let (at, name) = (key.clone(), key.name.clone());
     request
         .write(key, move |state| {
+            check_definition(state, &resource)?;
             if let Some(namespace) = &namespace_key {
                 check_namespace(state, &resource, namespace, &name)?;
             }
@@ -86,8 +88,21 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
 
 /// Returns the key of the namespace of an object; `None` for a cluster-scoped one.
 pub(super) fn namespace_key(request: &ObjectRequest, key: &Key) -> Option<Key> {
-    let resource = request.api.registry.by_strategy(Strategy::Namespace)?;
+    let resource = request.registry.by_strategy(Strategy::Namespace)?;
     (!key.namespace.is_empty()).then(|| Key::new(resource.group_resource(), "", &key.namespace))
+}
+
+/// Checks that the definition of a new custom object exists and is not terminating: the request may have taken the kinds before.
+pub(super) fn check_definition(state: &TransactionView<'_>, resource: &Resource) -> Result<(), StatusError> {
+    if resource.strategy != Strategy::Custom {
+        return Ok(());
+    }
+    let definition = Key::new(DEFINITIONS, "", &resource.group_resource());
+    match state.get(&definition) {
+        None => Err(StatusError::page_not_found()),
+        Some(found) if meta::is_deleting(found) => Err(StatusError::definition_terminating(resource)),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Checks that the namespace of a new object exists and is not terminating.
@@ -158,6 +173,9 @@ pub(super) fn decide_update(
     writer: Option<&Writer>,
 ) -> Result<Write, StatusError> {
     let name = meta::name(old);
+    if resource.strategy == Strategy::Definition && is_own(old) {
+        return Err(StatusError::own_definition(resource, name));
+    }
     let (uid, existing) = (meta::uid(&new), meta::uid(old));
     if !uid.is_empty() && uid != existing {
         let reason =
@@ -166,7 +184,11 @@ pub(super) fn decide_update(
         return Err(StatusError::conflict(resource, name, &detail));
     }
     match meta::resource_version(&new) {
-        "" if matches!(resource.strategy, Strategy::Custom | Strategy::Lease) => {
+        "" if matches!(
+            resource.strategy,
+            Strategy::Custom | Strategy::Definition | Strategy::Lease
+        ) =>
+        {
             return Err(StatusError::resource_version_required(resource, name));
         }
         "" => {}

@@ -102,8 +102,8 @@ async fn every_error_is_a_status_with_code_and_reason() {
             "DELETE",
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.dev".into(),
             None,
-            405,
-            "MethodNotAllowed",
+            403,
+            "Forbidden",
         ),
     ] {
         let response = call(&client, method, &path, body.as_ref()).await;
