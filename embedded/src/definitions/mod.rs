@@ -39,6 +39,19 @@ pub(crate) fn is_own(definition: &Value) -> bool {
     definition["metadata"]["annotations"][ORIGIN] == PROGRAM
 }
 
+/// Sets the condition of a definition whose deletion is requested.
+pub(crate) fn set_deletion_pending(definition: &mut Value) {
+    let condition = Condition {
+        type_: "Terminating",
+        holds: true,
+        reason: "InstanceDeletionPending",
+        message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+            .into(),
+    };
+    let conditions = merged(&definition["status"]["conditions"], &[condition]);
+    definition["status"]["conditions"] = conditions;
+}
+
 /// Refuses a definition that the store cannot keep.
 pub(crate) fn check_creation(request: &ObjectRequest, method: &Method) -> Result<(), StatusError> {
     if ![Method::POST, Method::PUT, Method::PATCH].contains(method) {

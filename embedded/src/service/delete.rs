@@ -10,7 +10,7 @@ use super::request::ObjectRequest;
 use super::response::Reply;
 use super::{body, query, read};
 use crate::cause::Cause;
-use crate::definitions::{CLEANUP, is_own};
+use crate::definitions::{CLEANUP, is_own, set_deletion_pending};
 use crate::meta;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
@@ -171,6 +171,11 @@ pub(crate) fn decide_deletion(
         };
     }
     meta::set(&mut terminating, "deletionTimestamp", meta::now().into());
+    if resource.strategy == Strategy::Definition {
+        // As in kube-apiserver, which leaves grace period and generation here.
+        set_deletion_pending(&mut terminating);
+        return Write::Put(terminating);
+    }
     if resource.strategy == Strategy::Namespace {
         terminating["status"]["phase"] = "Terminating".into();
     } else {

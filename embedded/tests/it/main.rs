@@ -6,6 +6,7 @@ mod apply;
 mod benchmark;
 mod client;
 mod controller;
+mod definitions;
 mod fixture;
 mod full_disk;
 mod garbage_collection;

@@ -16,7 +16,7 @@ pub(crate) struct Events<R>(Lines<R>);
 
 impl<R: futures::AsyncBufRead + Unpin> Events<R> {
     /// Returns type and object of the next event.
-    async fn next(&mut self) -> Option<(String, Value)> {
+    pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
         let line = tokio::time::timeout(Duration::from_secs(20), self.0.next())
             .await
             .expect("an event in time")?;
@@ -43,7 +43,8 @@ pub(crate) async fn watch(client: &Client, path: &str) -> Events<impl futures::A
     Events(Box::pin(client.request_stream(request).await.unwrap()).lines())
 }
 
-fn pair(type_: &str, name: &str) -> (String, String) {
+/// Returns the type of an event and the name of its object.
+pub(crate) fn pair(type_: &str, name: &str) -> (String, String) {
     (type_.into(), name.into())
 }
 

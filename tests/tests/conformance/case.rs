@@ -36,6 +36,10 @@ pub(crate) enum Step {
     WaitForItems(String, usize),
     /// Waits until the path responds with 404.
     WaitUntilGone(String),
+    /// Repeats a request until the response has this status, since a changed definition takes effect later.
+    Until(u16, Box<Self>),
+    /// Requests an object until it has a condition of this type.
+    WaitForCondition(String, &'static str),
     /// Requests an object and compares its field managers: who owns which fields, without times.
     Managers(String),
     /// Compares the resourceVersions of two responses.
@@ -143,6 +147,15 @@ pub(crate) fn watch(path: &str, events: usize) -> Step {
 
 pub(crate) fn wait_for_items(path: &str, items: usize) -> Step {
     Step::WaitForItems(path.to_owned(), items)
+}
+
+/// Repeats a request until its response has this status.
+pub(crate) fn until(status: u16, request: Step) -> Step {
+    Step::Until(status, Box::new(request))
+}
+
+pub(crate) fn wait_for_condition(path: &str, type_: &'static str) -> Step {
+    Step::WaitForCondition(path.to_owned(), type_)
 }
 
 pub(crate) fn wait_until_gone(path: &str) -> Step {

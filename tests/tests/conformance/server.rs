@@ -130,6 +130,8 @@ impl TestServer {
                 } => self.send(method, &fill(path), headers, fill(body)).await,
                 Step::Watch(path, events) => self.watch(&fill(path), *events).await,
                 Step::WaitForItems(path, items) => self.wait_for_items(&fill(path), *items).await,
+                Step::Until(status, request) => self.send_until(*status, request, fill).await,
+                Step::WaitForCondition(path, type_) => self.wait_for_condition(&fill(path), type_).await,
                 Step::Managers(path) => self.managers(&fill(path)).await,
                 Step::WaitUntilGone(path) => self.wait_until_gone(&fill(path)).await,
                 Step::SameVersion(one, other) => {
@@ -198,6 +200,42 @@ impl TestServer {
             headers,
             body,
         })
+    }
+
+    async fn send_until(
+        &self,
+        status: u16,
+        request: &Step,
+        fill: impl Fn(&str) -> String,
+    ) -> Result<Response, String> {
+        let Step::Send {
+            method,
+            path,
+            headers,
+            body,
+        } = request
+        else {
+            return Err(format!("not a request: {request:?}"));
+        };
+        loop {
+            let response = self.send(method, &fill(path), headers, fill(body)).await?;
+            if response.status == status {
+                return Ok(response);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn wait_for_condition(&self, path: &str, type_: &str) -> Result<Response, String> {
+        loop {
+            let response = self.send("GET", path, &[], String::new()).await?;
+            let conditions = response.body["status"]["conditions"].as_array();
+            let is_set = conditions.is_some_and(|conditions| conditions.iter().any(|c| c["type"] == type_));
+            if response.status != 200 || is_set {
+                return Ok(response);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn wait_for_items(&self, path: &str, items: usize) -> Result<Response, String> {

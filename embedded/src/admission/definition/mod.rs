@@ -266,6 +266,19 @@ fn validate_versions(object: &Value) -> Vec<Cause> {
     let list = &object["spec"]["versions"];
     let versions = versions(object);
     let mut causes = Vec::new();
+    // kube-apiserver reports the schema that all versions share at the place that it had in v1beta1.
+    let shared = versions
+        .first()
+        .map(|first| &first["schema"]["openAPIV3Schema"])
+        .filter(|schema| !schema.is_null())
+        .filter(|schema| {
+            versions
+                .iter()
+                .all(|v| v["schema"]["openAPIV3Schema"] == **schema)
+        });
+    if let Some(schema) = shared {
+        structural::validate(schema, "spec.validation.openAPIV3Schema", &mut causes);
+    }
     let mut seen = BTreeSet::new();
     for (at, version) in versions.iter().enumerate() {
         let (field, name) = (
@@ -286,7 +299,8 @@ fn validate_versions(object: &Value) -> Vec<Cause> {
         let field = format!("{field}.schema.openAPIV3Schema");
         match &version["schema"]["openAPIV3Schema"] {
             Value::Null => causes.push(Cause::required(field, "schemas are required")),
-            schema => structural::validate(schema, &field, &mut causes),
+            schema if shared.is_none() => structural::validate(schema, &field, &mut causes),
+            _ => {}
         }
     }
     if storage_versions(object).len() != 1 {

@@ -69,12 +69,12 @@ fn each_fault_is_found() {
         (
             schema,
             json!({"type": "string"}),
-            "spec.versions[0].schema.openAPIV3Schema.type",
+            "spec.validation.openAPIV3Schema.type",
         ),
         (
             schema,
             json!({"type": "object", "properties": {"spec": {}}}),
-            "spec.versions[0].schema.openAPIV3Schema.properties[spec].type",
+            "spec.validation.openAPIV3Schema.properties[spec].type",
         ),
         (
             schema,

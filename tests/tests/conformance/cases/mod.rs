@@ -2,6 +2,7 @@
 
 mod apply;
 mod builtin;
+mod definitions;
 mod deletion;
 mod discovery;
 mod errors;
@@ -50,6 +51,7 @@ fn by_subject() -> Vec<Case> {
         watches::cases(),
         deletion::cases(),
         builtin::cases(),
+        definitions::cases(),
     ]
     .concat()
 }
