@@ -159,6 +159,15 @@ mod tests {
                 "{verb} {resource} {name}"
             );
         }
+        let definition = ResourceAttributes {
+            verb: "create",
+            group: "apiextensions.k8s.io",
+            resource: "customresourcedefinitions",
+            namespace: "",
+            name: "tools.example.dev",
+            selector: "",
+        };
+        assert_eq!(grant().allows(definition), None, "no rule is cluster-wide");
         let other_namespace = ResourceAttributes {
             verb: "get",
             group: "",
