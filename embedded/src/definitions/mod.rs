@@ -219,7 +219,7 @@ impl Reconciler {
             }),
             // Validated when it was written, but perhaps by an earlier program.
             Err(error) => {
-                tracing::error!(name, error, "a stored definition cannot be served");
+                tracing::error!(definition = name, error, "a stored definition cannot be served");
                 None
             }
         }
