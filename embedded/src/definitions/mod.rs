@@ -102,6 +102,8 @@ pub(crate) struct Reconciler {
     own: Arc<Registry>,
     /// The served definitions by name.
     served: BTreeMap<String, Served>,
+    /// Whether nothing is left to do until the next change of a definition.
+    settled: bool,
 }
 
 /// Runs until the server is stopped or dropped.
@@ -110,24 +112,24 @@ pub(crate) async fn run(api: Weak<Api>, mut reconciler: Reconciler) {
     else {
         return;
     };
-    let (mut observed, mut settled) = (0, false);
+    let mut observed = 0;
     loop {
         {
             // Upgraded only while working: the task must not keep the server alive.
             let Some(api) = api.upgrade() else { return };
             revisions.borrow_and_update();
             let (changed, revision) = changes(&api, observed);
-            if changed || !settled {
+            if changed || !reconciler.settled {
                 let shared = api.clone();
                 let work = tokio::task::spawn_blocking(move || {
-                    let settled = reconciler.reconcile(&shared);
-                    (reconciler, settled)
+                    reconciler.reconcile(&shared);
+                    reconciler
                 });
-                let Ok(outcome) = work.await else {
+                let Ok(returned) = work.await else {
                     tracing::error!("definitions are no longer examined");
                     return;
                 };
-                (reconciler, settled) = outcome;
+                reconciler = returned;
             }
             observed = revision;
             api.set_served_revision(revision);
@@ -155,12 +157,12 @@ impl Reconciler {
         Self {
             own,
             served: BTreeMap::new(),
+            settled: false,
         }
     }
 
-    /// Brings kinds and conditions in line with the stored definitions. Returns whether nothing is left to do until the next change
-    /// of a definition. Blocks.
-    pub(crate) fn reconcile(&mut self, api: &Api) -> bool {
+    /// Brings kinds and conditions in line with the stored definitions. Blocks.
+    pub(crate) fn reconcile(&mut self, api: &Api) {
         let stored = api.store.read().list(DEFINITIONS, "");
         let mut settled = true;
         for definition in stored.iter().filter(|definition| meta::is_deleting(definition)) {
@@ -193,7 +195,7 @@ impl Reconciler {
             settled &= logged(write_status(api, definition, &names, &conditions));
             settled &= !meta::is_deleting(definition);
         }
-        settled
+        self.settled = settled;
     }
 
     /// Returns the kinds of a definition; those of an unchanged one remain the same.
