@@ -16,7 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::names::{Names, UsedNames};
+use self::names::{DefinitionNames, UsedNames};
 use crate::meta;
 use crate::resource::{Registry, Resource, Strategy, resources_of};
 use crate::service::{Api, ObjectRequest, decide_deletion, decide_write};
@@ -170,9 +170,14 @@ impl Reconciler {
         }
         let mut definitions = api.store.read().list(DEFINITIONS, "");
         definitions.retain(|definition| !is_own(definition));
-        let mut accepted: BTreeMap<String, Names> = definitions
+        let mut accepted: BTreeMap<String, DefinitionNames> = definitions
             .iter()
-            .map(|definition| (meta::name(definition).to_owned(), Names::accepted(definition)))
+            .map(|definition| {
+                (
+                    meta::name(definition).to_owned(),
+                    DefinitionNames::accepted(definition),
+                )
+            })
             .collect();
         let mut served = BTreeMap::new();
         let mut statuses = Vec::new();
@@ -199,7 +204,7 @@ impl Reconciler {
     }
 
     /// Returns the kinds of a definition; those of an unchanged one remain the same.
-    fn serve(&self, definition: &Value, names: &Names) -> Option<Served> {
+    fn serve(&self, definition: &Value, names: &DefinitionNames) -> Option<Served> {
         let name = meta::name(definition);
         let mut spec = definition["spec"].clone();
         spec["names"] = names.to_value();
@@ -245,9 +250,9 @@ impl Reconciler {
 }
 
 /// Returns the names that are accepted now, and the conflict if others have the requested ones.
-fn accepted_names(definition: &Value, used: &UsedNames) -> (Names, Option<(&'static str, String)>) {
-    let requested = Names::requested(definition);
-    Names::accepted(definition).accept(&requested, used)
+fn accepted_names(definition: &Value, used: &UsedNames) -> (DefinitionNames, Option<(&'static str, String)>) {
+    let requested = DefinitionNames::requested(definition);
+    DefinitionNames::accepted(definition).accept(&requested, used)
 }
 
 /// Returns the conditions that a definition must have.
@@ -283,7 +288,7 @@ fn conditions(definition: &Value, conflict: Option<(&'static str, String)>) -> V
 fn write_status(
     api: &Api,
     definition: &Value,
-    names: &Names,
+    names: &DefinitionNames,
     conditions: &[Condition],
 ) -> Result<(), StatusError> {
     let key = Key::new(DEFINITIONS, "", meta::name(definition));

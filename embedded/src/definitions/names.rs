@@ -10,7 +10,7 @@ use crate::resource::{Registry, Resource, Strategy};
 
 /// The names of a definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct DefinitionNames {
     plural: String,
     singular: String,
     kind: String,
@@ -28,7 +28,7 @@ pub(super) struct UsedNames {
     kinds: BTreeSet<String>,
 }
 
-impl Names {
+impl DefinitionNames {
     /// Returns the names in the spec.
     pub(super) fn requested(definition: &Value) -> Self {
         Self::of(&definition["spec"]["names"])
@@ -134,7 +134,11 @@ impl Names {
 
 impl UsedNames {
     /// Returns the names of the group of a definition that the program and other definitions have.
-    pub(super) fn beside(definition: &Value, own: &Registry, accepted: &BTreeMap<String, Names>) -> Self {
+    pub(super) fn beside(
+        definition: &Value,
+        own: &Registry,
+        accepted: &BTreeMap<String, DefinitionNames>,
+    ) -> Self {
         let (name, group) = (meta::name(definition), definition["spec"]["group"].as_str());
         let group = group.unwrap_or_default();
         let mut used = Self::default();
@@ -182,13 +186,13 @@ mod tests {
     #[test]
     fn a_name_belongs_to_the_first_definition() {
         let first = definition("tools", "Tool", "tl");
-        let accepted = BTreeMap::from([("tools.example.dev".to_owned(), Names::requested(&first))]);
+        let accepted = BTreeMap::from([("tools.example.dev".to_owned(), DefinitionNames::requested(&first))]);
         let accept = |second: &Value| {
             let used = UsedNames::beside(second, &Registry::builtin(), &accepted);
-            Names::accepted(second).accept(&Names::requested(second), &used)
+            DefinitionNames::accepted(second).accept(&DefinitionNames::requested(second), &used)
         };
         let free = definition("gears", "Gear", "gr");
-        assert_eq!(accept(&free), (Names::requested(&free), None));
+        assert_eq!(accept(&free), (DefinitionNames::requested(&free), None));
         let (names, conflict) = accept(&definition("gears", "Tool", "gr"));
         assert_eq!(names.kind, "", "the kind is not accepted");
         assert_eq!(names.plural, "gears");

@@ -83,8 +83,8 @@ async fn the_definitions_of_the_program_are_read_only() {
     ok(&client, "POST", DEFINITIONS, Some(&definition())).await;
     ok(&client, "DELETE", DEFINITIONS, None).await;
     assert_eq!(ok(&client, "GET", &own, None).await, before);
-    let path = format!("{DEFINITIONS}/tools.tools.dev");
-    assert_eq!(call(&client, "GET", &path, None).await.code, 404);
+    let other = format!("{DEFINITIONS}/tools.tools.dev");
+    assert_eq!(call(&client, "GET", &other, None).await.code, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
