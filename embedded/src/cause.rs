@@ -88,7 +88,11 @@ impl Cause {
         Self {
             reason: "FieldValueRequired",
             field: field.into(),
-            message: format!("Required value: {detail}"),
+            message: if detail.is_empty() {
+                "Required value".to_owned()
+            } else {
+                format!("Required value: {detail}")
+            },
         }
     }
 

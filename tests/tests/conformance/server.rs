@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
@@ -217,10 +217,14 @@ impl TestServer {
         else {
             return Err(format!("not a request: {request:?}"));
         };
+        let end = Instant::now() + STEP_TIMEOUT / 2;
         loop {
             let response = self.send(method, &fill(path), headers, fill(body)).await?;
             if response.status == status {
                 return Ok(response);
+            }
+            if Instant::now() > end {
+                return Err(format!("no response with {status}, but {response:?}"));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -298,7 +298,7 @@ fn validate_versions(object: &Value) -> Vec<Cause> {
         }
         let field = format!("{field}.schema.openAPIV3Schema");
         match &version["schema"]["openAPIV3Schema"] {
-            Value::Null => causes.push(Cause::required(field, "schemas are required")),
+            Value::Null => causes.push(Cause::required(field, "")),
             schema if shared.is_none() => structural::validate(schema, &field, &mut causes),
             _ => {}
         }
