@@ -263,10 +263,10 @@ impl StatusError {
         )
     }
 
-    /// 405 for a new object of a definition that is being deleted.
-    pub(crate) fn definition_terminating(resource: &Resource) -> Self {
-        let message = "create not allowed while custom resource definition is terminating";
-        Self::new(405, "MethodNotAllowed", message).with_details(&resource.group, &resource.plural, "", &[])
+    /// 403 for a new object of a definition that is being deleted.
+    pub(crate) fn definition_terminating(resource: &Resource, name: &str) -> Self {
+        let reason = "create not allowed while custom resource definition is terminating";
+        Self::definition_refused(resource, name, reason)
     }
 
     /// 403 for a creation in a terminating namespace.

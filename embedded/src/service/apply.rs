@@ -96,7 +96,7 @@ impl Application {
             return Err(StatusError::uid_of_missing(resource, name, uid));
         }
         self.may_create.clone()?;
-        check_definition(state, resource)?;
+        check_definition(state, resource, name)?;
         if let Some(namespace) = &self.namespace_key {
             check_namespace(state, resource, namespace, name)?;
         }

@@ -73,7 +73,7 @@ async fn create_object(request: &ObjectRequest, object: Value) -> Result<Arc<Val
     let (at, name) = (key.clone(), key.name.clone());
     request
         .write(key, move |state| {
-            check_definition(state, &resource)?;
+            check_definition(state, &resource, &name)?;
             if let Some(namespace) = &namespace_key {
                 check_namespace(state, &resource, namespace, &name)?;
             }
@@ -93,14 +93,18 @@ pub(super) fn namespace_key(request: &ObjectRequest, key: &Key) -> Option<Key> {
 }
 
 /// Checks that the definition of a new custom object exists and is not terminating: the request may have taken the kinds before.
-pub(super) fn check_definition(state: &TransactionView<'_>, resource: &Resource) -> Result<(), StatusError> {
+pub(super) fn check_definition(
+    state: &TransactionView<'_>,
+    resource: &Resource,
+    name: &str,
+) -> Result<(), StatusError> {
     if resource.strategy != Strategy::Custom {
         return Ok(());
     }
     let definition = Key::new(DEFINITIONS, "", &resource.group_resource());
     match state.get(&definition) {
         None => Err(StatusError::page_not_found()),
-        Some(found) if meta::is_deleting(found) => Err(StatusError::definition_terminating(resource)),
+        Some(found) if meta::is_deleting(found) => Err(StatusError::definition_terminating(resource, name)),
         Some(_) => Ok(()),
     }
 }

@@ -225,7 +225,7 @@ fn deleted() -> Vec<Case> {
             served([
                 post(TOOLS, &held),
                 delete(DEFINITION),
-                until(405, post(TOOLS, &tool("late", 1))),
+                until(403, post(TOOLS, &tool("late", 1))),
                 merge(
                     &format!("{TOOLS}/held"),
                     &json!({ "metadata": { "finalizers": null } }),
