@@ -73,11 +73,16 @@ fn raise_generation(object: &mut Value) {
     }
 }
 
-/// Returns an object without the metadata that follows from the history.
+/// Returns an object without the metadata that follows from the history, and without managers that have applied nothing: a file is read
+/// by people, and the next apply needs only what was applied before.
 pub(super) fn without_derived(object: &Value) -> Value {
     let mut object = object.clone();
     for field in DERIVED {
         meta::set(&mut object, field, Value::Null);
+    }
+    let managers = object["metadata"]["managedFields"].as_array();
+    if !managers.is_some_and(|managers| managers.iter().any(|manager| manager["operation"] == "Apply")) {
+        meta::set(&mut object, "managedFields", Value::Null);
     }
     object
 }
@@ -139,6 +144,17 @@ mod tests {
             json!({"spec": {"path": "b", "interval": "1m"}, "metadata": {"name": "x"}, "status": {"a": 1}});
         let expected = json!({"spec": {"path": "b"}, "metadata": {"name": "x"}, "status": {"a": 1}});
         assert_eq!(rewrite(&written, &before, &after), expected);
+    }
+
+    #[test]
+    fn a_file_names_managers_only_after_an_apply() {
+        let update = json!({"manager": "a", "operation": "Update"});
+        let apply = json!({"manager": "b", "operation": "Apply"});
+        let file =
+            |managers: Value| without_derived(&json!({"metadata": {"name": "x", "managedFields": managers}}));
+        assert_eq!(file(json!([update])), json!({"metadata": {"name": "x"}}));
+        let applied = json!([update, apply]);
+        assert_eq!(file(applied.clone())["metadata"]["managedFields"], applied);
     }
 
     #[test]
