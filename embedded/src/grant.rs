@@ -3,6 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Name of the only user with all permissions.
+pub const ADMIN_USER: &str = "admin";
+/// Name of the holder of a limited credential.
+pub(crate) const LIMITED_USER: &str = "limited";
+/// The groups of [`ADMIN_USER`].
+pub const ADMIN_GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
+
 /// The rules of one credential, all in one namespace. Requests that no rule allows are forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -38,8 +38,7 @@ mod service;
 mod status_error;
 mod store;
 
-pub use grant::{Grant, GrantRule};
+pub use grant::{ADMIN_GROUPS, ADMIN_USER, Grant, GrantRule};
 pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
-pub use service::{ADMIN_GROUPS, ADMIN_USER};
 pub use store::{BadRecord, GitOptions, Inspection, StorageHealth, Store, StoreError, discard, inspect};

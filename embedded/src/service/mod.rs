@@ -34,7 +34,6 @@ use self::query::Query;
 pub(crate) use self::request::{ObjectRequest, decide_write};
 use self::response::Reply;
 pub(crate) use self::response::{ResponseBody, end_on_stop, error_response};
-pub use self::review::{ADMIN_GROUPS, ADMIN_USER};
 use self::route::{ObjectPath, Target};
 use crate::definitions;
 use crate::grant::Grant;

@@ -10,16 +10,9 @@ use super::negotiation::media_type;
 use super::request::ObjectRequest;
 use super::response::Reply;
 use crate::cause::Cause;
-use crate::grant::{Grant, ResourceAttributes};
+use crate::grant::{ADMIN_GROUPS, ADMIN_USER, Grant, LIMITED_USER, ResourceAttributes};
 use crate::meta;
 use crate::status_error::StatusError;
-
-/// Name of the only user with all permissions.
-pub const ADMIN_USER: &str = "admin";
-/// Name of the holder of a limited credential.
-pub(super) const LIMITED_USER: &str = "limited";
-/// The groups of [`ADMIN_USER`].
-pub const ADMIN_GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
 
 /// Responds to a review; nothing is stored.
 pub(super) fn create(
