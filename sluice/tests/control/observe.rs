@@ -97,9 +97,15 @@ impl TestEnvironment {
     async fn fail_timeout(&self, name: &str, what: &str) -> ! {
         let api: Api<Terraform> = self.api();
         let stack = api.get_opt(name).await.unwrap();
-        let runs: Vec<_> = self.runs(name).await.iter().map(line).collect();
+        let runs = self.runs(name).await;
+        let ends = runs
+            .iter()
+            .filter_map(|run| run.status.as_ref())
+            .map(|status| &status.message);
+        let message = ends.last();
+        let runs: Vec<_> = runs.iter().map(line).collect();
         panic!(
-            "{name} did not reach: {what}\n{:#?}\n{runs:#?}",
+            "{name} did not reach: {what}\n{:#?}\n{runs:#?}\n{message:?}",
             stack.map(|s| s.status)
         );
     }

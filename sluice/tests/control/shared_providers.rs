@@ -113,7 +113,7 @@ async fn ten_stacks_that_start_at_once_fill_the_cache_and_then_download_nothing(
     let lock = mirror.lock_file();
     let files = [("main.tf", module.as_str()), (".terraform.lock.hcl", &lock)];
     env.commit("a", &files).await;
-    let names: Vec<_> = (0..10).map(|number| format!("stack-{number}")).collect();
+    let names: Vec<_> = (0..10).map(|number| format!("stack{number}x")).collect();
     for name in &names {
         let vars = json!([{ "name": "name", "value": name }]);
         env.stack(name, json!({ "vars": vars })).await;
