@@ -40,7 +40,7 @@ impl FieldSet {
     fn from_fields(fields: &Map<String, Value>, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         let mut set = Self::default();
-        // The path of the whole object belongs to nobody, so "." counts only below an element.
+        // The path of the whole object has no manager, so "." counts only below an element.
         for (key, value) in fields.iter().filter(|(key, _)| key.as_str() != ".") {
             let element = Element::parse(key)?;
             let inner = value.as_object()?;

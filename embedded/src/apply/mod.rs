@@ -42,7 +42,7 @@ const KUBECTL: &str = "kubectl";
 
 static NULL: Value = Value::Null;
 
-/// Fields that nobody owns.
+/// Fields without managers.
 static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     let top = ["apiVersion", "kind", "metadata"].map(|name| vec![Element::field(name)]);
     let metadata = [

@@ -144,7 +144,7 @@ impl Rules<'_> {
             .fold(FieldSet::default(), |set, owned| set.union(&owned.set));
         let kept = fields(&pruned).union(&named(&owned));
         let pruned = remove(self.shape, merged, &all.difference(&kept));
-        // Fields that nobody owns come back as well: the writer removes only what it had applied.
+        // Restore fields without managers too: the writer removes only fields that it had applied.
         let removed = all.difference(&fields(&pruned)).intersection(&named(last));
         remove(self.shape, merged, &removed)
     }

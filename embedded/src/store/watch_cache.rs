@@ -148,7 +148,7 @@ impl WatchCache {
         }
     }
 
-    /// Forgets all changes, so that every watch that is not up to date starts anew.
+    /// Forgets all changes: a watch from an older revision gets 410.
     pub(crate) fn forget(&mut self) {
         self.changes.clear();
         self.total_size = 0;

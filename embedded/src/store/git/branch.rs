@@ -1,4 +1,4 @@
-//! The branch of a bare repository: reads files of commits, writes commits, and moves the branch if nobody else has.
+//! The branch of a bare repository: reads files of commits, writes commits, and moves the branch by compare and swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Runs the `git` program for what the libgit2 of this program is built without: the network.
 //!
 //! `git` knows all transports, and it uses the SSH keys, credential helpers, proxies and certificate authorities that the user has set
-//! up already. It never asks a question: there is nobody who could answer.
+//! up already. Prompts are off: `sluice up` has no terminal for an answer.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -170,8 +170,8 @@ fn in_one_line(text: &str) -> String {
     redacted(&lines.join("; ")).chars().take(MAX_ERROR).collect()
 }
 
-/// Removes user names and passwords from URLs: a setting of the user (`url.….insteadOf`) can add them.
-fn redacted(text: &str) -> String {
+/// Removes user names and passwords from URLs: a user name can be a token, and a setting of the user (`url.….insteadOf`) can add them.
+pub(super) fn redacted(text: &str) -> String {
     let mut parts = text.split("://");
     let mut redacted = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -64,7 +64,7 @@ pub(super) struct Git {
     newest: u64,
     /// Time of the next commit, once it creates an object.
     time: Option<i64>,
-    /// A commit could be read in part only, so the history has to be read anew.
+    /// A read of a commit failed half-way, so the next poll must read the whole history.
     stale: bool,
 }
 
@@ -183,7 +183,7 @@ impl Git {
             .store(&edits, &message, time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
             .ok_or(CommitError::Rejected)?;
-        // It is stored. If it cannot be read back now, the next poll reads the history anew.
+        // The commit is stored. If it cannot be read back now, the next poll reads the whole history.
         if let Err(error) = self.apply(id) {
             let error = unreadable(&self.options, &error);
             tracing::warn!(
@@ -314,10 +314,10 @@ fn read(branch: &Branch, kinds: &Kinds) -> Result<History, git2::Error> {
 
 fn failed(options: &GitOptions, reason: String) -> StoreError {
     StoreError::Git {
-        repository: options
-            .remote
-            .clone()
-            .unwrap_or_else(|| options.repository.display().to_string()),
+        repository: match &options.remote {
+            Some(url) => command::redacted(url),
+            None => options.repository.display().to_string(),
+        },
         branch: options.branch.clone(),
         reason,
     }

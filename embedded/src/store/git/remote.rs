@@ -69,6 +69,11 @@ impl Remote {
         if is_option || !Reference::is_valid_name(&reference) {
             return Err(Error::from_str("the URL or the name of the branch is not valid"));
         }
+        if has_password(url) {
+            return Err(Error::from_str(
+                "the URL must not contain a password, which other users of this machine could see; give it to a credential helper of git",
+            ));
+        }
         if !clone.join("HEAD").exists() {
             Repository::init_bare(clone)?;
         }
@@ -224,6 +229,15 @@ fn refusal(output: &Output) -> String {
         "the remote repository does not accept a push {reason}: {}",
         output.error
     )
+}
+
+/// Returns whether a URL contains a password.
+fn has_password(url: &str) -> bool {
+    let authority = url
+        .split_once("://")
+        .map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+    let user = authority.and_then(|authority| authority.rsplit_once('@'));
+    user.is_some_and(|(user, _)| user.contains(':'))
 }
 
 #[cfg(test)]

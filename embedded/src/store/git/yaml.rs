@@ -1,7 +1,7 @@
 //! YAML files of objects: splits a file into documents, and edits one so that the lines of unchanged fields stay as they are.
 //!
 //! The editor knows block mappings with plain or quoted keys. It checks its work: if the edited text does not parse to the wanted
-//! object, the document is written anew. So a form that it does not know costs comments, never data.
+//! object, it writes the whole document. A form that it does not know costs comments, never data.
 
 use std::ops::Range;
 
@@ -204,7 +204,7 @@ fn edit_field(field: &Field, lines: &[&str], indent: usize, before: &Value, afte
     render(&field.name, after, indent)
 }
 
-/// Writes a field anew.
+/// Writes a whole field.
 fn render(name: &str, value: &Value, indent: usize) -> String {
     let mut field = Map::new();
     field.insert(name.to_owned(), value.clone());

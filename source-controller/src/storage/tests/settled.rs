@@ -94,7 +94,7 @@ fn the_name_of_a_namespace_is_synced_once() {
     assert_eq!(f.storage.unsynced(&directory("n")), all);
     f.store("aa", b"x");
     assert_eq!(f.storage.unsynced(&directory("other")), all[..1]);
-    // After a restart nobody knows whether the names are durable, nor after a removal.
+    // A new process does not know whether the names are durable, nor does one that has removed them.
     let restarted = LocalDirectory::open(root, "sc").unwrap();
     assert_eq!(restarted.unsynced(&directory("other")), all);
     fs::remove_dir_all(&namespace).unwrap();

@@ -31,6 +31,24 @@ fn put_in_the_end(store: &Store, name: &str, entry: &str) {
 }
 
 #[test]
+fn errors_show_no_credentials() {
+    let environment = Environment::new();
+    // The discard port: Git is refused at once.
+    for (user, cause) in [("me:s3cret", "credential helper"), ("s3cret", "ls-remote")] {
+        let options = GitOptions {
+            remote: Some(format!("http://{user}@127.0.0.1:9/a.git")),
+            ..options(&environment, "a")
+        };
+        let error = Store::git(options, &[]).unwrap_err().to_string();
+        assert!(error.contains(cause) && !error.contains("s3cret"), "{error}");
+        assert!(
+            error.starts_with("store http://127.0.0.1:9/a.git, branch main"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_write_is_pushed_and_each_clone_reads_the_same() {
     let environment = Environment::new();
     let first = store(&environment, "a");
