@@ -98,11 +98,8 @@ impl TestEnvironment {
         let api: Api<Terraform> = self.api();
         let stack = api.get_opt(name).await.unwrap();
         let runs = self.runs(name).await;
-        let ends = runs
-            .iter()
-            .filter_map(|run| run.status.as_ref())
-            .map(|status| &status.message);
-        let message = ends.last();
+        let newest = runs.last().and_then(|run| run.status.as_ref());
+        let message = newest.map(|status| status.message.clone());
         let runs: Vec<_> = runs.iter().map(line).collect();
         panic!(
             "{name} did not reach: {what}\n{:#?}\n{runs:#?}\n{message:?}",
