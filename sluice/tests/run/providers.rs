@@ -1,7 +1,9 @@
 //! Providers that the CLI downloads, and runs that share them.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
 use sluice_api::run::TerraformRun;
 use sluice_harness::trial::{Mirror, TrialProvider};
 use sluice_tf_runner::run::ProviderCacheSettings;
@@ -126,6 +128,54 @@ async fn a_modified_cached_provider_is_rejected_and_downloaded_again() {
     assert!(
         std::fs::read(program(&shared.cache())).unwrap() == sound,
         "and what was downloaded takes its place"
+    );
+    let (_, none) = shared.downloads(shared.plan()).await;
+    assert_eq!(none, 0);
+}
+
+/// Forges the record that the cached package has its digest, as the code of a module can: a hash of what the file system knows.
+fn forge_record(cache: &Path) {
+    let program = program(cache);
+    let found = std::fs::metadata(&program).unwrap();
+    let identity = [found.dev(), found.ino(), found.size()].map(u64::to_be_bytes);
+    let times = [
+        found.mtime(),
+        found.mtime_nsec(),
+        found.ctime(),
+        found.ctime_nsec(),
+    ];
+    let name = program.file_name().unwrap().as_encoded_bytes();
+    let mut hash = Sha256::new();
+    for part in [name, &identity.concat(), &times.map(i64::to_be_bytes).concat()] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let package = program.parent().unwrap().file_name().unwrap();
+    let record = cache.join(".verified").join(package);
+    assert!(record.exists(), "the package was digested");
+    std::fs::write(record, hex::encode(hash.finalize())).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_provider_with_a_forged_record_is_replaced_by_the_cli() {
+    let shared = Shared::new().await;
+    shared.commit(Some(&shared.mirror.lock_file()));
+    let (_, once) = shared.downloads(shared.plan()).await;
+    let sound = std::fs::read(program(&shared.cache())).unwrap();
+    // A sound package with a forged record is used: the forgery has the form of a record.
+    forge_record(&shared.cache());
+    let (_, none) = shared.downloads(shared.plan()).await;
+    assert_eq!(none, 0);
+    std::fs::write(program(&shared.cache()), "#!/bin/sh\nexit 1\n").unwrap();
+    forge_record(&shared.cache());
+    let (_, again) = shared.downloads(shared.plan()).await;
+    // Terraform downloads the provider by itself; OpenTofu downloads it and fails, so that `init` is repeated.
+    let is_tofu = sluice_harness::cli::terraform().unwrap().ends_with("tofu");
+    let attempts = if is_tofu { 2 } else { 1 };
+    assert_eq!(again, attempts * once, "the CLI digests the copy");
+    assert!(
+        std::fs::read(program(&shared.cache())).unwrap() == sound,
+        "the download takes the place of the package"
     );
     let (_, none) = shared.downloads(shared.plan()).await;
     assert_eq!(none, 0);

@@ -5,7 +5,8 @@
 //! writes a manipulated package into the cache cannot affect another run.
 //!
 //! The digest of 200 MB takes longer than their copy. So a package whose files are those of its last digest, by what the file system
-//! knows about them, is copied without another one: then only the CLI digests the copy. [`verified`] has these records.
+//! knows about them, is copied without another one: then only the CLI digests the copy. [`verified`] has these records. If the CLI
+//! refuses the copy, the record was wrong, and the package is removed.
 //!
 //! The cache has one directory per package, created by rename. It is bounded in bytes, and the least recently used packages are
 //! evicted.
@@ -40,6 +41,17 @@ pub(crate) struct ProviderCache {
     limit: u64,
 }
 
+/// A copy of a cached package for one run.
+#[derive(Debug)]
+pub(crate) struct PackageCopy {
+    path: PathBuf,
+    /// The package in the cache.
+    entry: PathBuf,
+    /// The digest in the lock file.
+    hash: String,
+    fingerprint: String,
+}
+
 impl ProviderCache {
     pub(crate) const fn new(root: PathBuf, limit: u64) -> Self {
         Self { root, limit }
@@ -67,23 +79,23 @@ impl ProviderCache {
         VerifiedPackages::below(&self.root)
     }
 
-    /// Copies a package with a digest of the lock file to an absent path. Returns whether the cache has one. A package with
+    /// Copies a package with a digest of the lock file to an absent path. Returns the copy, if the cache has one. A package with
     /// another digest is removed from the cache.
     ///
     /// # Errors
     /// When an incomplete copy cannot be removed.
-    pub(crate) fn copy_to(&self, provider: &LockedProvider, to: &Path) -> io::Result<bool> {
+    pub(crate) fn copy_to(&self, provider: &LockedProvider, to: &Path) -> io::Result<Option<PackageCopy>> {
         for hash in &provider.hashes {
             let entry = self.entry(provider, hash);
             if !entry.is_dir() {
                 continue;
             }
             match self.copy_package(&entry, hash, to) {
-                Ok(true) => {
+                Ok(Some(copy)) => {
                     mark_used(&entry);
-                    return Ok(true);
+                    return Ok(Some(copy));
                 }
-                Ok(false) => self.reject(provider, &entry, "its bytes have a different digest"),
+                Ok(None) => self.reject(provider, &entry, "its bytes have a different digest"),
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     self.reject(provider, &entry, &error.to_string());
                 }
@@ -94,33 +106,43 @@ impl ProviderCache {
             }
             remove_tree(to)?;
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// Copies a package. Returns whether the copy has this digest, or is one of files that had it.
-    fn copy_package(&self, entry: &Path, hash: &str, to: &Path) -> io::Result<bool> {
+    /// Copies a package. Returns the copy if it has this digest, or is one of files that had it.
+    fn copy_package(&self, entry: &Path, hash: &str, to: &Path) -> io::Result<Option<PackageCopy>> {
         let verified = self.verified();
         let before = package::fingerprint(entry)?;
         package::copy(entry, to)?;
         let is_unchanged = package::fingerprint(entry)? == before;
-        if is_unchanged && verified.contains(entry, &before) {
-            return Ok(true);
-        }
-        let is_sound = package::digest(to)? == hash;
-        if is_unchanged && is_sound {
-            verified.record(entry, &before);
-        }
-        Ok(is_sound)
-    }
-
-    /// Forgets that the packages of these providers were verified, so that the next run digests them: the CLI may have found that one
-    /// has another digest.
-    pub(crate) fn distrust(&self, providers: &[LockedProvider]) {
-        for provider in providers {
-            for hash in &provider.hashes {
-                self.verified().remove(&self.entry(provider, hash));
+        let is_verified = is_unchanged && verified.contains(entry, &before);
+        if !is_verified {
+            if package::digest(to)? != hash {
+                return Ok(None);
+            }
+            if is_unchanged {
+                verified.record(entry, &before);
             }
         }
+        Ok(Some(PackageCopy {
+            path: to.to_owned(),
+            entry: entry.to_owned(),
+            hash: hash.to_owned(),
+            fingerprint: package::fingerprint(to)?,
+        }))
+    }
+
+    /// Removes the package of a copy that the CLI has refused, and returns whether it has: the CLI replaces a copy whose digest is not
+    /// in the lock file, or fails.
+    pub(crate) fn discard_if_refused(&self, copy: &PackageCopy, has_failed: bool) -> bool {
+        let is_kept = package::fingerprint(&copy.path).is_ok_and(|found| found == copy.fingerprint);
+        let is_sound = || package::digest(&copy.path).is_ok_and(|found| found == copy.hash);
+        let is_refused = !is_kept || (has_failed && !is_sound());
+        if is_refused {
+            tracing::warn!(copy = %copy.path.display(), "the CLI refused a cached provider, which is removed from the cache");
+            self.discard(&copy.entry);
+        }
+        is_refused
     }
 
     fn reject(&self, provider: &LockedProvider, entry: &Path, why: &str) {
@@ -256,11 +278,11 @@ mod tests {
         let cache = ProviderCache::new(dir.path().join("cache"), LARGE);
         let (a, from) = provider(dir.path(), "a", "program");
         let to = dir.path().join("run/a");
-        assert!(!cache.copy_to(&a, &to).unwrap());
+        assert!(cache.copy_to(&a, &to).unwrap().is_none());
         cache.store(&a, &from).unwrap();
         cache.store(&a, &from).unwrap();
         assert_eq!(entries(&cache.root).len(), 1);
-        assert!(cache.contains(&a) && cache.copy_to(&a, &to).unwrap());
+        assert!(cache.contains(&a) && cache.copy_to(&a, &to).unwrap().is_some());
         assert_eq!(fs::read(to.join("terraform-provider-x")).unwrap(), b"program");
         for other in [
             LockedProvider {
@@ -276,7 +298,13 @@ mod tests {
                 ..a
             },
         ] {
-            assert!(!cache.contains(&other) && !cache.copy_to(&other, &dir.path().join("other")).unwrap());
+            assert!(
+                !cache.contains(&other)
+                    && cache
+                        .copy_to(&other, &dir.path().join("other"))
+                        .unwrap()
+                        .is_none()
+            );
         }
     }
 
@@ -294,7 +322,7 @@ mod tests {
         for poison in poisons {
             cache.store(&a, &from).unwrap();
             poison(&entries(&cache.root)[0]);
-            assert!(!cache.copy_to(&a, &to).unwrap() && !to.exists());
+            assert!(cache.copy_to(&a, &to).unwrap().is_none() && !to.exists());
             assert_eq!(entries(&cache.root), Vec::<PathBuf>::new());
         }
         // It is not stored either.
@@ -314,16 +342,26 @@ mod tests {
         assert!(cache.verified().contains(&entry, &fingerprint()), "stored");
         fs::write(entry.join("terraform-provider-x"), "other").unwrap();
         assert!(!cache.verified().contains(&entry, &fingerprint()), "written into");
-        // A forged record lets the copy through, which the CLI refuses. Then it does not count any more.
-        cache.verified().record(&entry, &fingerprint());
-        assert!(cache.copy_to(&a, &dir.path().join("forged")).unwrap());
-        cache.distrust(std::slice::from_ref(&a));
-        assert!(!cache.copy_to(&a, &dir.path().join("digested")).unwrap() && !entry.exists());
-        // Without a record, a copy is digested and recorded.
+        // A forged record lets the copy through, which the CLI refuses. Then the package is removed.
+        for (name, is_replaced) in [("replaced", true), ("failed", false)] {
+            cache.store(&a, &from).unwrap();
+            fs::write(entry.join("terraform-provider-x"), "other").unwrap();
+            cache.verified().record(&entry, &fingerprint());
+            let forged = cache.copy_to(&a, &dir.path().join(name)).unwrap().unwrap();
+            if is_replaced {
+                fs::write(forged.path.join("terraform-provider-x"), "program").unwrap();
+            }
+            assert!(cache.discard_if_refused(&forged, !is_replaced) && !entry.exists());
+        }
+        // One that the CLI uses stays, also if it fails for another reason.
         cache.store(&a, &from).unwrap();
-        cache.distrust(std::slice::from_ref(&a));
-        assert!(!cache.verified().contains(&entry, &fingerprint()));
-        assert!(cache.copy_to(&a, &dir.path().join("again")).unwrap());
+        let kept = cache.copy_to(&a, &dir.path().join("kept")).unwrap().unwrap();
+        for has_failed in [false, true] {
+            assert!(!cache.discard_if_refused(&kept, has_failed));
+        }
+        // Without a record, a copy is digested and recorded.
+        cache.verified().remove(&entry);
+        assert!(cache.copy_to(&a, &dir.path().join("again")).unwrap().is_some());
         assert!(cache.verified().contains(&entry, &fingerprint()));
         fs::remove_dir_all(&entry).unwrap();
         let (b, from_b) = provider(dir.path(), "b", "more");
@@ -346,9 +384,9 @@ mod tests {
                 scope.spawn(move || {
                     start.wait();
                     // Of some runs the package is already there, others store it.
-                    if !cache.copy_to(a, &to).unwrap() {
+                    if cache.copy_to(a, &to).unwrap().is_none() {
                         cache.store(a, from).unwrap();
-                        assert!(cache.copy_to(a, &to).unwrap());
+                        assert!(cache.copy_to(a, &to).unwrap().is_some());
                     }
                     assert_eq!(package::digest(&to).unwrap(), *digest);
                 });
@@ -377,7 +415,10 @@ mod tests {
         fs::create_dir(&abandoned).unwrap();
         let when = SystemTime::now() - ABANDONED_AFTER * 2;
         File::open(&abandoned).unwrap().set_modified(when).unwrap();
-        assert!(cache.copy_to(&a, &dir.path().join("run")).unwrap(), "used");
+        assert!(
+            cache.copy_to(&a, &dir.path().join("run")).unwrap().is_some(),
+            "used"
+        );
         cache.store(&c, &from_c).unwrap();
         assert!(cache.contains(&a) && !cache.contains(&b) && cache.contains(&c) && !abandoned.exists());
         cache.store(&huge, &from_huge).unwrap();

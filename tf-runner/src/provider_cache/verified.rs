@@ -1,6 +1,7 @@
 //! Which packages of the cache were digested, and what the file system knew about their files then.
 //!
-//! Every run can write these records, as it can write the packages. A wrong record makes the CLI refuse a copy, and never use one.
+//! Every run can write these records, as it can write the packages. The CLI digests each copy, so a
+//! wrong record makes it refuse a copy, and never use one.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write as _};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sluice_tf_core::bundle::{Bundle, Location};
 use sluice_tf_core::workdir::remove_tree;
 
-use crate::provider_cache::{self, LockedProvider, ProviderCache};
+use crate::provider_cache::{self, LockedProvider, PackageCopy, ProviderCache};
 use crate::run::cli::Cli;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
@@ -69,11 +69,20 @@ pub(crate) async fn init(session: &RunSession<'_>, args: &[String], is_exact: bo
         .filter(|_| !is_exact)
         .and_then(|prediction| prediction.read(prediction_file))
         .filter(|after| is_applicable(bundle, before.as_deref(), after));
-    let predicted = copy_from_cache(&cache, cli, before.as_deref(), predicted).await?;
-    if let Err(error) = run().await {
-        let used = predicted.as_deref().or(before.as_deref()).unwrap_or_default();
-        cache.distrust(&provider_cache::parse(used));
-        return Err(error);
+    let (predicted, copies) = copy_from_cache(&cache, cli, before.as_deref(), predicted).await?;
+    let result = run().await;
+    let has_refused = discard_refused(&cache, copies, result.is_err()).await;
+    match result {
+        // Terraform downloads such a provider by itself, OpenTofu fails.
+        Err(error) if has_refused => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "init is repeated without the cached providers"
+            );
+            remove_tree(&installed).map_err(|source| directory_error("remove providers", source))?;
+            run().await?;
+        }
+        result => drop(result?),
     }
     let mut after = dependency_lock::read(&cli.module)?;
     if !keeps_own_digests(before.as_deref(), predicted.as_deref(), after.as_deref()) {
@@ -144,13 +153,13 @@ fn contains(all: &[LockedProvider], provider: &LockedProvider) -> bool {
 }
 
 /// Copies packages from the cache: those of the predicted lock file if all of them are cached, and writes that file; otherwise
-/// those of the module's own. Returns the prediction if it is used.
+/// those of the module's own. Returns the prediction if it is used, and the copies.
 async fn copy_from_cache(
     cache: &ProviderCache,
     cli: &Cli<'_>,
     before: Option<&str>,
     predicted: Option<String>,
-) -> Result<Option<String>, RunError> {
+) -> Result<(Option<String>, Vec<PackageCopy>), RunError> {
     let (cache, module) = (cache.clone(), cli.module.clone());
     let own = provider_cache::parse(before.unwrap_or_default());
     let work = tokio::task::spawn_blocking(move || {
@@ -159,39 +168,55 @@ async fn copy_from_cache(
             .map(provider_cache::parse)
             .unwrap_or_default();
         if !all.is_empty() && all.iter().all(|provider| cache.contains(provider)) {
-            if copy_all(&cache, &module, &all)? == all.len() {
-                return Ok((predicted, all.len()));
+            let copies = copy_all(&cache, &module, &all)?;
+            if copies.len() == all.len() {
+                return Ok((predicted, copies));
             }
             remove_tree(&module.join(provider_cache::INSTALL_DIRECTORY))?;
         }
-        copy_all(&cache, &module, &own).map(|count| (None, count))
+        copy_all(&cache, &module, &own).map(|copies| (None, copies))
     });
-    let copied = work
+    let outcome = work
         .await
         .map_err(std::io::Error::other)
-        .and_then(|copied| copied);
-    let (predicted, count) = copied.map_err(|source| directory_error("copy cached providers", source))?;
-    if count > 0 {
-        tracing::info!(count, "copying providers from the cache");
+        .and_then(|outcome| outcome);
+    let (predicted, copies) = outcome.map_err(|source| directory_error("copy cached providers", source))?;
+    if !copies.is_empty() {
+        tracing::info!(count = copies.len(), "copying providers from the cache");
     }
     if let Some(text) = &predicted {
         dependency_lock::write(&cli.module, text)?;
     }
-    Ok(predicted)
+    Ok((predicted, copies))
 }
 
-/// Copies the cached packages of these providers, and returns their number.
-fn copy_all(cache: &ProviderCache, module: &Path, all: &[LockedProvider]) -> std::io::Result<usize> {
-    let mut count = 0;
+/// Copies the cached packages of these providers.
+fn copy_all(
+    cache: &ProviderCache,
+    module: &Path,
+    all: &[LockedProvider],
+) -> std::io::Result<Vec<PackageCopy>> {
+    let mut copies = Vec::new();
     for provider in all {
         let Some(path) = provider.install_path() else {
             continue;
         };
-        if cache.copy_to(provider, &module.join(path))? {
-            count += 1;
-        }
+        copies.extend(cache.copy_to(provider, &module.join(path))?);
     }
-    Ok(count)
+    Ok(copies)
+}
+
+/// Removes the packages from the cache whose copies `init` has refused, and returns whether there are some.
+async fn discard_refused(cache: &ProviderCache, copies: Vec<PackageCopy>, has_failed: bool) -> bool {
+    let cache = cache.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let refused = copies
+            .iter()
+            .filter(|copy| cache.discard_if_refused(copy, has_failed));
+        refused.count() > 0
+    });
+    // Without an answer, the error of `init` counts.
+    work.await.unwrap_or_default()
 }
 
 /// The packages that `init` installed for this run, with their paths. Links lead to a mirror or a cache of the user and are
