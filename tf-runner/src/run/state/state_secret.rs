@@ -111,7 +111,12 @@ pub(super) async fn read(session: &RunSession<'_>) -> Option<StateSummary> {
     )?;
     let api = api_of_backend(context).await?;
     match tokio::time::timeout(TIMEOUT, api.get_opt(&name)).await {
-        Ok(Ok(found)) => summarize(&found?),
+        Ok(Ok(found)) => {
+            let secret = found?;
+            // A state of 64 MiB takes long enough to delay a heartbeat.
+            let summary = tokio::task::spawn_blocking(move || summarize(&secret));
+            summary.await.ok().flatten()
+        }
         Ok(Err(error)) => {
             tracing::debug!(
                 name,
