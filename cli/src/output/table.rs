@@ -98,21 +98,22 @@ impl Table {
         let mut text = String::new();
         let headings: Vec<Cell> = self.headings.iter().map(|heading| (*heading).into()).collect();
         push_row(&mut text, &headings, &columns, console);
-        for row in &self.rows {
-            push_row(&mut text, row, &columns, console);
-        }
+        self.push_rows(&mut text, &columns, console);
         text
     }
 
     /// Formats the rows without the headings.
     #[must_use]
     pub(crate) fn render_rows(&self, console: &Console) -> String {
-        let columns = self.columns(console.width());
         let mut text = String::new();
-        for row in &self.rows {
-            push_row(&mut text, row, &columns, console);
-        }
+        self.push_rows(&mut text, &self.columns(console.width()), console);
         text
+    }
+
+    fn push_rows(&self, text: &mut String, columns: &[Column], console: &Console) {
+        for row in &self.rows {
+            push_row(text, row, columns, console);
+        }
     }
 
     /// Returns the columns that are shown. As long as a row is wider than the terminal, the widest column becomes smaller.

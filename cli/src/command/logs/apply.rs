@@ -21,6 +21,10 @@ pub(super) async fn with_its_run(
     stack: Terraform,
     rows: Vec<RunRow>,
 ) -> Result<(Terraform, Vec<RunRow>), CliError> {
+    // A handler of Ctrl-C that was set once stays, and the requests that follow have none.
+    if awaited(&stack, &rows).is_none() {
+        return Ok((stack, rows));
+    }
     let interrupted = CliError::Interrupted {
         object: format!("terraform {}", stack::full_name(&stack)),
         next_command: format!("sluice logs {} -f", stack.name_any()),
