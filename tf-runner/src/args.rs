@@ -127,7 +127,7 @@ fn provider_cache(args: &RunnerArgs) -> Option<ProviderCacheSettings> {
 }
 
 /// Returns the settings of the client that downloads the artifact. To read the system's authorities takes several milliseconds, and a
-/// plain URL, as that of a source-controller, needs none: the download follows no redirects.
+/// plain URL, as that of a source-controller, needs none: the download follows no redirects and uses no proxy.
 fn artifact_client(bundle: Option<&str>) -> http::Settings {
     http::Settings {
         system_roots: !bundle.is_some_and(has_plain_artifact),

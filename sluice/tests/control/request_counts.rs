@@ -117,7 +117,10 @@ async fn a_first_apply_needs_few_requests() {
     let of_the_cli = apply.sum(|line| line.starts_with("cli "));
     // One of them reads the new state, so that no command does.
     assert!(apply.requests() - of_the_cli <= 23, "{}", apply.requests());
-    assert!(apply.requests() <= 50, "{}", apply.requests());
+    // Terraform finds the state by its labels, and reads it by its name before each of the two writes.
+    let is_tofu = sluice_harness::cli::terraform().unwrap().ends_with("tofu");
+    let limit = if is_tofu { 48 } else { 50 };
+    assert!(apply.requests() <= limit, "{}", apply.requests());
     let state_reads =
         apply.sum(|line| line.starts_with("GET ") && line.ends_with("/secrets/tfstate-default-net"));
     assert_eq!(state_reads, 1, "that of the new state");

@@ -65,7 +65,7 @@ pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), 
     build.end().await?;
     let row = Row::times("first package of 6,000 files, 90 MB", &full);
     results.add(if compressor == GZIP {
-        let name = "git archive into gzip -6; pigz is not installed: apt-get install pigz";
+        let name = "git archive into gzip -6; pigz is neither installed nor in reach";
         row.beside(name, seconds(&by_hand))
     } else {
         let row = row.beside("git archive into pigz -p2 -6", seconds(&by_hand));
