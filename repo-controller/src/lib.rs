@@ -11,3 +11,6 @@ mod run;
 
 pub use program::{Args, run_program};
 pub use run::{CONTROLLER, run};
+
+/// The user agent of requests to the API server, which takes the name in it as the field manager.
+pub const USER_AGENT: &str = concat!("repo-controller/", env!("CARGO_PKG_VERSION"));

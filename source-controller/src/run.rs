@@ -138,6 +138,7 @@ pub async fn run_program(options: Options) -> Result<leader::LeadershipEnd, Prog
     let metrics = Metrics::new();
     let settings = client::Settings {
         metrics: metrics.clone(),
+        user_agent: crate::USER_AGENT,
         ..client::Settings::default()
     };
     let client = client::build(&settings).await?;

@@ -22,3 +22,6 @@ pub use program::run_program;
 pub use reconcile::{LocalInputsError, local_bundle};
 pub use run::{Options, RunError, run};
 pub use schedule::{LabelLimit, LabelLimitError, RunLimits};
+
+/// The user agent of requests to the API server, which takes the name in it as the field manager.
+pub const USER_AGENT: &str = concat!("tf-controller/", env!("CARGO_PKG_VERSION"));

@@ -171,6 +171,7 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     let settings = client::Settings {
         kubeconfig: kubeconfig.clone(),
         kubeconfig_text: access.as_ref().map(|access| access.run.clone()),
+        user_agent: crate::USER_AGENT,
         ..client::Settings::default()
     };
     let own_pod = variable("POD_NAME")

@@ -6,3 +6,6 @@
 pub mod args;
 mod provider_cache;
 pub mod run;
+
+/// The user agent of requests to the API server, which takes the name in it as the field manager.
+const USER_AGENT: &str = concat!("tf-runner/", env!("CARGO_PKG_VERSION"));

@@ -9,12 +9,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use calls::{RequestTimedOut, RetryPolicy, RetryService, TimeoutBody};
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request, header};
 use kube::Client;
 use kube::client::{AuthError, Body, ClientBuilder};
 use tower::buffer::BufferLayer;
 
 use crate::metrics::Metrics;
+
+/// The user agent of `sluice`, the default of [`Settings`]. The API server takes the name before the slash as the field manager of
+/// writes that name none.
+pub const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
 /// The header that names the user of a request in place of its sender.
 const IMPERSONATE_USER: &str = "impersonate-user";
@@ -36,6 +40,8 @@ pub struct Settings {
     pub policy: RetryPolicy,
     /// Metrics of the requests.
     pub metrics: Metrics,
+    /// The user agent of the requests, in visible ASCII: `tf-controller/0.1.0`.
+    pub user_agent: &'static str,
 }
 
 impl Default for Settings {
@@ -48,6 +54,7 @@ impl Default for Settings {
             read_timeout: Duration::from_secs(330),
             policy: RetryPolicy::default(),
             metrics: Metrics::new(),
+            user_agent: USER_AGENT,
         }
     }
 }
@@ -104,6 +111,8 @@ pub async fn build(settings: &Settings) -> Result<Client, ClientError> {
     // Otherwise the idle time before a request counts for its response.
     config.reset_reader_on_write = true;
     config.default_retry = false;
+    let agent = HeaderValue::from_static(settings.user_agent);
+    config.headers.push((header::USER_AGENT, agent));
     if is_loopback(&config.cluster_url) {
         // A proxy cannot reach this machine's loopback addresses.
         config.proxy_url = None;
@@ -166,13 +175,26 @@ pub fn impersonate(client: &Client, namespace: &str, account: &str) -> Result<Cl
     }
     let user = format!("system:serviceaccount:{namespace}:{account}");
     let user = HeaderValue::try_from(user).map_err(|_| invalid())?;
+    let name = HeaderName::from_static(IMPERSONATE_USER);
+    Ok(with_header(client, namespace, name, user))
+}
+
+/// Returns a client with this user agent, in visible ASCII, on top of `client`: for a client in process, which has none.
+#[must_use]
+pub fn with_user_agent(client: &Client, user_agent: &'static str) -> Client {
+    let agent = HeaderValue::from_static(user_agent);
+    with_header(client, client.default_namespace(), header::USER_AGENT, agent)
+}
+
+/// Returns a client whose requests have this header, and are sent by `client`.
+fn with_header(client: &Client, namespace: &str, name: HeaderName, value: HeaderValue) -> Client {
     let sender = client.clone();
     let service = tower::service_fn(move |mut request: Request<Body>| {
-        request.headers_mut().insert(IMPERSONATE_USER, user.clone());
+        request.headers_mut().insert(name.clone(), value.clone());
         let sender = sender.clone();
         async move { sender.send(request).await }
     });
-    Ok(Client::new(service, namespace))
+    Client::new(service, namespace)
 }
 
 fn is_loopback(url: &http::Uri) -> bool {
@@ -190,8 +212,10 @@ fn is_loopback(url: &http::Uri) -> bool {
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
-    use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
     use kube::Api;
+    use kube::api::PostParams;
+    use sluice_embedded::ApiServer;
 
     use super::*;
     use crate::serve::{ListenAddress, Page, listen, serve};
@@ -279,6 +303,44 @@ mod tests {
             let refused = impersonate(&client, "team", name).map(drop);
             assert_eq!(refused, Err(InvalidAccountName(name.to_owned())), "{name:?}");
         }
+    }
+
+    /// Creates a ConfigMap and returns the field managers of the API server.
+    async fn managers(client: Client) -> Vec<String> {
+        let object = serde_json::json!({ "metadata": { "generateName": "a-" }, "data": { "key": "value" } });
+        let object: ConfigMap = serde_json::from_value(object).unwrap();
+        let api: Api<ConfigMap> = Api::namespaced(client, "default");
+        let created = api.create(&PostParams::default(), &object).await.unwrap();
+        let entries = created.metadata.managed_fields.unwrap_or_default();
+        entries.into_iter().filter_map(|entry| entry.manager).collect()
+    }
+
+    #[tokio::test]
+    async fn the_user_agent_becomes_the_field_manager() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::http::install_crypto();
+        let embedded = ApiServer::builder().build().unwrap();
+        let serving = embedded
+            .serve(([127, 0, 0, 1], 0).into(), dir.path())
+            .await
+            .unwrap();
+        let settings = |user_agent| Settings {
+            kubeconfig: Some(serving.kubeconfig_path.clone()),
+            user_agent,
+            ..Settings::default()
+        };
+        let controller = build(&settings("tf-controller/0.1.0")).await.unwrap();
+        assert_eq!(managers(controller.clone()).await, ["tf-controller"]);
+        let cli = build(&settings(USER_AGENT)).await.unwrap();
+        assert_eq!(managers(cli).await, ["sluice"]);
+        let account = impersonate(&controller, "default", "tf-runner").unwrap();
+        assert_eq!(managers(account).await, ["tf-controller"], "impersonated");
+
+        let in_process = embedded.client();
+        assert_eq!(managers(in_process.clone()).await, ["unknown"]);
+        let source_controller = with_user_agent(&in_process, "source-controller/0.1.0");
+        assert_eq!(managers(source_controller).await, ["source-controller"]);
+        serving.stop().await;
     }
 
     #[test]

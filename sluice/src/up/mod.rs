@@ -1,6 +1,7 @@
 //! `sluice up`: the API, all controllers and the process executor in one program.
 
 mod access;
+mod descriptor_limit;
 mod ending;
 mod logs;
 mod own_approvals;
@@ -22,6 +23,7 @@ use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
 use sluice_embedded::{ApiServer, BuildError, ServeError, StoreError, TlsServer};
 use sluice_runtime::args::{self, Tracing};
+use sluice_runtime::client;
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::event::{Recorder, Reporter};
 use sluice_runtime::metrics::Metrics;
@@ -160,10 +162,10 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let loaded = load(&args)?;
     let state_dir = StateDir::open(args.state.as_deref())?;
     let log = logs::start(&args, &state_dir, &lines)?;
-    raise_descriptor_limit();
+    descriptor_limit::raise();
     let signals = shutdown::on_signals().map_err(UpError::Signals)?;
     let (embedded, serving) = serve_api(&args, &state_dir).await?;
-    let client = embedded.client();
+    let client = client::with_user_agent(&embedded.client(), client::USER_AGENT);
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
     announce(&lines, serving.addr, &kubeconfig, args.state.is_some());
     let setup = Setup {
@@ -181,6 +183,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     ));
     let started = Started {
         state_dir: &state_dir,
+        embedded: &embedded,
         client: &client,
         signals: &signals,
         lines: &lines,
@@ -199,12 +202,18 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
 /// What the controllers need and what lives as long as the program.
 struct Started<'a> {
     state_dir: &'a StateDir,
+    embedded: &'a ApiServer,
     client: &'a Client,
     signals: &'a Signals,
     lines: &'a Lines,
 }
 
 impl Started<'_> {
+    /// Returns a client for the controller with this user agent.
+    fn client_of(&self, user_agent: &'static str) -> Client {
+        client::with_user_agent(&self.embedded.client(), user_agent)
+    }
+
     /// Applies the manifests and runs the controllers until a signal and until active runs have finished.
     async fn run_controllers(
         &self,
@@ -217,16 +226,18 @@ impl Started<'_> {
         for problem in loaded.problems.iter().chain(&problems) {
             self.lines.print(&format!("Bad manifest: {problem}"));
         }
-        let sources = start_sources(&args.tracing, state_dir, client, &stop).await?;
-        let repos = start_repos(client, &stop);
+        let controller = self.client_of(sluice_source_controller::USER_AGENT);
+        let sources = start_sources(&args.tracing, state_dir, &controller, &stop).await?;
+        let repos = start_repos(&self.client_of(sluice_repo_controller::USER_AGENT), &stop);
         let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
         let tools = tools.map_err(UpError::Tools)?;
         let (executor, ended) = ProcessExecutor::new(process(state_dir, access, tools.clone()))?;
         let executor = Arc::new(executor);
-        let options = terraform_options(args, state_dir, client, tools)?;
+        let controller = self.client_of(sluice_tf_controller::USER_AGENT);
+        let options = terraform_options(args, state_dir, &controller, tools)?;
         let tracer = options.tracer.clone();
         let executing: (Arc<dyn Executor>, _) = (Arc::clone(&executor) as _, ended);
-        sluice_tf_controller::run(options, executing, client.clone(), stop.clone()).await?;
+        sluice_tf_controller::run(options, executing, controller, stop.clone()).await?;
         ending::wait_for_runs(client, &executor, self.signals, self.lines).await;
         tokio::join!(sources.wait(), tracer.close(FLUSH_TIMEOUT));
         drop(repos.await); // a panic of the controller must not fail the shutdown
@@ -241,19 +252,6 @@ fn announce(lines: &Lines, addr: SocketAddr, kubeconfig: &std::path::Path, persi
     ));
     if !persistent {
         lines.print("Warning: without --state, objects, plans and Terraform state are in memory only and are lost when this program ends.");
-    }
-}
-
-/// Raises the soft limit to the hard one: connections and runs need many file descriptors.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }
 

@@ -34,6 +34,7 @@ fn the_scenario_on_a_real_api_server() {
         let result = walkthrough::run(&scenario, &origin.repository).await;
         let result = result.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
         walkthrough::assert_applied_once(&scenario).await.unwrap();
+        walkthrough::assert_field_managers(&scenario).await.unwrap();
         let text = walkthrough::wait_for_event(&client, "NoRelevantChange")
             .await
             .unwrap();

@@ -60,6 +60,7 @@ fn the_scenario_on_sluice_up() {
         let result = walkthrough::run(&scenario, &origin.repository).await;
         let result = result.unwrap_or_else(|error| panic!("{error}\n{}", program.log_tail()));
         walkthrough::assert_applied_once(&scenario).await.unwrap();
+        walkthrough::assert_field_managers(&scenario).await.unwrap();
         let text = walkthrough::wait_for_event(&client, "NoRelevantChange")
             .await
             .unwrap();

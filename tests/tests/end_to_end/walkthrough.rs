@@ -242,6 +242,27 @@ pub(crate) async fn assert_applied_once(scenario: &Scenario) -> Result<(), BoxEr
     Ok(())
 }
 
+/// Asserts that each program is a field manager of the objects that it writes.
+pub(crate) async fn assert_field_managers(scenario: &Scenario) -> Result<(), BoxError> {
+    for (api, programs) in [
+        (scenario.sources(), ["source-controller"].as_slice()),
+        (scenario.stacks(), ["tf-controller"].as_slice()),
+        (scenario.runs_api(), ["tf-controller", "tf-runner"].as_slice()),
+    ] {
+        let objects = api.list(&kube::api::ListParams::default()).await?.items;
+        assert!(!objects.is_empty());
+        for object in objects {
+            let entries = object.metadata.managed_fields.unwrap_or_default();
+            let managers: Vec<_> = entries.into_iter().filter_map(|entry| entry.manager).collect();
+            for program in programs {
+                let is_manager = managers.iter().any(|manager| manager == program);
+                assert!(is_manager, "{:?}: {managers:?}", object.metadata.name);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Waits for an event with this reason; returns its message.
 pub(crate) async fn wait_for_event(client: &Client, reason: &str) -> Result<String, BoxError> {
     let api: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(client.clone(), "default");

@@ -37,6 +37,7 @@ pub async fn run_program(args: Args) -> Result<leader::LeadershipEnd, ProgramErr
     let settings = client::Settings {
         kubeconfig: args.kubeconfig.clone(),
         metrics: metrics.clone(),
+        user_agent: crate::USER_AGENT,
         ..client::Settings::default()
     };
     let client = client::build(&settings).await?;

@@ -136,6 +136,7 @@ async fn api_of_backend(context: &Context) -> Option<Api<Secret>> {
     };
     let settings = client::Settings {
         kubeconfig_text: Some(kubeconfig.clone()),
+        user_agent: crate::USER_AGENT,
         ..client::Settings::default()
     };
     let client = client::build(&settings).await.ok()?;
