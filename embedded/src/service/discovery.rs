@@ -21,11 +21,17 @@ const MINOR: &str = "34";
 pub(super) fn respond(
     api: &Api,
     target: &Target,
+    query: &str,
     accept: &str,
 ) -> Result<Response<ResponseBody>, StatusError> {
     let registry = &api.registry();
     let document = match target {
-        Target::Health(check) => return Ok(health(check, &api.store.health().borrow())),
+        Target::Health(check) => {
+            let is_verbose = query
+                .split('&')
+                .any(|part| part.split('=').next() == Some("verbose"));
+            return Ok(health(check, is_verbose, &api.store.health().borrow()));
+        }
         Target::Version => version(),
         Target::ApiVersions => json!({
             "kind": "APIVersions", "versions": ["v1"],
@@ -65,17 +71,28 @@ pub(super) fn respond(
     Ok(response::json(StatusCode::OK, &document))
 }
 
-/// Reports a store that cannot be written as alive but not ready: a restart would not help.
-fn health(check: &str, storage: &StorageHealth) -> Response<ResponseBody> {
+/// Reports a store that cannot be written as alive but not ready: a restart would not help. A store without its remote repository is
+/// ready, because most requests do not need it; the verbose text, in the format of kube-apiserver, shows the outage.
+fn health(check: &str, is_verbose: bool, storage: &StorageHealth) -> Response<ResponseBody> {
     let failed = |reason: &str| {
         let text = format!("[-]store failed: {reason}\n{check} check failed\n");
         response::text(StatusCode::INTERNAL_SERVER_ERROR, text)
     };
-    match storage {
-        StorageHealth::OnReserve if check != "livez" => failed("the disk is full, the reserve is in use"),
-        StorageHealth::Failing(reason) if check != "livez" => failed(reason),
-        _ => response::text(StatusCode::OK, "ok"),
-    }
+    let store = match storage {
+        _ if check == "livez" => String::new(),
+        StorageHealth::OnReserve => return failed("the disk is full, the reserve is in use"),
+        StorageHealth::Failing(reason) => return failed(reason),
+        StorageHealth::RemoteAway(reason) => {
+            format!("[+]store ok\n[-]store-remote failed, reads go on: {reason}\n")
+        }
+        StorageHealth::Writable => "[+]store ok\n".to_owned(),
+    };
+    let text = if is_verbose {
+        format!("[+]ping ok\n{store}{check} check passed\n")
+    } else {
+        "ok".to_owned()
+    };
+    response::text(StatusCode::OK, text)
 }
 
 fn version() -> Value {

@@ -91,7 +91,8 @@ impl Api {
                 StatusError::method_not_allowed(None)
             });
         }
-        discovery::respond(self, &target, accept)
+        let query = parts.uri.query().unwrap_or_default();
+        discovery::respond(self, &target, query, accept)
     }
 
     fn object_request(

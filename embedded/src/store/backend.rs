@@ -21,6 +21,8 @@ pub enum StorageHealth {
     OnReserve,
     /// Writes fail for this reason. The file is reopened until it can be written.
     Failing(String),
+    /// The remote repository is away for this reason: writes of what is in it fail. Reads and writes on this machine go on.
+    RemoteAway(String),
 }
 
 /// Where a write comes from; empty for a write of the server itself.

@@ -138,7 +138,11 @@ impl Store {
 
     /// Recovers the backend after an error, and its reserve of space. Blocks.
     pub(crate) fn maintain(&self) {
-        if *self.health.borrow() == StorageHealth::Writable {
+        // A remote repository is looked for by polls.
+        if matches!(
+            *self.health.borrow(),
+            StorageHealth::Writable | StorageHealth::RemoteAway(_)
+        ) {
             return;
         }
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,10 +165,13 @@ impl Store {
         let outcome = backend.foreign();
         self.update_health(backend);
         let foreign = outcome.map_err(|error| {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "cannot read the changes of others"
-            );
+            // A remote repository that is away is logged once, not by each poll.
+            if !is_remote_away(&self.health.borrow()) {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot read the changes of others"
+                );
+            }
             StatusError::internal(error.to_string())
         })?;
         self.publish(foreign.records);
@@ -189,9 +196,10 @@ impl Store {
 
     fn update_health(&self, backend: &dyn Backend) {
         let health = backend.health();
-        self.health.send_if_modified(|supported| {
-            let differs = *supported != health;
-            *supported = health;
+        self.health.send_if_modified(|known| {
+            let differs = *known != health;
+            log_remote(known, &health);
+            *known = health;
             differs
         });
     }
@@ -207,6 +215,24 @@ impl Store {
         drop(state);
         self.newest.send_replace(newest);
     }
+}
+
+/// Logs once that the remote repository is away, and once that it is back.
+fn log_remote(before: &StorageHealth, now: &StorageHealth) {
+    match (is_remote_away(before), now) {
+        (false, StorageHealth::RemoteAway(reason)) => {
+            tracing::warn!(
+                reason,
+                "the remote repository is away: writes fail, and reads go on"
+            );
+        }
+        (true, StorageHealth::Writable) => tracing::info!("the remote repository is back"),
+        _ => {}
+    }
+}
+
+const fn is_remote_away(health: &StorageHealth) -> bool {
+    matches!(health, StorageHealth::RemoteAway(_))
 }
 
 fn write_error(error: &StoreError) -> StatusError {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use http::Request;
 use serde_json::json;
 use sluice_embedded::{ApiServer, GitOptions, Store};
 use sluice_harness::git::GitServer;
@@ -150,6 +151,38 @@ async fn a_repository_on_another_host_is_a_store() {
     })
     .await;
     assert_eq!(git(&repository, &["rev-list", "--count", "main"]).trim(), "3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_repository_that_is_away_is_in_the_verbose_text_of_readyz() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = repository(dir.path());
+    let options = GitOptions {
+        remote: Some(format!("file://{}", repository.display())),
+        ..options(dir.path(), &dir.path().join("store.git"))
+    };
+    let client = server_on(Store::git(options, &[widget_definition()]).unwrap()).client();
+    let ready = async |query: &str| {
+        let request = Request::get(format!("/readyz{query}"));
+        let request = request.body(Vec::new()).unwrap();
+        client.request_text(request).await.unwrap()
+    };
+    let well = "[+]ping ok\n[+]store ok\nreadyz check passed\n";
+    assert_eq!(ready("?verbose").await, well);
+    let away = dir.path().join("away.git");
+    std::fs::rename(&repository, &away).unwrap();
+    eventually("the outage is shown", || async {
+        let text = ready("?verbose").await;
+        text.contains("\n[-]store-remote failed, reads go on: `git ls-remote` failed")
+            && text.ends_with("\nreadyz check passed\n")
+    })
+    .await;
+    assert_eq!(ready("").await, "ok");
+    std::fs::rename(&away, &repository).unwrap();
+    eventually("the end of the outage is shown", || async {
+        ready("?verbose").await == well
+    })
+    .await;
 }
 
 #[test]

@@ -379,7 +379,10 @@ impl Backend for Git {
     }
 
     fn health(&self) -> StorageHealth {
-        self.local.health()
+        match (self.local.health(), &self.remote) {
+            (StorageHealth::Writable, Some(remote)) => remote.health(),
+            (local, _) => local,
+        }
     }
 
     fn maintain(&mut self) {

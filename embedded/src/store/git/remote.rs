@@ -9,6 +9,7 @@ use git2::{Error, Oid, Reference, Repository};
 use super::GitOptions;
 use super::branch::{Branch, Edits};
 use super::command::{self, Output};
+use crate::store::StorageHealth;
 
 /// Deadline of a look at the remote branch.
 const LOOK_DEADLINE: Duration = Duration::from_secs(10);
@@ -138,6 +139,14 @@ impl Remote {
         match &self.away {
             Some(away) if Instant::now() < away.until => Err(Error::from_str(&away.reason)),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the remote repository answered the last command.
+    pub(super) fn health(&self) -> StorageHealth {
+        match &self.away {
+            Some(away) => StorageHealth::RemoteAway(away.reason.clone()),
+            None => StorageHealth::Writable,
         }
     }
 

@@ -132,6 +132,9 @@ fn a_remote_that_is_away_fails_writes_until_it_is_back() {
     let away = environment.dir.path().join("away.git");
     std::fs::rename(environment.repository(), &away).unwrap();
     store.poll();
+    assert!(
+        matches!(&*store.health().borrow(), StorageHealth::RemoteAway(reason) if reason.starts_with("`git "))
+    );
     let error = put(&store, "a", "two", "2").unwrap_err();
     assert_eq!(error.code(), 500);
     assert!(
@@ -149,6 +152,7 @@ fn a_remote_that_is_away_fails_writes_until_it_is_back() {
     store.write_now(&secret, write).unwrap();
     std::fs::rename(&away, environment.repository()).unwrap();
     put_in_the_end(&store, "a", "three");
+    assert_eq!(*store.health().borrow(), StorageHealth::Writable);
     assert_eq!(
         object(&store, "a").unwrap()["data"],
         json!({"one": "1", "three": "x"})
