@@ -77,6 +77,30 @@ pub fn binary_path(tool: Tool) -> Result<PathBuf, BuildError> {
         .join(tool.name()))
 }
 
+/// Returns the version of the module that contains the program's package, if it is published: `v1.2.3`.
+#[must_use]
+pub fn version(tool: Tool) -> Option<String> {
+    let text = fs::read_to_string(module(tool).join("go.mod")).ok()?;
+    required_version(&text, tool.source().package).map(str::to_owned)
+}
+
+/// Returns the version of the module of a package among the requirements of a `go.mod`.
+fn required_version<'a>(text: &'a str, package: &str) -> Option<&'a str> {
+    let is_inside = |module: &str| {
+        let rest = package.strip_prefix(module);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let requirements = text.lines().filter_map(|line| {
+        let line = line.trim();
+        let (module, version) = line.strip_prefix("require ").unwrap_or(line).split_once(' ')?;
+        let version = version.split(' ').next()?;
+        (version.starts_with('v') && is_inside(module)).then_some((module, version))
+    });
+    // A module can contain the path of another one.
+    let (_, version) = requirements.max_by_key(|(module, _)| module.len())?;
+    Some(version)
+}
+
 /// Returns the folder with the files of the module that contains the program's package, such as its manifests. Downloads it first if needed.
 ///
 /// # Errors
@@ -316,6 +340,20 @@ mod tests {
                 tool.source().package
             );
         }
+    }
+
+    #[test]
+    fn the_version_of_a_program_is_that_of_its_module() {
+        let text = "module m\n\nrequire a.example/a v1.0.0\n\nrequire (\n\ta.example/a/api v1.2.0\n\ta.example/ab v3.0.0 // indirect\n)\n\n\
+             replace a.example/c => a.example/a v9.0.0\n";
+        let version = |package| required_version(text, package);
+        assert_eq!(version("a.example/a"), Some("v1.0.0"));
+        assert_eq!(version("a.example/a/cmd"), Some("v1.0.0"));
+        assert_eq!(version("a.example/a/api/cmd"), Some("v1.2.0"));
+        assert_eq!(version("a.example/ab"), Some("v3.0.0"));
+        assert_eq!(version("a.example/c"), None);
+        let flux = super::version(Tool::FluxSourceController).unwrap();
+        assert!(flux.starts_with("v1."), "{flux}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use sluice_harness::gobuild::{self, Tool};
 use sluice_harness::{cli, compared};
 use sluice_tests::binary;
 
@@ -87,9 +88,11 @@ fn field(info: &str, name: &str) -> Option<String> {
 fn versions() -> BTreeMap<String, String> {
     let on_path = |name: &str| PathBuf::from(name);
     let cli = ["terraform", "tofu"].into_iter().find_map(cli::on_path);
-    let programs: [(&str, Option<PathBuf>, &[&str]); 7] = [
+    let programs: [(&str, Option<PathBuf>, &[&str]); 9] = [
         ("sluice", binary("sluice").ok(), &["version", "--client"]),
         ("git", Some(on_path("git")), &["--version"]),
+        ("tar", Some(on_path("tar")), &["--version"]),
+        ("sha256sum", Some(on_path("sha256sum")), &["--version"]),
         ("gzip", Some(on_path("gzip")), &["--version"]),
         ("pigz", compared::installed("pigz"), &["--version"]),
         ("nginx", compared::installed("nginx"), &["-v"]),
@@ -100,7 +103,16 @@ fn versions() -> BTreeMap<String, String> {
         let version = first_line(Command::new(program?).args(arguments))?;
         Some((name.to_owned(), version))
     });
-    shown.collect()
+    shown.chain(flux()).collect()
+}
+
+/// Returns the version of Flux's source-controller, if it is built: it prints none itself.
+fn flux() -> Option<(String, String)> {
+    let tool = Tool::FluxSourceController;
+    let is_built = gobuild::binary_path(tool).is_ok_and(|program| program.is_file());
+    let version = gobuild::version(tool).filter(|_| is_built)?;
+    let line = format!("Flux's source-controller {version}");
+    Some((tool.name().to_owned(), line))
 }
 
 /// Returns the first line that a program prints; nginx prints its version to its standard error.
