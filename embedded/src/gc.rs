@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::meta;
 use crate::resource::{Registry, Strategy};
+use crate::revisions::Revisions;
 use crate::service::{Api, FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion, decide_write};
 use crate::store::{Change, ChangeType, Key, State, Write};
 
@@ -40,28 +41,18 @@ enum Action {
 
 /// Runs until the server is stopped or dropped.
 pub(crate) async fn run(api: Weak<Api>) {
-    let Some((mut revisions, stop)) = api.upgrade().map(|api| (api.store.subscribe(), api.stop.clone()))
-    else {
+    let Some(mut revisions) = Revisions::of(api) else {
         return;
     };
     let mut observed = 0;
-    loop {
-        {
-            // Upgraded only while working: the task must not keep the server alive.
-            let Some(api) = api.upgrade() else { return };
-            revisions.borrow_and_update();
-            let (steps, revision) = due_steps(&api, observed);
-            let mut done = true;
-            for step in steps {
-                done &= execute(&api, step).await;
-            }
-            // After a failure the next change triggers a scan of all objects.
-            observed = if done { revision } else { 0 };
+    while let Some(api) = revisions.next().await {
+        let (steps, revision) = due_steps(&api, observed);
+        let mut done = true;
+        for step in steps {
+            done &= execute(&api, step).await;
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = revisions.changed() => if changed.is_err() { return },
-        }
+        // After a failure the next change triggers a scan of all objects.
+        observed = if done { revision } else { 0 };
     }
 }
 

@@ -30,6 +30,7 @@ mod maintenance;
 mod meta;
 mod names;
 mod resource;
+mod revisions;
 mod schema;
 mod selector;
 mod serve;

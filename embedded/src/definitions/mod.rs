@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use self::names::{DefinitionNames, UsedNames};
 use crate::meta;
 use crate::resource::{Registry, Resource, Strategy, resources_of};
+use crate::revisions::Revisions;
 use crate::service::{Api, ObjectRequest, decide_deletion, decide_write};
 use crate::status_error::StatusError;
 use crate::store::{Key, Write};
@@ -108,36 +109,26 @@ pub(crate) struct Reconciler {
 
 /// Runs until the server is stopped or dropped.
 pub(crate) async fn run(api: Weak<Api>, mut reconciler: Reconciler) {
-    let Some((mut revisions, stop)) = api.upgrade().map(|api| (api.store.subscribe(), api.stop.clone()))
-    else {
+    let Some(mut revisions) = Revisions::of(api) else {
         return;
     };
     let mut observed = 0;
-    loop {
-        {
-            // Upgraded only while working: the task must not keep the server alive.
-            let Some(api) = api.upgrade() else { return };
-            revisions.borrow_and_update();
-            let (changed, revision) = changes(&api, observed);
-            if changed || !reconciler.settled {
-                let shared = api.clone();
-                let work = tokio::task::spawn_blocking(move || {
-                    reconciler.reconcile(&shared);
-                    reconciler
-                });
-                let Ok(returned) = work.await else {
-                    tracing::error!("definitions are no longer examined");
-                    return;
-                };
-                reconciler = returned;
-            }
-            observed = revision;
-            api.set_served_revision(revision);
+    while let Some(api) = revisions.next().await {
+        let (changed, revision) = changes(&api, observed);
+        if changed || !reconciler.settled {
+            let shared = api.clone();
+            let work = tokio::task::spawn_blocking(move || {
+                reconciler.reconcile(&shared);
+                reconciler
+            });
+            let Ok(returned) = work.await else {
+                tracing::error!("definitions are no longer examined");
+                return;
+            };
+            reconciler = returned;
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = revisions.changed() => if changed.is_err() { return },
-        }
+        observed = revision;
+        api.set_served_revision(revision);
     }
 }
 
