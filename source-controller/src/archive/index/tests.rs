@@ -30,6 +30,17 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
     proptest::collection::vec(record, 0..20)
 }
 
+fn valid_record() -> Record {
+    Record {
+        key: [1; 32],
+        length: 9,
+        unpacked: 512,
+        crc: 1,
+        stored_crc: 2,
+        notable: Notable::default(),
+    }
+}
+
 /// Returns an index of one segment for each record, with a file each and a directory of all of them.
 fn index(records: &[Record]) -> Index {
     let (mut listing, mut segments) = (Listing::default(), Vec::new());
@@ -54,14 +65,7 @@ fn index(records: &[Record]) -> Index {
 /// Another path, another type or another number of entries are other bytes, and an index has the entries that it says.
 #[test]
 fn a_listing_that_does_not_fit_its_index_is_rejected() {
-    let record = Record {
-        key: [1; 32],
-        length: 9,
-        unpacked: 512,
-        crc: 1,
-        stored_crc: 2,
-        notable: Notable::default(),
-    };
+    let record = valid_record();
     let valid = index(&[record, record]);
     assert!(Index::parse(&valid.encode()).is_ok());
     let mut beyond = Directory::new(b"e", &[1; 20], 1);
@@ -99,14 +103,7 @@ fn a_listing_that_does_not_fit_its_index_is_rejected() {
 /// Another compressor makes other bytes of the same entries. Such an index still says which entries there were.
 #[test]
 fn segments_of_another_compressor_are_not_copied_by_position() {
-    let record = Record {
-        key: [1; 32],
-        length: 9,
-        unpacked: 512,
-        crc: 1,
-        stored_crc: 2,
-        notable: Notable::default(),
-    };
+    let record = valid_record();
     let current = index(&[record, record]);
     let other = Index {
         format: [0; 32],
@@ -133,14 +130,7 @@ fn other_bytes_are_no_index() {
 /// A valid digest does not make a valid index: another version may have written it.
 #[test]
 fn a_record_that_no_segment_has_is_rejected() {
-    let record = Record {
-        key: [1; 32],
-        length: 9,
-        unpacked: 512,
-        crc: 1,
-        stored_crc: 2,
-        notable: Notable::default(),
-    };
+    let record = valid_record();
     assert!(Index::parse(&index(&[record]).encode()).is_ok());
     for (length, unpacked) in [(0, 512), (9, 0), (u32::MAX, 512), (9, u32::MAX)] {
         let record = Record {
