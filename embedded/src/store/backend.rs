@@ -51,7 +51,7 @@ pub(super) struct Record {
     pub(super) origin: Origin,
 }
 
-/// What other processes and people have stored.
+/// What other processes and users have stored.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// Changes in the order of their revisions.

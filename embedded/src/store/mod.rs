@@ -187,7 +187,7 @@ impl Store {
         self.poll_interval
     }
 
-    /// Publishes what other processes and people have stored. Blocks.
+    /// Publishes what other processes and users have stored. Blocks.
     pub(crate) fn poll(&self) {
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
         // The error is logged; the next poll tries again.

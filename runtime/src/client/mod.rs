@@ -71,7 +71,7 @@ pub enum ClientError {
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
-    /// The kubeconfig is longer than any that a person or program writes.
+    /// The kubeconfig is longer than any that a user or program writes.
     #[error(
         "cannot use kubeconfig {path}: it has {bytes} bytes, more than {}",
         kubeconfig::LIMIT

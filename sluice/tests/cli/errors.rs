@@ -1,4 +1,4 @@
-//! What a person sees when the API refuses a command, cannot be reached, or when there is no way to it.
+//! What a user sees when the API refuses a command, cannot be reached, or when there is no way to it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use sluice_harness::tls::Authority;
 use crate::fixture::{World, stderr_of};
 use crate::proxy::{Fault, Proxy, write_kubeconfig};
 
-/// Types commands and returns what a person sees. Each must end with exit code 1. `FILE` is the path of the kubeconfig.
+/// Types commands and returns what a user sees. Each must end with exit code 1. `FILE` is the path of the kubeconfig.
 async fn transcript(kubeconfig: &Path, commands: &[&[&str]]) -> String {
     let mut text = String::new();
     for arguments in commands {

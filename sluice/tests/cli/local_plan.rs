@@ -124,7 +124,7 @@ async fn a_directory_is_planned_against_the_state_and_the_variables_of_its_stack
     check_pictures(&world, &repository);
 }
 
-/// What a person sees of a plan of the repository. A long line is cut by the terminal, so its path is replaced before.
+/// What a user sees of a plan of the repository. A long line is cut by the terminal, so its path is replaced before.
 fn check_pictures(world: &World, repository: &Path) {
     let path = repository.canonicalize().unwrap().display().to_string();
     let tool = regex::Regex::new("(?m)^(terraform|tofu) (init|plan|show) ").unwrap();

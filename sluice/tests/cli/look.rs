@@ -1,4 +1,4 @@
-//! Commands that look: what a person sees in a terminal, and what a script gets.
+//! Commands that look: what a user sees in a terminal, and what a script gets.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};

@@ -40,7 +40,7 @@ pub(crate) fn start(kubeconfig: &Path, columns: u16, arguments: &[&str]) -> Term
     Terminal::start(command, columns).unwrap()
 }
 
-/// Returns what a person sees on a terminal of this width after the program has written this text, without colours.
+/// Returns what a user sees on a terminal of this width after the program has written this text, without colours.
 pub(crate) fn seen(text: &str, columns: u16) -> String {
     let mut picture = vt100::Parser::new(ROWS, columns, 0);
     picture.process(text.replace('\n', "\r\n").as_bytes());

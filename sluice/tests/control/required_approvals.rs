@@ -119,7 +119,7 @@ async fn a_plan_is_applied_after_the_approvals_of_two_users_who_are_not_its_auth
     env.approve("e-second", "bob", &id).await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     let runs = env.runs("net").await;
-    // Whoever writes the status of the source cannot write to the terminals of others.
+    // A user who may write the status of the source must not write to the terminals of others.
     assert!(
         runs.iter().all(|run| run.spec.source.subject == "Add[31m one"),
         "{runs:?}"

@@ -169,7 +169,7 @@ impl Branch {
             .commit(None, &author, &author, message, &tree, &parents)
     }
 
-    /// Moves the branch from one commit to another. Returns false if it is not at the first one, or somebody moves it now.
+    /// Moves the branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.
     pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
         let log = "sluice";
         let moved = match old {

@@ -1,4 +1,4 @@
-//! Messages of commits, with the trailers from which other processes read the versions of objects, and people who wrote them.
+//! Messages of commits, with the trailers from which other processes read the versions of objects, and users who wrote them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn printable(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect()
 }
 
-/// The trailers of a message; empty for commits of people.
+/// The trailers of a message; empty for commits of users.
 #[derive(Debug, Default)]
 pub(super) struct Trailers {
     /// Versions of changed objects.

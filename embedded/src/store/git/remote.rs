@@ -24,7 +24,7 @@ const CLONE_DEADLINE: Duration = Duration::from_mins(10);
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// What Git and servers say if somebody else has moved the branch, or moves it now.
+/// What Git and servers say if another process has moved the branch, or moves it now.
 const RACES: [&str; 5] = [
     "[rejected]",
     "failed to update ref",
@@ -113,7 +113,7 @@ impl Remote {
         }
     }
 
-    /// Moves the remote branch from one commit to another. Returns false if it is not at the first one, or somebody moves it now.
+    /// Moves the remote branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.
     ///
     /// After an error the remote may have the commit all the same; the next fetch shows it.
     pub(super) fn push(&mut self, branch: &Branch, old: Option<Oid>, new: Oid) -> Result<bool, Error> {

@@ -1,4 +1,4 @@
-//! Measures the commands that look, as a person waits for them: from the start of the program to its end. kubectl lists the same stacks
+//! Measures the commands that look, as a user waits for them: from the start of the program to its end. kubectl lists the same stacks
 //! alternately.
 
 use std::path::Path;
