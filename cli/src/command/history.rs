@@ -97,7 +97,7 @@ pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
         "APPROVED BY",
         "MESSAGE",
     ])
-    .without_where_narrow(&["DURATION", "ACTION", "TRIGGER"]);
+    .optional_columns(&["DURATION", "ACTION", "TRIGGER"]);
     for row in rows {
         table.push(vec![
             row.number().to_string().into(),

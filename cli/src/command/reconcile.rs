@@ -17,8 +17,8 @@ use crate::stack::{self, StackState};
 use crate::wait::{self, Progress, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
 
-/// How long a stack may need to take up a new revision of its source.
-const TAKE_UP: Duration = Duration::from_secs(5);
+/// Time in which the controller sees a new revision of a source.
+const REVISION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `sluice reconcile`.
 #[derive(clap::Args, Debug)]
@@ -100,8 +100,8 @@ pub(super) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result
     Ok(ExitStatus::Success)
 }
 
-/// Fetches the source of a stack and waits for it. Then it requests a plan, unless the stack plans a new revision anyway: a request that
-/// comes after the begin of that run would make a second plan.
+/// Fetches the source of a stack and waits for it. Then requests a plan, unless a run of a new revision has begun: a request after its
+/// begin would make a second plan.
 async fn reconcile_with_source(context: &Context, name: &str, wait: WaitArgs) -> Result<(), CliError> {
     let (stack, rows) = stack_with_rows(&context.cluster, name).await?;
     check_running(&stack)?;
@@ -109,7 +109,7 @@ async fn reconcile_with_source(context: &Context, name: &str, wait: WaitArgs) ->
     let fetch = WaitArgs { wait: true, ..wait };
     let revision = reconcile_source(context, &namespace, &source, fetch).await?;
     let revision = revision.unwrap_or_default();
-    if !is_planned_anyway(context, &stack, &rows, &revision, wait.timeout).await? {
+    if !is_revision_planned(context, &stack, &rows, &revision, wait.timeout).await? {
         return reconcile_stack(context, &stack, wait).await;
     }
     let object = stack::full_name(&stack);
@@ -121,9 +121,9 @@ async fn reconcile_with_source(context: &Context, name: &str, wait: WaitArgs) ->
     Ok(())
 }
 
-/// Returns whether a run of this revision has begun since `rows` were read. If the stack does not take the revision up in time, it waits for
-/// something else: the run that follows answers a request that is made before it.
-async fn is_planned_anyway(
+/// Returns whether a run of this revision has begun since `rows` were read. A stack that has not attempted the revision in time waits for
+/// something else. The next run then answers a request that is made now.
+async fn is_revision_planned(
     context: &Context,
     stack: &Terraform,
     rows: &[RunRow],
@@ -133,7 +133,7 @@ async fn is_planned_anyway(
     if revision.is_empty() || has_attempted(stack, revision) {
         return Ok(false);
     }
-    let target = stack_target(stack, timeout.min(TAKE_UP));
+    let target = stack_target(stack, timeout.min(REVISION_TIMEOUT));
     let look = |found: Option<&Terraform>| match found {
         Some(stack) if !has_attempted(stack, revision) => Ok(Progress::Waiting(format!(
             "the controller has not seen {revision} yet"
@@ -146,7 +146,7 @@ async fn is_planned_anyway(
         Err(error) => return Err(error),
     }
     let now = rows_of(&context.cluster, stack).await?;
-    Ok(has_begun(rows, &now, revision))
+    Ok(has_new_run(rows, &now, revision))
 }
 
 /// Returns whether the stack has seen this revision: a run of it has begun, or none of its inputs has changed.
@@ -156,7 +156,7 @@ fn has_attempted(stack: &Terraform, revision: &str) -> bool {
 }
 
 /// Returns whether the newest run is of this revision and newer than those before. Both lists begin with the newest run. Pure.
-fn has_begun(before: &[RunRow], now: &[RunRow], revision: &str) -> bool {
+fn has_new_run(before: &[RunRow], now: &[RunRow], revision: &str) -> bool {
     let last = before.first().map(RunRow::number);
     now.first()
         .is_some_and(|newest| newest.revision == revision && Some(newest.number()) > last)
@@ -373,13 +373,13 @@ mod tests {
             (row(3, "c"), false),
         ] {
             assert_eq!(
-                has_begun(&before, std::slice::from_ref(&newest), "b"),
+                has_new_run(&before, std::slice::from_ref(&newest), "b"),
                 expected,
                 "{newest:?}"
             );
         }
-        assert!(!has_begun(&[row(2, "b")], &[row(2, "b")], "b"));
-        assert!(has_begun(&[], &[row(1, "b")], "b"));
-        assert!(!has_begun(&[], &[], "b"));
+        assert!(!has_new_run(&[row(2, "b")], &[row(2, "b")], "b"));
+        assert!(has_new_run(&[], &[row(1, "b")], "b"));
+        assert!(!has_new_run(&[], &[], "b"));
     }
 }

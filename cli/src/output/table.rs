@@ -8,8 +8,8 @@ use super::{Console, Tone, printable};
 const GAP: usize = 3;
 /// The smallest width that a column is cut to.
 const MIN_COLUMN: usize = 8;
-/// The width that a column keeps as long as another one can be left out.
-const READABLE_COLUMN: usize = 12;
+/// The width that a column keeps as long as another one can be hidden.
+const MIN_READABLE_COLUMN: usize = 12;
 /// The text of an empty cell.
 const EMPTY: &str = "-";
 
@@ -48,8 +48,8 @@ impl From<String> for Cell {
 pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
-    /// Columns that a narrow terminal does not show; the first one is left out first.
-    dispensable: &'static [&'static str],
+    /// Columns that a narrow terminal does not show; the first one is hidden first.
+    optional: &'static [&'static str],
 }
 
 /// A column that is shown.
@@ -69,14 +69,14 @@ impl Table {
         Self {
             headings: headings.to_vec(),
             rows: Vec::new(),
-            dispensable: &[],
+            optional: &[],
         }
     }
 
-    /// Leaves columns out on a terminal where the others could not be read: those without a text, then these, the first one first.
+    /// Sets the columns that are hidden on a terminal that is too narrow for all: those without a text, then these, the first one first.
     #[must_use]
-    pub(crate) fn without_where_narrow(mut self, headings: &'static [&'static str]) -> Self {
-        self.dispensable = headings;
+    pub(crate) fn optional_columns(mut self, headings: &'static [&'static str]) -> Self {
+        self.optional = headings;
         self
     }
 
@@ -118,9 +118,9 @@ impl Table {
 
     /// Returns the columns that are shown. As long as a row is wider than the terminal, the widest column becomes smaller.
     fn columns(&self, limit: Option<usize>) -> Vec<Column> {
-        let all = self.whole_columns();
+        let all = self.full_columns();
         let Some(limit) = limit else { return all };
-        let mut columns = self.without_dispensable(all, limit);
+        let mut columns = self.hide_optional(all, limit);
         let mut excess = row_width(&columns, usize::MAX).saturating_sub(limit);
         while excess != 0 {
             let Some(widest) = columns.iter_mut().max_by_key(|column| column.width) else {
@@ -136,7 +136,7 @@ impl Table {
     }
 
     /// Returns all columns, each as wide as its widest cell.
-    fn whole_columns(&self) -> Vec<Column> {
+    fn full_columns(&self) -> Vec<Column> {
         let widest = |place: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(place));
             cells.map(|cell| cell.text.width()).max().unwrap_or_default()
@@ -151,16 +151,16 @@ impl Table {
             .collect()
     }
 
-    /// Leaves columns out until the others are readable in a row of this width.
-    fn without_dispensable(&self, mut columns: Vec<Column>, limit: usize) -> Vec<Column> {
-        if self.dispensable.is_empty() {
+    /// Hides columns until the others are readable in a row of this width.
+    fn hide_optional(&self, mut columns: Vec<Column>, limit: usize) -> Vec<Column> {
+        if self.optional.is_empty() {
             return columns;
         }
         if row_width(&columns, usize::MAX) > limit {
             columns.retain(|column| !self.is_empty_column(column.place));
         }
-        for heading in self.dispensable {
-            if row_width(&columns, READABLE_COLUMN) <= limit {
+        for heading in self.optional {
+            if row_width(&columns, MIN_READABLE_COLUMN) <= limit {
                 break;
             }
             columns.retain(|column| column.heading != *heading);
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_narrow_terminal_leaves_columns_out_before_it_cuts_the_others() {
         let mut table = Table::new(&["RUN", "ACTION", "REVISION", "SUBJECT", "APPROVED BY"])
-            .without_where_narrow(&["ACTION"]);
+            .optional_columns(&["ACTION"]);
         let revision = "main@sha1:b8e362c206";
         table.push(vec![
             "7".into(),

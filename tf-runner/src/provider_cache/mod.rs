@@ -109,7 +109,7 @@ impl ProviderCache {
         Ok(None)
     }
 
-    /// Copies a package. Returns the copy if it has this digest, or is one of files that had it.
+    /// Copies a package. Returns the copy if it has this digest, or if its source had it and has not changed since.
     fn copy_package(&self, entry: &Path, hash: &str, to: &Path) -> io::Result<Option<PackageCopy>> {
         let verified = self.verified();
         let before = package::fingerprint(entry)?;
@@ -135,9 +135,9 @@ impl ProviderCache {
     /// Removes the package of a copy that the CLI has refused, and returns whether it has: the CLI replaces a copy whose digest is not
     /// in the lock file, or fails.
     pub(crate) fn discard_if_refused(&self, copy: &PackageCopy, has_failed: bool) -> bool {
-        let is_kept = package::fingerprint(&copy.path).is_ok_and(|found| found == copy.fingerprint);
-        let is_sound = || package::digest(&copy.path).is_ok_and(|found| found == copy.hash);
-        let is_refused = !is_kept || (has_failed && !is_sound());
+        let is_unchanged = package::fingerprint(&copy.path).is_ok_and(|found| found == copy.fingerprint);
+        let has_digest = || package::digest(&copy.path).is_ok_and(|found| found == copy.hash);
+        let is_refused = !is_unchanged || (has_failed && !has_digest());
         if is_refused {
             tracing::warn!(copy = %copy.path.display(), "the CLI refused a cached provider, which is removed from the cache");
             self.discard(&copy.entry);

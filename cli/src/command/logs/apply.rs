@@ -1,4 +1,4 @@
-//! The run of an apply that is not there yet: after an approval, the controller needs a moment to create it.
+//! Waits for the run of an approved apply: after an approval, the controller needs a moment to create it.
 
 use kube::ResourceExt as _;
 use sluice_api::run::{Action, rejection_of};
@@ -11,18 +11,18 @@ use crate::output::Tone;
 use crate::run_row::{RunRow, stack_with_rows};
 use crate::{CliError, stack};
 
-/// Returns a stack with the rows of its runs, newest first, as soon as the apply of an approved plan has a run; at once if no apply is
-/// awaited.
+/// Returns a stack with the rows of its runs, newest first, as soon as the apply of an approved plan has a run; at once if no plan waits
+/// for its apply.
 ///
 /// # Errors
 /// The API rejects a request, the stack is gone, or the user pressed Ctrl-C.
-pub(super) async fn with_its_run(
+pub(super) async fn wait_for_apply_run(
     context: &Context,
     stack: Terraform,
     rows: Vec<RunRow>,
 ) -> Result<(Terraform, Vec<RunRow>), CliError> {
-    // A handler of Ctrl-C that was set once stays, and the requests that follow have none.
-    if awaited(&stack, &rows).is_none() {
+    // A handler of Ctrl-C stays once it is set, and the requests that follow must end at Ctrl-C.
+    if approved_without_run(&stack, &rows).is_none() {
         return Ok((stack, rows));
     }
     let interrupted = CliError::Interrupted {
@@ -42,7 +42,7 @@ async fn poll(
 ) -> Result<(Terraform, Vec<RunRow>), CliError> {
     let name = stack.name_any();
     let mut shown = String::new();
-    while let Some(plan) = awaited(&stack, &rows) {
+    while let Some(plan) = approved_without_run(&stack, &rows) {
         let text = format!(
             "{plan} is approved, waiting for the run of its apply: {}",
             stack::message(&stack)
@@ -75,7 +75,7 @@ fn note_once(context: &Context, shown: &mut String, text: String) {
 
 /// Returns the plan that is approved by `approvePlan` and whose apply has no run yet. Where PlanApprovals of users are required, the stack
 /// does not say whether they are all there. Pure.
-fn awaited<'a>(stack: &'a Terraform, rows: &[RunRow]) -> Option<&'a str> {
+fn approved_without_run<'a>(stack: &'a Terraform, rows: &[RunRow]) -> Option<&'a str> {
     let plan = stack::pending_plan(stack)?;
     let newest = rows.first()?;
     let is_planned =
@@ -131,7 +131,7 @@ mod tests {
         ] {
             let found = stack(&changes);
             assert_eq!(
-                awaited(&found, &[planned()]),
+                approved_without_run(&found, &[planned()]),
                 is_awaited.then_some(PLAN),
                 "{changes}"
             );
@@ -154,8 +154,8 @@ mod tests {
             ..planned()
         };
         for newest in [apply, active, other] {
-            assert_eq!(awaited(&stack, &[newest, planned()]), None);
+            assert_eq!(approved_without_run(&stack, &[newest, planned()]), None);
         }
-        assert_eq!(awaited(&stack, &[]), None);
+        assert_eq!(approved_without_run(&stack, &[]), None);
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Result<ExitStatu
     let (mut stack, mut rows) = stack_with_rows(&context.cluster, &args.name).await?;
     if args.follow && args.run.is_none() {
         // On the heap: it holds the stack and the rows twice.
-        (stack, rows) = Box::pin(apply::with_its_run(context, stack, rows)).await?;
+        (stack, rows) = Box::pin(apply::wait_for_apply_run(context, stack, rows)).await?;
     }
     let row = selected_row(&stack, &rows, args.run)?;
     let run: TerraformRun = context.cluster.get(&row.name).await?;

@@ -30,7 +30,7 @@ impl Expected {
             return Self::one_of(flags(line));
         }
         let argument = line.next_argument();
-        if line.command.has_subcommands() && (argument.is_some() || !takes_words(line)) {
+        if line.command.has_subcommands() && (argument.is_some() || !takes_positionals(line)) {
             let is_first = line.words.is_empty();
             return Self {
                 // `plan` takes the name of a stack too.
@@ -121,7 +121,7 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
 }
 
 /// Returns whether the command has arguments that are no flags.
-fn takes_words(line: &Line<'_>) -> bool {
+fn takes_positionals(line: &Line<'_>) -> bool {
     line.command.get_positionals().next().is_some()
 }
 
