@@ -138,11 +138,7 @@ impl Store {
 
     /// Recovers the backend after an error, and its reserve of space. Blocks.
     pub(crate) fn maintain(&self) {
-        // A remote repository is looked for by polls.
-        if matches!(
-            *self.health.borrow(),
-            StorageHealth::Writable | StorageHealth::RemoteAway(_)
-        ) {
+        if *self.health.borrow() == StorageHealth::Writable {
             return;
         }
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,7 +183,7 @@ impl Store {
         self.poll_interval
     }
 
-    /// Publishes what other processes and users have stored. Blocks.
+    /// Publishes what other processes and people have stored. Blocks.
     pub(crate) fn poll(&self) {
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
         // The error is logged; the next poll tries again.
