@@ -11,7 +11,7 @@
 //! # Deviations from kube-apiserver
 //! * Lists are not chunked: `limit` is ignored, which the API allows, and a `continue` token is rejected.
 //! * Requests for aggregated discovery get the unaggregated documents.
-//! * Protobuf is decoded for the kinds that `kubectl create` sends in it, but never encoded: every client reads JSON.
+//! * Protobuf is decoded for the built-in kinds, because client-go sends them in it, but never encoded: every client reads JSON.
 //! * Garbage collection and namespace deletion, tasks of the controller-manager, run inside the server.
 //! * Definitions that the program brings are read-only; conversion is `None` only, and `scale` is not served.
 //! * There is one user with all permissions, who can issue limited credentials ([`Grant`]); RBAC objects are not served.

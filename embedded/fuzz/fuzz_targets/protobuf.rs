@@ -4,11 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use sluice_embedded_fuzz::send;
 
-const PATHS: [&str; 4] = [
+const PATHS: [&str; 6] = [
     "/api/v1/namespaces/default/secrets",
     "/api/v1/namespaces/default/configmaps",
     "/api/v1/namespaces",
     "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+    "/api/v1/namespaces/default/events",
+    "/apis/events.k8s.io/v1/namespaces/default/events",
 ];
 
 fuzz_target!(|data: &[u8]| {

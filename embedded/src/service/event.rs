@@ -7,7 +7,7 @@ use super::negotiation::media_type;
 
 /// The group.
 pub(crate) const GROUP: &str = "events.k8s.io";
-const VERSION: &str = "events.k8s.io/v1";
+pub(super) const VERSION: &str = "events.k8s.io/v1";
 
 /// Names of fields in the core group and in [`GROUP`].
 const FIELDS: [(&str, &str); 7] = [
@@ -37,7 +37,7 @@ pub(crate) fn to_events_v1(event: &Value) -> Value {
     converted
 }
 
-/// Converts a request body to the core group. Invalid JSON is left to the decoder.
+/// Converts a request body to the core group. What is not JSON is left to the decoder, which converts protobuf itself.
 pub(super) fn body_to_core(bytes: Bytes, content_type: &str) -> Bytes {
     let Ok(body) = serde_json::from_slice::<Value>(&bytes) else {
         return bytes;

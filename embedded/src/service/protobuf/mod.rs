@@ -1,5 +1,5 @@
-//! Kubernetes' protobuf, as far as clients send it: `kubectl create` and OpenTofu's kubernetes backend (its Lease) encode
-//! built-in kinds in it and read JSON.
+//! Kubernetes' protobuf, as far as clients send it: `kubectl create`, OpenTofu's kubernetes backend (its Lease), and the typed
+//! clients of client-go and controller-runtime encode built-in kinds in it and read JSON.
 //!
 //! A body is `k8s\0` and a `runtime.Unknown` with the kind and the encoded object. The decoder uses tables of field numbers
 //! (`generated.proto` of k8s.io/api) and rejects fields and kinds without an entry.
@@ -12,8 +12,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use self::tables::{
-    CONFIG_MAP, DELETE_OPTIONS, Field, FieldType, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT, UNKNOWN,
+    CONFIG_MAP, DELETE_OPTIONS, EVENT, EVENT_OF_EVENTS_V1, Field, FieldType, LEASE, NAMESPACE, SECRET,
+    SERVICE_ACCOUNT, UNKNOWN,
 };
+use super::event;
 
 const MAGIC: &[u8] = b"k8s\0";
 
@@ -36,19 +38,24 @@ pub(super) enum ProtobufError {
     },
 }
 
-/// Decodes a body to the JSON of its object.
+/// Decodes a body to the JSON of its object. An Event of `events.k8s.io` becomes one of the core group, as which it is stored.
 pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = body
         .strip_prefix(MAGIC)
         .ok_or(ProtobufError::Malformed("missing prefix"))?;
     let head = message("runtime.Unknown", UNKNOWN, envelope)?;
     let text = |field: &str| head["typeMeta"][field].as_str().unwrap_or("").to_owned();
-    let kind = text("kind");
+    let (mut version, kind) = (text("apiVersion"), text("kind"));
     let table = match kind.as_str() {
         "Secret" => SECRET,
         "ConfigMap" => CONFIG_MAP,
         "Namespace" => NAMESPACE,
         "Lease" => LEASE,
+        "Event" if version == event::VERSION => {
+            version = "v1".to_owned();
+            EVENT_OF_EVENTS_V1
+        }
+        "Event" => EVENT,
         "ServiceAccount" => SERVICE_ACCOUNT,
         "DeleteOptions" => DELETE_OPTIONS,
         _ => return Err(ProtobufError::Kind(kind)),
@@ -61,7 +68,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
         }
     }
     let mut object = message(&kind, table, raw)?;
-    object["apiVersion"] = text("apiVersion").into();
+    object["apiVersion"] = version.into();
     object["kind"] = kind.into();
     Ok(object)
 }
@@ -87,10 +94,16 @@ fn insert_field(
     content: WireValue<'_>,
 ) -> Result<(), ProtobufError> {
     let value = match (field_type, content) {
-        (FieldType::Ignored, _) => return Ok(()),
-        (FieldType::String | FieldType::Strings, WireValue::Bytes(bytes)) => utf8(bytes)?.into(),
+        (FieldType::Ignored, _)
+        | (FieldType::OptionalString, WireValue::Bytes([]))
+        | (FieldType::OptionalInteger, WireValue::Varint(0)) => return Ok(()),
+        (FieldType::String | FieldType::OptionalString | FieldType::Strings, WireValue::Bytes(bytes)) => {
+            utf8(bytes)?.into()
+        }
         (FieldType::Bool, WireValue::Varint(number)) => (number != 0).into(),
-        (FieldType::Integer, WireValue::Varint(number)) => number.cast_signed().into(),
+        (FieldType::Integer | FieldType::OptionalInteger, WireValue::Varint(number)) => {
+            number.cast_signed().into()
+        }
         (FieldType::Time, WireValue::Bytes(bytes)) => time(bytes, "%Y-%m-%dT%H:%M:%SZ")?,
         (FieldType::MicroTime, WireValue::Bytes(bytes)) => time(bytes, "%Y-%m-%dT%H:%M:%S%.6fZ")?,
         (FieldType::Message(table) | FieldType::Messages(table), WireValue::Bytes(bytes)) => {
@@ -218,7 +231,11 @@ mod tests {
     }
 
     fn body(kind: &str, raw: &[u8]) -> Vec<u8> {
-        let head = [bytes(1, b"v1"), bytes(2, kind.as_bytes())].concat();
+        body_of("v1", kind, raw)
+    }
+
+    fn body_of(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let head = [bytes(1, version.as_bytes()), bytes(2, kind.as_bytes())].concat();
         [
             MAGIC.to_vec(),
             bytes(1, &head),
@@ -263,6 +280,58 @@ mod tests {
                 "metadata": {"name": "a", "creationTimestamp": null, "labels": {"k": "v"}},
             })
         );
+    }
+
+    #[test]
+    fn an_event_of_either_group_is_decoded_as_one_of_the_core_group() {
+        let page = [
+            bytes(1, b"Page"),
+            bytes(2, b"default"),
+            bytes(3, b"a"),
+            bytes(7, b""),
+        ]
+        .concat();
+        // 2026-01-01T00:00:00Z and 5 microseconds; Go encodes the zero time as an empty message.
+        let time = [8, 0x80, 0xf2, 0xd6, 0xca, 0x06, 16, 0x88, 0x27];
+        let core = [
+            bytes(2, &page),
+            bytes(3, b"Published"),
+            bytes(4, b"The text"),
+            bytes(5, &bytes(1, b"")),
+            bytes(6, b""),
+            vec![8 << 3, 0],
+            bytes(9, b"Normal"),
+            bytes(10, &time),
+            bytes(11, &[vec![1 << 3, 2], bytes(2, &time)].concat()),
+            bytes(12, b""),
+            bytes(14, b"example"),
+            bytes(15, b""),
+        ]
+        .concat();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Event", "reason": "Published", "message": "The text", "type": "Normal",
+            "involvedObject": {"kind": "Page", "namespace": "default", "name": "a"}, "source": {}, "firstTimestamp": null,
+            "eventTime": "2026-01-01T00:00:00.000005Z", "reportingComponent": "example", "reportingInstance": "",
+            "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000005Z"},
+        });
+        assert_eq!(decode(&body("Event", &core)).unwrap(), expected);
+        let newer = [
+            bytes(2, &time),
+            bytes(3, &[vec![1 << 3, 2], bytes(2, &time)].concat()),
+            bytes(4, b"example"),
+            bytes(5, b""),
+            bytes(6, b""),
+            bytes(7, b"Published"),
+            bytes(8, &page),
+            bytes(10, b"The text"),
+            bytes(11, b"Normal"),
+            bytes(12, &bytes(1, b"")),
+            bytes(13, b""),
+            vec![15 << 3, 0],
+        ]
+        .concat();
+        let decoded = decode(&body_of("events.k8s.io/v1", "Event", &newer)).unwrap();
+        assert_eq!(decoded, expected);
     }
 
     #[test]

@@ -4,9 +4,13 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FieldType {
     String,
+    /// Omitted if it is empty, as in Go's JSON: protobuf always contains it.
+    OptionalString,
     Strings,
     Bool,
     Integer,
+    /// Omitted if it is 0, as in Go's JSON.
+    OptionalInteger,
     /// meta/v1 `Time`.
     Time,
     /// meta/v1 `MicroTime`.
@@ -76,13 +80,57 @@ pub(super) const NAMESPACE: &[Field] = &[
     ),
 ];
 const OBJECT_REFERENCE: &[Field] = &[
-    (1, "kind", FieldType::String),
-    (2, "namespace", FieldType::String),
-    (3, "name", FieldType::String),
-    (4, "uid", FieldType::String),
-    (5, "apiVersion", FieldType::String),
-    (6, "resourceVersion", FieldType::String),
-    (7, "fieldPath", FieldType::String),
+    (1, "kind", FieldType::OptionalString),
+    (2, "namespace", FieldType::OptionalString),
+    (3, "name", FieldType::OptionalString),
+    (4, "uid", FieldType::OptionalString),
+    (5, "apiVersion", FieldType::OptionalString),
+    (6, "resourceVersion", FieldType::OptionalString),
+    (7, "fieldPath", FieldType::OptionalString),
+];
+const EVENT_SOURCE: &[Field] = &[
+    (1, "component", FieldType::OptionalString),
+    (2, "host", FieldType::OptionalString),
+];
+/// The same in both groups.
+const EVENT_SERIES: &[Field] = &[
+    (1, "count", FieldType::OptionalInteger),
+    (2, "lastObservedTime", FieldType::MicroTime),
+];
+pub(super) const EVENT: &[Field] = &[
+    (1, "metadata", FieldType::Message(OBJECT_META)),
+    (2, "involvedObject", FieldType::Message(OBJECT_REFERENCE)),
+    (3, "reason", FieldType::OptionalString),
+    (4, "message", FieldType::OptionalString),
+    (5, "source", FieldType::Message(EVENT_SOURCE)),
+    (6, "firstTimestamp", FieldType::Time),
+    (7, "lastTimestamp", FieldType::Time),
+    (8, "count", FieldType::OptionalInteger),
+    (9, "type", FieldType::OptionalString),
+    (10, "eventTime", FieldType::MicroTime),
+    (11, "series", FieldType::Message(EVENT_SERIES)),
+    (12, "action", FieldType::OptionalString),
+    (13, "related", FieldType::Message(OBJECT_REFERENCE)),
+    (14, "reportingComponent", FieldType::String),
+    (15, "reportingInstance", FieldType::String),
+];
+/// An Event of `events.k8s.io/v1`, under the names of the core group, as which it is stored.
+pub(super) const EVENT_OF_EVENTS_V1: &[Field] = &[
+    (1, "metadata", FieldType::Message(OBJECT_META)),
+    (2, "eventTime", FieldType::MicroTime),
+    (3, "series", FieldType::Message(EVENT_SERIES)),
+    (4, "reportingComponent", FieldType::String),
+    (5, "reportingInstance", FieldType::String),
+    (6, "action", FieldType::OptionalString),
+    (7, "reason", FieldType::OptionalString),
+    (8, "involvedObject", FieldType::Message(OBJECT_REFERENCE)),
+    (9, "related", FieldType::Message(OBJECT_REFERENCE)),
+    (10, "message", FieldType::OptionalString),
+    (11, "type", FieldType::OptionalString),
+    (12, "source", FieldType::Message(EVENT_SOURCE)),
+    (13, "firstTimestamp", FieldType::Time),
+    (14, "lastTimestamp", FieldType::Time),
+    (15, "count", FieldType::OptionalInteger),
 ];
 pub(super) const LEASE: &[Field] = &[
     (1, "metadata", FieldType::Message(OBJECT_META)),
