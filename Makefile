@@ -219,7 +219,7 @@ check-manifests: build ## Fail if a definition in config differs from the types,
 
 .PHONY: tools
 tools: build ## Build OpenTofu, the trial provider, Helm, promtool, Flux's source-controller and command-line client, and the programs of a Kubernetes node from pinned Go modules (cached under target/)
-	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool dashboard-check artifact-consumer attack pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns flux-source-controller flux
+	$(TARGET)/debug/harness-build terraform-provider-trial tofu helm promtool dashboard-check artifact-consumer controller-example attack pause etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns flux-source-controller flux
 
 # The program is built with flags of its own, in a directory of its own. CLI is a path; TOOLS has the form of --tools-dir.
 IMAGES := $(abspath $(TARGET))/images

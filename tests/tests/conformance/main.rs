@@ -12,6 +12,7 @@
 mod case;
 #[expect(clippy::too_many_lines, reason = "tables of cases are data, not control flow")]
 mod cases;
+mod controller_runtime;
 mod known_differences;
 mod normalize;
 mod server;

@@ -27,6 +27,8 @@ pub enum Tool {
     Promtool,
     /// Downloads an artifact as Flux's controllers do; its source is in this repository.
     ArtifactConsumer,
+    /// A controller of controller-runtime; its source is in this repository.
+    ControllerExample,
     /// Checks a dashboard by Grafana's schema; its source is in this repository.
     DashboardCheck,
     /// What a hostile module runs; its source is in this repository.
@@ -43,13 +45,14 @@ pub enum Tool {
 
 impl Tool {
     /// Every program, ordered by build time.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Pause,
         Self::Attack,
         Self::ArtifactConsumer,
         Self::TrialProvider,
         Self::DashboardCheck,
         Self::Etcd,
+        Self::ControllerExample,
         Self::Promtool,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -109,6 +112,9 @@ impl Tool {
             },
             Self::ArtifactConsumer => {
                 Source::of("artifact-consumer", "consumer", "sluice.dev/assets/consumer")
+            }
+            Self::ControllerExample => {
+                Source::of("controller-example", "controller", "sluice.dev/assets/controller")
             }
             Self::DashboardCheck => Source::of("dashboard-check", "dashboard", "sluice.dev/assets/dashboard"),
             Self::Attack => Source::of("attack", "attack", "sluice.dev/assets/attack"),
