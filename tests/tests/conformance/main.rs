@@ -1,5 +1,6 @@
 //! The conformance suite: sends each case to a real kube-apiserver and to the embedded API, and compares the responses without
-//! identities, versions and times. Known differences are listed with reasons, and must still exist.
+//! identities, versions and times. Known differences are listed with reasons, and must still exist. `controller_runtime` runs a
+//! controller in Go on both.
 //!
 //! `CONFORMANCE=text` runs only the cases whose name contains the text and prints the real server's responses.
 
