@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
+use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -18,7 +18,7 @@ use sluice_runtime::args::proxy_environment;
 use sluice_runtime::http::{EnvironmentError, Route, Settings, TlsError, client};
 
 use super::Bucket;
-use super::error::Problem;
+use super::error::{InsufficientStorage, Problem};
 use crate::options::{BucketOptions, StorageBackend};
 
 /// Maximum number of further tries of a request.
@@ -174,6 +174,10 @@ impl HttpService for Connector {
             };
             HttpError::new(kind, error)
         })?;
+        // A server without space needs a user: the upload is not repeated.
+        if response.status() == StatusCode::INSUFFICIENT_STORAGE {
+            return Err(HttpError::new(HttpErrorKind::Unknown, InsufficientStorage));
+        }
         let (head, body) = response.into_parts();
         let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
         Ok(Response::from_parts(head, HttpResponseBody::new(body)))

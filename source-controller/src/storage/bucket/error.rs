@@ -7,6 +7,13 @@ use object_store::path::Path;
 
 /// Maximum length of a cause in a message, in bytes.
 const MAX_CAUSE: usize = 200;
+/// The codes of servers that have no more space: of Ceph, of `MinIO` for a quota and for its disks, and of S3.
+const FULL_CODES: [&str; 4] = [
+    "QuotaExceeded",
+    "XMinioAdminBucketQuotaExceeded",
+    "XMinioStorageFull",
+    "InsufficientCapacity",
+];
 
 /// A failed operation on a bucket.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +43,7 @@ pub enum Problem {
     #[error("another instance has changed it; the next reconciliation tries again")]
     Changed,
     /// The content is not what its name says.
-    #[error("its content does not match its digest; the next reconciliation replaces it")]
+    #[error("its content does not match its digest; a later reconciliation stores it again")]
     Damaged,
     /// The server cannot do what is required.
     #[error("not supported by this server ({0}): it must support conditional writes and multipart uploads")]
@@ -59,11 +66,11 @@ impl Problem {
     /// Returns the problem of an error.
     pub(super) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as Store;
-        let cause = cause(error);
+        let cause = match Cause::of(error) {
+            Cause::Full(cause) => return Self::Full(cause),
+            Cause::Other(cause) => cause,
+        };
         match error {
-            Store::PermissionDenied { .. } | Store::Unauthenticated { .. } if is_quota(&cause) => {
-                Self::Full(cause)
-            }
             Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Self::Denied(cause),
             Store::NotFound { .. } if cause == "NoSuchBucket" || cause == "ContainerNotFound" => {
                 Self::NoBucket
@@ -74,28 +81,12 @@ impl Problem {
             | Store::NotImplemented { .. }
             | Store::UnknownConfigurationKey { .. }
             | Store::InvalidPath { .. } => Self::Unsupported(cause),
-            _ if is_quota(&cause) => Self::Full(cause),
             _ => Self::Unavailable(cause),
         }
     }
 }
 
 impl BucketError {
-    /// Returns whether a retry cannot succeed before somebody has changed the configuration or the bucket.
-    #[must_use]
-    pub const fn is_terminal(&self) -> bool {
-        match self.problem {
-            Problem::Denied(_) | Problem::NoBucket | Problem::Unsupported(_) => true,
-            Problem::Full(_)
-            | Problem::Changed
-            | Problem::Damaged
-            | Problem::TimedOut
-            | Problem::Stopped
-            | Problem::Missing
-            | Problem::Unavailable(_) => false,
-        }
-    }
-
     /// Returns what is wrong.
     #[must_use]
     pub const fn problem(&self) -> &Problem {
@@ -122,34 +113,50 @@ impl BucketError {
     }
 }
 
-/// Returns whether the code of a server means that there is no more space.
-fn is_quota(cause: &str) -> bool {
-    [
-        "QuotaExceeded",
-        "XMinioStorageFull",
-        "InsufficientCapacity",
-        "507",
-    ]
-    .iter()
-    .any(|code| cause.contains(code))
+/// A response with the status 507, which the HTTP client makes an error: the crate `object_store` shows no statuses.
+#[derive(Debug, thiserror::Error)]
+#[error("507 Insufficient Storage")]
+pub(super) struct InsufficientStorage;
+
+/// What an error says of its cause.
+enum Cause {
+    /// The server has no more space: its code, or the status.
+    Full(String),
+    /// The code of the server, or else the innermost cause without the body of a response.
+    Other(String),
 }
 
-/// Returns the code of the server, or else the innermost cause without the body of a response.
-fn cause(error: &object_store::Error) -> String {
-    let mut innermost: &dyn Error = error;
-    loop {
-        let text = innermost.to_string();
-        if let Some(code) = between(&text, "<Code>", "</Code>") {
-            return code
-                .chars()
-                .filter(char::is_ascii_alphanumeric)
-                .take(64)
-                .collect();
+impl Cause {
+    fn of(error: &object_store::Error) -> Self {
+        let mut innermost: &(dyn Error + 'static) = error;
+        loop {
+            if let Some(full) = innermost.downcast_ref::<InsufficientStorage>() {
+                return Self::Full(full.to_string());
+            }
+            let text = innermost.to_string();
+            if let Some(code) = between(&text, "<Code>", "</Code>") {
+                return Self::of_code(code);
+            }
+            match innermost.source() {
+                Some(next) => innermost = next,
+                None => return Self::Other(first_line(&text)),
+            }
         }
-        let Some(next) = innermost.source() else { break };
-        innermost = next;
     }
-    let text = innermost.to_string();
+
+    fn of_code(code: &str) -> Self {
+        let letters = code.chars().filter(char::is_ascii_alphanumeric);
+        let code: String = letters.take(64).collect();
+        if FULL_CODES.contains(&&*code) {
+            Self::Full(code)
+        } else {
+            Self::Other(code)
+        }
+    }
+}
+
+/// Returns the beginning of a text, without the body of a response.
+fn first_line(text: &str) -> String {
     let end = text.find(['<', '{', '\n']).unwrap_or(text.len());
     let mut end = end.min(MAX_CAUSE);
     while !text.is_char_boundary(end) {
@@ -181,6 +188,12 @@ mod tests {
         assert_eq!(problem, Problem::Denied("SignatureDoesNotMatch".into()));
         let full = Problem::of(&denied("<Code>QuotaExceeded</Code>"));
         assert_eq!(full, Problem::Full("QuotaExceeded".into()));
+        // Only a code or the status says so.
+        let address = Problem::of(&denied("no QuotaExceeded from 127.0.0.1:50700"));
+        assert_eq!(
+            address,
+            Problem::Denied("no QuotaExceeded from 127.0.0.1:50700".into())
+        );
         let other = Problem::of(&denied("status 403: {\"token\": \"s3cret\"}"));
         assert_eq!(other, Problem::Denied("status 403".into()));
     }
@@ -193,6 +206,5 @@ mod tests {
             error.to_string(),
             "cannot write \"p/gitrepository/ns/n/ab.tar.gz.digest\" in bucket \"artifacts\": the bucket does not exist: create it, or correct --storage-bucket"
         );
-        assert!(error.is_terminal());
     }
 }
