@@ -11,15 +11,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of concurrent downloads; each holds at most two chunks in memory.
 pub(super) const MAX_DOWNLOADS: usize = 512;
-/// Maximum number of concurrent downloads of one address.
-const MAX_PER_CLIENT: usize = MAX_DOWNLOADS / 4;
+/// Maximum number of concurrent requests that wait for a file of a bucket. They hold no slot of a download, so that a bucket that hangs
+/// leaves all of those to the files that are here.
+pub(super) const MAX_WAITING: usize = 256;
+/// The part of all slots that one address may hold is one of so many.
+const SHARES: usize = 4;
 /// How long a request waits for a slot before it is refused.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The downloads of one server.
+/// The slots of one server for downloads.
 pub(super) struct Downloads {
     free: Arc<Semaphore>,
     shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+    /// Maximum number of slots of one address.
+    max_per_client: usize,
     queue_timeout: Duration,
 }
 
@@ -32,15 +37,17 @@ pub(super) struct Download {
 }
 
 impl Downloads {
-    pub(super) fn new() -> Self {
-        Self::with_timeout(QUEUE_TIMEOUT)
+    /// Creates so many slots.
+    pub(super) fn new(slots: usize) -> Self {
+        Self::with_timeout(slots, QUEUE_TIMEOUT)
     }
 
-    fn with_timeout(queue_timeout: Duration) -> Self {
+    fn with_timeout(slots: usize, queue_timeout: Duration) -> Self {
         Self {
             queue_timeout,
-            free: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
+            free: Arc::new(Semaphore::new(slots)),
             shares: Mutex::default(),
+            max_per_client: slots / SHARES,
         }
     }
 
@@ -69,7 +76,7 @@ impl Downloads {
             return share;
         }
         shares.retain(|_, share| share.strong_count() > 0);
-        let share = Arc::new(Semaphore::new(MAX_PER_CLIENT));
+        let share = Arc::new(Semaphore::new(self.max_per_client));
         shares.insert(client, Arc::downgrade(&share));
         share
     }
@@ -85,9 +92,9 @@ mod tests {
 
     #[tokio::test]
     async fn one_address_cannot_exceed_its_share_of_downloads() {
-        let downloads = Downloads::with_timeout(Duration::from_millis(50));
+        let downloads = Downloads::with_timeout(8, Duration::from_millis(50));
         let mut downloads_held = Vec::new();
-        for _ in 0..MAX_PER_CLIENT {
+        for _ in 0..downloads.max_per_client {
             downloads_held.push(downloads.acquire(address(1)).await.unwrap());
         }
         assert!(downloads.acquire(address(1)).await.is_none());

@@ -42,6 +42,14 @@ impl ServedFile {
     /// The file does not exist, is no regular file, or cannot be read.
     pub(super) fn open(storage: &LocalDirectory, path: &Path) -> io::Result<Self> {
         let file = open_below(storage.root(), path)?;
+        Self::of(storage, path, file)
+    }
+
+    /// As [`ServedFile::open`], for a file of that path that is open.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn of(storage: &LocalDirectory, path: &Path, file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let digest = storage.cached_digest(path, &metadata);
         let info = FileInfo {

@@ -1,5 +1,6 @@
 //! Responses of the file server: maps the path of a request to a file, in memory or on disk.
 
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,10 +17,10 @@ use super::admission::Admission;
 use super::body::Body;
 use super::buffers::Buffers;
 use super::conditional::{self, Part};
-use super::downloads::{Download, Downloads};
+use super::downloads::{Download, Downloads, MAX_DOWNLOADS, MAX_WAITING};
 use super::file::{Content, ServedFile};
 use super::memory::{MAX_AGE, SmallFiles};
-use crate::storage::bucket::BucketStorage;
+use crate::storage::bucket::{BucketStorage, CacheLookup};
 use crate::storage::{ArtifactPath, LocalDirectory, ObjectDirectory};
 
 /// Suffix of all served files. Locks and unfinished files have other suffixes.
@@ -35,6 +36,8 @@ pub(super) struct FileService {
     bucket: Option<BucketStorage>,
     admission: Admission,
     downloads: Downloads,
+    /// The requests that wait for a file of the bucket.
+    waiting: Downloads,
     small: SmallFiles,
     buffers: Buffers,
 }
@@ -51,7 +54,8 @@ impl FileService {
             storage,
             bucket: None,
             admission,
-            downloads: Downloads::new(),
+            downloads: Downloads::new(MAX_DOWNLOADS),
+            waiting: Downloads::new(MAX_WAITING),
             small: SmallFiles::new(max_age),
             buffers: Buffers::default(),
         }
@@ -105,15 +109,18 @@ impl FileService {
         let Some(relative) = artifact_path(path) else {
             return not_found();
         };
+        let provided = match self.provide(&relative, client, slot).await {
+            Ok(provided) => provided,
+            Err(refusal) => {
+                self.small.remove(path);
+                return refusal.response();
+            }
+        };
         let Some(mut download) = self.downloads.acquire(client).await else {
             return busy();
         };
         download.answer = Some(slot.begin_response());
-        if let Some(refusal) = self.provide(&relative).await {
-            self.small.remove(path);
-            return refusal;
-        }
-        match self.open(relative).await {
+        match self.open(relative, provided).await {
             Ok(file) => {
                 let file = Arc::new(file);
                 self.small.insert(path, changes, &file);
@@ -126,27 +133,41 @@ impl FileService {
         }
     }
 
-    /// Gets a file from the bucket, if there is a bucket and the file is not here. Returns a response if that fails.
-    async fn provide(&self, relative: &Path) -> Option<Response<Body>> {
-        let bucket = self.bucket.as_ref()?;
-        let Some(path) = recorded(relative) else {
-            return Some(not_found());
+    /// Opens a file of the bucket, if there is a bucket. What the cache lacks is downloaded; such requests are limited by themselves.
+    async fn provide(
+        &self,
+        relative: &Path,
+        client: IpAddr,
+        slot: &ConnectionSlot,
+    ) -> Result<Option<File>, Refusal> {
+        let Some(bucket) = &self.bucket else {
+            return Ok(None);
+        };
+        let path = recorded(relative).ok_or(Refusal::NotFound)?;
+        let _answer = slot.begin_response();
+        let _waiting = match bucket.cached(&path).await {
+            CacheLookup::Current(file) => return Ok(Some(file)),
+            CacheLookup::Unconfirmed => None,
+            CacheLookup::Missing => Some(self.waiting.acquire(client).await.ok_or(Refusal::Busy)?),
         };
         match bucket.provide(&path).await {
-            Ok(true) => None,
-            Ok(false) => Some(not_found()),
+            Ok(Some(file)) => Ok(Some(file)),
+            Ok(None) => Err(Refusal::NotFound),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, %path, "artifact cannot be downloaded from the bucket");
-                Some(unavailable("503 the bucket of artifacts cannot be read\n"))
+                Err(Refusal::NoBucket)
             }
         }
     }
 
-    /// Opens a file on a blocking thread.
-    async fn open(&self, path: PathBuf) -> io::Result<ServedFile> {
+    /// Opens a file on a blocking thread, unless it is open, and reads it if it is small.
+    async fn open(&self, path: PathBuf, provided: Option<File>) -> io::Result<ServedFile> {
         let storage = self.storage.clone();
-        let opened = tokio::task::spawn_blocking(move || ServedFile::open(&storage, &path));
+        let opened = tokio::task::spawn_blocking(move || match provided {
+            Some(file) => ServedFile::of(&storage, &path, file),
+            None => ServedFile::open(&storage, &path),
+        });
         opened.await.map_err(io::Error::other)?
     }
 
@@ -222,6 +243,26 @@ impl Slot {
         match self {
             Self::Download(download) => download.answer,
             Self::Answer(answer) => Some(answer),
+        }
+    }
+}
+
+/// Why a file of the bucket is not sent.
+enum Refusal {
+    /// The bucket does not have it.
+    NotFound,
+    /// Too many requests wait.
+    Busy,
+    /// The bucket fails, or does not answer in time.
+    NoBucket,
+}
+
+impl Refusal {
+    fn response(self) -> Response<Body> {
+        match self {
+            Self::NotFound => not_found(),
+            Self::Busy => busy(),
+            Self::NoBucket => unavailable("503 the bucket of artifacts cannot be read\n"),
         }
     }
 }

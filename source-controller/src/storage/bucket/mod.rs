@@ -11,9 +11,11 @@ mod connect;
 mod error;
 mod objects;
 mod pointer;
+mod pointer_cache;
 mod provide;
 mod store;
 mod superseded;
+mod upload;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,19 +26,24 @@ use cache::Cache;
 pub use connect::ConnectError;
 pub(crate) use connect::connect;
 pub use error::{BucketError, Problem};
+use object_store::path::Path;
 pub use objects::Bucket;
 use pointer::Pointer;
+use pointer_cache::PointerCache;
+pub(crate) use provide::CacheLookup;
+use provide::{MAX_DOWNLOADS, REQUEST_LIMIT};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 use superseded::Superseded;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{ArtifactPath, LocalDirectory, StorageError};
 
 /// How long a request for a file is answered without another look at its pointer.
 const POINTER_AGE: Duration = Duration::from_secs(1);
-/// How long the leader assumes that what it has found or stored is still in the bucket. Only a person or a rule of the bucket deletes it.
+/// How long the leader assumes that what it has found or stored is still in the bucket. Only a user or a rule of the bucket deletes it.
 const FOUND_AGE: Duration = Duration::from_mins(10);
 
 /// Artifacts in a bucket; cheap to clone.
@@ -48,23 +55,16 @@ struct Shared {
     local: LocalDirectory,
     bucket: Bucket,
     cache: Cache,
-    /// What is known of the bucket.
-    known: Mutex<HashMap<ArtifactPath, Known>>,
+    pointers: PointerCache,
     superseded: Superseded,
     /// Locks of the files that are being downloaded or stored.
     writers: Mutex<HashMap<ArtifactPath, Weak<tokio::sync::Mutex<()>>>>,
+    /// Permits of downloads from the bucket.
+    downloads: Arc<Semaphore>,
+    /// Maximum time that a request waits for a file.
+    request_limit: Duration,
     runtime: Handle,
     stop: Token,
-}
-
-/// What is known of the object at a path.
-#[derive(Clone, Debug)]
-struct Known {
-    pointer: Pointer,
-    /// When the pointer was read or written.
-    read_at: Instant,
-    /// When the content was found or written.
-    found_at: Option<Instant>,
 }
 
 impl fmt::Debug for BucketStorage {
@@ -90,9 +90,11 @@ impl BucketStorage {
             local,
             bucket,
             cache: Cache::new(max_cached_bytes),
-            known: Mutex::default(),
+            pointers: PointerCache::default(),
             superseded: Superseded::default(),
             writers: Mutex::default(),
+            downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
+            request_limit: REQUEST_LIMIT,
             runtime,
             stop,
         }));
@@ -105,63 +107,45 @@ impl BucketStorage {
 }
 
 impl Shared {
-    /// Waits for the bucket; ends early when the program stops. Blocks.
+    /// Waits for an operation on the objects of a path; ends early when the program stops. Blocks.
     fn wait<T>(
         &self,
         path: &ArtifactPath,
         work: impl Future<Output = Result<T, BucketError>>,
     ) -> Result<T, StorageError> {
-        let stopped = || {
-            let key = self.bucket.pointer_key(path);
-            self.bucket.error("reach", &key, Problem::Stopped)
-        };
+        self.wait_for(|| self.bucket.pointer_key(path), work)
+    }
+
+    /// As [`Self::wait`], for an operation on a key, which is for the message only.
+    fn wait_for<T>(
+        &self,
+        key: impl FnOnce() -> Path,
+        work: impl Future<Output = Result<T, BucketError>>,
+    ) -> Result<T, StorageError> {
         let result = self.runtime.block_on(async {
             tokio::select! {
                 result = work => result,
-                () = self.stop.cancelled() => Err(stopped()),
+                () = self.stop.cancelled() => Err(self.bucket.error("reach", &key(), Problem::Stopped)),
             }
         });
         result.map_err(StorageError::from)
     }
 
-    /// Returns the pointer of a path: the known one, if it was read within `age`, or else that of the bucket.
+    /// Returns the pointer of a path: the cached one, if it was read within `age`, or else that of the bucket. An object that is no pointer
+    /// counts as none.
     async fn pointer(&self, path: &ArtifactPath, age: Duration) -> Result<Option<Pointer>, BucketError> {
-        if let Some(known) = self.known(path).filter(|known| known.read_at.elapsed() < age) {
-            return Ok(Some(known.pointer));
+        let cached = self.pointers.get(path);
+        if let Some(cached) = cached.filter(|cached| cached.read_at.elapsed() < age) {
+            return Ok(Some(cached.pointer));
         }
         let read_at = Instant::now();
         let stored = self.bucket.pointer(path).await?;
-        let pointer = stored.map(|stored| stored.pointer);
+        let pointer = stored.and_then(|stored| stored.pointer);
         match &pointer {
-            Some(pointer) => self.learn(path, pointer, read_at, None),
-            None => drop(lock(&self.known).remove(path)),
+            Some(pointer) => self.pointers.insert(path, pointer, read_at, None),
+            None => self.pointers.remove(path),
         }
         Ok(pointer)
-    }
-
-    fn known(&self, path: &ArtifactPath) -> Option<Known> {
-        lock(&self.known).get(path).cloned()
-    }
-
-    /// Records a pointer. What is known of the same content stays.
-    fn learn(&self, path: &ArtifactPath, pointer: &Pointer, read_at: Instant, found_at: Option<Instant>) {
-        let mut known = lock(&self.known);
-        let earlier = known.get(path).filter(|known| known.pointer == *pointer);
-        let found_at = found_at.or_else(|| earlier.and_then(|known| known.found_at));
-        let pointer = pointer.clone();
-        let learned = Known {
-            pointer,
-            read_at,
-            found_at,
-        };
-        known.insert(path.clone(), learned);
-    }
-
-    /// Counts the known pointer of a path as read just now, so that the next requests do not wait for a bucket that fails.
-    fn trust(&self, path: &ArtifactPath) {
-        if let Some(known) = lock(&self.known).get_mut(path) {
-            known.read_at = Instant::now();
-        }
     }
 
     /// Returns the lock of the file at a path, which its writers hold.

@@ -9,26 +9,21 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{
-    GetOptions, MultipartUpload, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    UpdateVersion,
-};
+use object_store::{GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
 use sluice_api::digest::Digest;
-use tokio::io::AsyncReadExt as _;
 
 use super::error::{BucketError, Problem};
 use super::pointer::{self, Pointer};
+use super::upload::upload;
 use crate::archive::MAX_INDEX_BYTES;
 use crate::storage::path::{INDEX_SUFFIX, KIND};
 use crate::storage::{ArtifactPath, ObjectDirectory};
 
 /// Suffix of pointers.
 const POINTER_SUFFIX: &str = ".digest";
-/// Size of the parts of an upload, in bytes; a smaller file is sent at once. One part is in memory.
-const PART: usize = 8 << 20;
-/// Time limit of an operation on a small object, with its retries.
+/// Time limit of an operation on a small object, with its retries, and for the next piece of a download.
 const SMALL_LIMIT: Duration = Duration::from_mins(1);
-/// Time limit of an upload, and between two pieces of a download.
+/// Time limit of an upload, and of a listing.
 const LARGE_LIMIT: Duration = Duration::from_mins(10);
 
 /// A bucket; cheap to clone.
@@ -42,7 +37,8 @@ pub struct Bucket {
 
 /// A pointer and the version of its object.
 pub(super) struct StoredPointer {
-    pub(super) pointer: Pointer,
+    /// `None` if the object is no pointer. Its version permits the leader to replace it.
+    pub(super) pointer: Option<Pointer>,
     version: UpdateVersion,
 }
 
@@ -85,7 +81,21 @@ impl Bucket {
         (kind == KIND && parts.count() == 1).then_some(directory)
     }
 
-    /// Returns the pointer of a path, if it has one. A damaged one counts as none.
+    /// Returns the artifact whose pointer has this key.
+    pub(super) fn artifact_of(&self, directory: &ObjectDirectory, pointer: &Path) -> Option<ArtifactPath> {
+        let path = pointer.as_ref().strip_prefix(&*self.prefix)?;
+        directory.recorded(path.strip_suffix(POINTER_SUFFIX)?)
+    }
+
+    /// Returns what the keys of an object's files, or of all objects', begin with.
+    pub(super) fn directory_key(&self, directory: Option<&ObjectDirectory>) -> Path {
+        match directory {
+            Some(directory) => Path::from(format!("{}{directory}", self.prefix)),
+            None => Path::from(format!("{}{KIND}", self.prefix)),
+        }
+    }
+
+    /// Returns the object at the key of a path's pointer, if there is one.
     pub(super) async fn pointer(&self, path: &ArtifactPath) -> Result<Option<StoredPointer>, BucketError> {
         let key = self.pointer_key(path);
         let read = async {
@@ -103,9 +113,9 @@ impl Bucket {
             Ok::<_, object_store::Error>((bytes, version))
         };
         let found = self.optional("read", &key, SMALL_LIMIT, read).await?;
-        Ok(found.and_then(|(bytes, version)| {
-            let pointer = Pointer::parse(&bytes)?;
-            Some(StoredPointer { pointer, version })
+        Ok(found.map(|(bytes, version)| StoredPointer {
+            pointer: Pointer::parse(&bytes),
+            version,
         }))
     }
 
@@ -124,11 +134,29 @@ impl Bucket {
             // The answer to an earlier try may be lost.
             Err(error) if *error.problem() == Problem::Changed => {
                 let stored = self.pointer(path).await?;
-                let is_ours = stored.is_some_and(|stored| stored.pointer == *pointer);
+                let is_ours = stored.is_some_and(|stored| stored.pointer.as_ref() == Some(pointer));
                 if is_ours { Ok(()) } else { Err(error) }
             }
             put => put.map(drop),
         }
+    }
+
+    /// Records in the pointer that the content is damaged. Returns whether the pointer was still this one.
+    pub(super) async fn mark_damaged(
+        &self,
+        path: &ArtifactPath,
+        pointer: &Pointer,
+    ) -> Result<bool, BucketError> {
+        let stored = self.pointer(path).await?;
+        let Some(stored) = stored.filter(|stored| stored.pointer.as_ref() == Some(pointer)) else {
+            return Ok(false);
+        };
+        let damaged = Pointer {
+            is_damaged: true,
+            ..pointer.clone()
+        };
+        self.put_pointer(path, &damaged, Some(stored)).await?;
+        Ok(true)
     }
 
     /// Returns whether the content is stored with its size.
@@ -147,22 +175,16 @@ impl Bucket {
         Ok(found.is_some_and(|found| found.meta.size == pointer.size))
     }
 
-    /// Stores a content that is not there yet. Its key has its digest, so another writer stores the same.
+    /// Stores a content in place of what its key has. The key has the digest, so another writer stores the same.
     pub(super) async fn put_content(
         &self,
         path: &ArtifactPath,
-        pointer: &Pointer,
+        digest: &Digest,
         file: File,
     ) -> Result<(), BucketError> {
-        let key = self.content_key(path, &pointer.digest);
-        let upload = self.upload(&key, tokio::fs::File::from_std(file));
-        match self.limited("write", &key, LARGE_LIMIT, upload).await {
-            Err(error) if *error.problem() == Problem::Changed => {
-                let is_stored = self.has_content(path, pointer).await?;
-                if is_stored { Ok(()) } else { Err(error) }
-            }
-            uploaded => uploaded,
-        }
+        let key = self.content_key(path, digest);
+        let upload = upload(&*self.store, &key, file);
+        self.limited("write", &key, LARGE_LIMIT, upload).await
     }
 
     /// Stores the index of a content. Indexes of one content may differ, and each is good.
@@ -225,10 +247,7 @@ impl Bucket {
 
     /// Returns the keys of an object's files, or of all objects'.
     pub(super) async fn list(&self, directory: Option<&ObjectDirectory>) -> Result<Vec<Path>, BucketError> {
-        let prefix = match directory {
-            Some(directory) => Path::from(format!("{}{directory}", self.prefix)),
-            None => Path::from(format!("{}{KIND}", self.prefix)),
-        };
+        let prefix = self.directory_key(directory);
         let listed = self.store.list(Some(&prefix));
         let keys = listed.map_ok(|found| found.location).try_collect();
         self.limited("list", &prefix, LARGE_LIMIT, keys).await
@@ -265,27 +284,6 @@ impl Bucket {
         put.await.unwrap();
     }
 
-    /// Sends a file, in parts if it is large. What was sent of a failed upload is given up.
-    async fn upload(&self, key: &Path, mut file: tokio::fs::File) -> object_store::Result<()> {
-        let first = read_part(&mut file).await?;
-        if first.len() < PART {
-            let create = PutOptions::from(PutMode::Create);
-            self.store.put_opts(key, PutPayload::from(first), create).await?;
-            return Ok(());
-        }
-        let mut upload = self
-            .store
-            .put_multipart_opts(key, PutMultipartOptions::default())
-            .await?;
-        let sent = send_parts(&mut *upload, first, &mut file).await;
-        if sent.is_err()
-            && let Err(error) = upload.abort().await
-        {
-            tracing::debug!(error = %Problem::of(&error), %key, "the parts of a failed upload are left");
-        }
-        sent
-    }
-
     /// Runs an operation within a time limit.
     async fn limited<T>(
         &self,
@@ -315,31 +313,6 @@ impl Bucket {
             result => result.map(Some),
         }
     }
-}
-
-/// Sends the parts of a file one after another. An empty part after the last full one is not sent.
-async fn send_parts(
-    upload: &mut dyn MultipartUpload,
-    first: Vec<u8>,
-    file: &mut tokio::fs::File,
-) -> object_store::Result<()> {
-    let mut part = first;
-    while !part.is_empty() {
-        upload.put_part(PutPayload::from(part)).await?;
-        part = read_part(file).await?;
-    }
-    upload.complete().await.map(drop)
-}
-
-/// Reads up to the size of a part.
-async fn read_part(file: &mut tokio::fs::File) -> object_store::Result<Vec<u8>> {
-    let mut part = Vec::new();
-    let read = file.take(PART as u64).read_to_end(&mut part).await;
-    read.map_err(|error| object_store::Error::Generic {
-        store: "local file",
-        source: error.into(),
-    })?;
-    Ok(part)
 }
 
 /// Returns whether a key is that of a pointer.

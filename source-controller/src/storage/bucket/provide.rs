@@ -1,103 +1,204 @@
 //! Provides the files that the server of any replica is asked for: downloads a missing one, once for all who wait for it.
 
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
+
+use sluice_api::digest::Digest;
+use tokio::sync::OwnedMutexGuard;
 
 use super::error::{BucketError, Problem};
 use super::pointer::Pointer;
 use super::{BucketStorage, POINTER_AGE, Shared};
 use crate::archive::Hasher;
-use crate::storage::{ArtifactPath, FileState, LocalDirectory, Storage as _, StorageError};
+use crate::storage::{ArtifactPath, FileState, LocalDirectory, Storage as _, StorageError, open_below};
 
+/// Maximum time that a request waits for a file. Consumers repeat a request that was answered with 503.
+pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+/// Maximum number of concurrent downloads. Each has a thread, and the threads that open files must remain.
+pub(super) const MAX_DOWNLOADS: usize = 64;
 /// How long a request waits for the bucket where a copy can be served.
-const PATIENCE: Duration = Duration::from_secs(1);
+const COPY_LIMIT: Duration = Duration::from_secs(1);
+
+/// What the local directory has at a path.
+pub(crate) enum CacheLookup {
+    /// The file that the pointer names, open: it stays readable if the cache removes it.
+    Current(File),
+    /// A verified file. The pointer must be read again.
+    Unconfirmed,
+    /// No verified file.
+    Missing,
+}
+
+/// A local file whose digest this process has verified.
+struct VerifiedCopy {
+    file: File,
+    digest: Digest,
+}
+
+/// The answer of the bucket for a path, with the lock of the writers of its file.
+struct LockedPointer {
+    pointer: Option<Pointer>,
+    lock: OwnedMutexGuard<()>,
+}
 
 impl BucketStorage {
-    /// Makes sure that the local file at a path is what the bucket has there. Returns whether it has anything. While the bucket cannot be
-    /// reached, a file that was verified before is provided.
+    /// Looks up a file without a request to the bucket.
+    pub(crate) async fn cached(&self, path: &ArtifactPath) -> CacheLookup {
+        let shared = &self.0;
+        let Some(copy) = shared.verified_copy(path).await else {
+            return CacheLookup::Missing;
+        };
+        let cached = shared.pointers.get(path);
+        let fresh = cached.filter(|cached| cached.read_at.elapsed() < POINTER_AGE);
+        if fresh.is_some_and(|fresh| fresh.pointer.digest == copy.digest) {
+            shared.cache.touch(path);
+            CacheLookup::Current(copy.file)
+        } else {
+            CacheLookup::Unconfirmed
+        }
+    }
+
+    /// Opens the file that the bucket has at a path, and downloads it before if it is not here; `None` if the bucket has none. While the
+    /// bucket cannot be reached, a file that this process has verified before is provided.
     ///
     /// # Errors
-    /// The bucket cannot be reached, its content is damaged, or the file cannot be written.
-    pub(crate) async fn provide(&self, path: &ArtifactPath) -> Result<bool, StorageError> {
+    /// The bucket cannot be reached or is too slow, its content is damaged, or the file cannot be written.
+    pub(crate) async fn provide(&self, path: &ArtifactPath) -> Result<Option<File>, StorageError> {
         let shared = &self.0;
-        let known = shared.known(path);
-        let fresh = known.filter(|known| known.read_at.elapsed() < POINTER_AGE);
-        if let Some(fresh) = fresh
-            && shared.has_copy(path, Some(&fresh.pointer)).await
-        {
-            shared.cache.touch(path);
-            return Ok(true);
-        }
-        let alone = shared.writer(path).lock_owned().await;
-        let has_copy = shared.has_copy(path, None).await;
-        let pointer = match shared.look_up(path, has_copy).await {
-            Ok(Some(pointer)) => pointer,
-            Ok(None) => return Ok(false),
-            Err(error) if !has_copy => return Err(error.into()),
-            Err(error) => {
-                shared.trust(path);
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, %path, "the bucket cannot be reached: the copy on disk is served");
-                return Ok(true);
-            }
-        };
-        if shared.has_copy(path, Some(&pointer)).await {
-            shared.cache.touch(path);
-            return Ok(true);
-        }
-        let (shared, path) = (Arc::clone(shared), path.clone());
-        // The thread keeps the lock, also if the client goes.
-        let fetched = tokio::task::spawn_blocking(move || {
-            let _alone = alone;
-            shared.fetch(&path, &pointer)
-        });
-        let fetched = fetched.await;
-        fetched.unwrap_or_else(|error| {
-            Err(StorageError::Directory {
-                source: std::io::Error::other(error),
-            })
-        })?;
-        Ok(true)
+        let provided = tokio::time::timeout(shared.request_limit, shared.provide(path));
+        provided
+            .await
+            .unwrap_or_else(|_| Err(shared.timed_out(path).into()))
     }
 }
 
 impl Shared {
-    /// Returns the pointer of a path. Where a copy can be served instead, a slow bucket is not awaited.
-    async fn look_up(&self, path: &ArtifactPath, has_copy: bool) -> Result<Option<Pointer>, BucketError> {
-        let look = self.pointer(path, POINTER_AGE);
-        if !has_copy {
-            return look.await;
+    async fn provide(self: &Arc<Self>, path: &ArtifactPath) -> Result<Option<File>, StorageError> {
+        let copy = self.verified_copy(path).await;
+        let LockedPointer { pointer, lock } = match self.look_up(path, copy.is_some()).await {
+            Ok(found) => found,
+            Err(error) => return self.without_bucket(path, copy, error).map(Some),
+        };
+        let Some(pointer) = pointer else { return Ok(None) };
+        // Another request may have downloaded it before this one had the lock.
+        let copy = self.verified_copy(path).await;
+        if let Some(copy) = copy.filter(|copy| copy.digest == pointer.digest) {
+            self.cache.touch(path);
+            return Ok(Some(copy.file));
         }
-        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| {
-            let key = self.bucket.pointer_key(path);
-            Err(self.bucket.error("read", &key, Problem::TimedOut))
+        self.download(path, pointer, lock).await.map(Some)
+    }
+
+    /// Returns the pointer of a path. Where a copy can be served instead, neither a slow bucket nor another writer is awaited.
+    async fn look_up(&self, path: &ArtifactPath, has_copy: bool) -> Result<LockedPointer, BucketError> {
+        let look_up = async {
+            let lock = self.writer(path).lock_owned().await;
+            let pointer = self.pointer(path, POINTER_AGE).await?;
+            Ok::<_, BucketError>(LockedPointer { pointer, lock })
+        };
+        if !has_copy {
+            return look_up.await;
+        }
+        let found = tokio::time::timeout(COPY_LIMIT, look_up).await;
+        found.unwrap_or_else(|_| Err(self.timed_out(path)))
+    }
+
+    /// Returns the copy of a path while the bucket cannot be reached, unless its pointer is known to name another content.
+    fn without_bucket(
+        &self,
+        path: &ArtifactPath,
+        copy: Option<VerifiedCopy>,
+        error: BucketError,
+    ) -> Result<File, StorageError> {
+        let cached = self.pointers.get(path);
+        let is_named = |copy: &VerifiedCopy| {
+            let cached = cached.as_ref();
+            cached.is_none_or(|cached| cached.pointer.digest == copy.digest)
+        };
+        let Some(copy) = copy.filter(is_named) else {
+            return Err(error.into());
+        };
+        self.pointers.renew(path);
+        self.cache.touch(path);
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, %path, "the bucket cannot be reached: the copy on disk is served");
+        Ok(copy.file)
+    }
+
+    /// Downloads a file on a thread, which keeps the lock also if the client goes.
+    async fn download(
+        self: &Arc<Self>,
+        path: &ArtifactPath,
+        pointer: Pointer,
+        lock: OwnedMutexGuard<()>,
+    ) -> Result<File, StorageError> {
+        let permit = Arc::clone(&self.downloads).acquire_owned().await;
+        let (shared, path) = (Arc::clone(self), path.clone());
+        let fetched = tokio::task::spawn_blocking(move || {
+            let _held = (lock, permit);
+            shared.fetch(&path, &pointer)
+        });
+        fetched.await.unwrap_or_else(|error| {
+            Err(StorageError::Directory {
+                source: io::Error::other(error),
+            })
         })
     }
 
-    /// Returns whether the local file is known to be that of the pointer, or to be any verified one.
-    async fn has_copy(&self, path: &ArtifactPath, pointer: Option<&Pointer>) -> bool {
-        let relative = path.relative();
-        let absolute = self.local.root().join(&relative);
-        let Ok(metadata) = tokio::fs::symlink_metadata(&absolute).await else {
-            return false;
-        };
-        let digest = self.local.cached_digest(&relative, &metadata);
-        digest.is_some_and(|digest| pointer.is_none_or(|pointer| pointer.digest == digest))
+    /// Opens the local file, if this process has verified it.
+    async fn verified_copy(self: &Arc<Self>, path: &ArtifactPath) -> Option<VerifiedCopy> {
+        let (shared, relative) = (Arc::clone(self), path.relative());
+        let opened = tokio::task::spawn_blocking(move || {
+            let file = open_below(shared.local.root(), &relative).ok()?;
+            let digest = shared.local.cached_digest(&relative, &file.metadata().ok()?)?;
+            Some(VerifiedCopy { file, digest })
+        });
+        opened.await.ok().flatten()
     }
 
-    /// Makes the local file that of the pointer. The caller holds the lock of its writers. Blocks.
+    fn timed_out(&self, path: &ArtifactPath) -> BucketError {
+        let key = self.bucket.pointer_key(path);
+        self.bucket.error("read", &key, Problem::TimedOut)
+    }
+
+    /// Makes the local file that of the pointer, and opens it. The caller holds the lock of its writers. Blocks.
     ///
     /// # Errors
     /// The content cannot be downloaded, does not match its digest, or cannot be written.
-    pub(super) fn fetch(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<(), StorageError> {
+    pub(super) fn fetch(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<File, StorageError> {
+        let (root, relative) = (self.local.root(), path.relative());
+        let failed = |source| StorageError::Read {
+            path: root.join(&relative),
+            source,
+        };
         if self.local.verify(path, &pointer.digest.to_string())? == FileState::Intact {
             self.cache.touch(path);
-            return Ok(());
+            match open_below(root, &relative) {
+                // The cache has removed it meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                opened => return opened.map_err(failed),
+            }
         }
+        let digest = &pointer.digest;
+        let damaged = || StorageError::from(self.bucket.content_error(path, digest, Problem::Damaged));
+        if pointer.is_damaged {
+            return Err(damaged());
+        }
+        if !self.receive(path, pointer)? {
+            self.report_damage(path, pointer);
+            return Err(damaged());
+        }
+        let file = open_below(root, &relative).map_err(failed)?;
+        self.keep(path, pointer.size);
+        tracing::debug!(%path, bytes = pointer.size, "artifact downloaded from the bucket");
+        Ok(file)
+    }
+
+    /// Stores the content of a pointer as the local file, if it is what the pointer says. Returns whether it is. Blocks.
+    fn receive(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<bool, StorageError> {
         let (digest, bucket) = (&pointer.digest, &self.bucket);
-        let damaged = || StorageError::from(bucket.content_error(path, digest, Problem::Damaged));
         let mut draft = self.local.receive(path)?;
         let mut hasher = Hasher::new(digest.algorithm());
         let mut content = self.wait(path, bucket.open(path, digest))?;
@@ -105,7 +206,7 @@ impl Shared {
         while let Some(piece) = self.wait(path, bucket.next_piece(path, digest, &mut content))? {
             size += piece.len() as u64;
             if size > pointer.size {
-                return Err(damaged());
+                return Ok(false);
             }
             hasher.update(&piece);
             draft.write_all(&piece).map_err(|source| StorageError::Write {
@@ -115,12 +216,26 @@ impl Shared {
             })?;
         }
         if size != pointer.size || hasher.finish() != *digest {
-            return Err(damaged());
+            return Ok(false);
         }
         draft.publish(digest, None)?;
-        self.keep(path, size);
-        tracing::debug!(%path, bytes = size, "artifact downloaded from the bucket");
-        Ok(())
+        Ok(true)
+    }
+
+    /// Tells the leader that a content is damaged, in its pointer: the leader reads that again, and no content. Blocks.
+    fn report_damage(&self, path: &ArtifactPath, pointer: &Pointer) {
+        self.pointers.remove(path);
+        match self.wait(path, self.bucket.mark_damaged(path, pointer)) {
+            Ok(is_marked) => tracing::warn!(
+                %path,
+                is_marked,
+                "a content in the bucket is damaged: a reconciliation of its object stores it again"
+            ),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, %path, "a content in the bucket is damaged, and its pointer cannot say so");
+            }
+        }
     }
 }
 

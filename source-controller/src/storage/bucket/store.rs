@@ -1,12 +1,12 @@
 //! The storage of the leader: builds in the local directory, and keeps the bucket as the place of what is published.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use object_store::path::Path;
 use sluice_api::digest::Digest;
-use sluice_runtime::sync::lock;
 use tokio::time::Instant;
 
 use super::error::BucketError;
@@ -54,7 +54,7 @@ impl Storage for BucketStorage {
         }))
     }
 
-    /// Looks in the bucket, at most once in ten minutes. What it lacks is uploaded, if the local file is intact.
+    /// Looks in the bucket, at most once in ten minutes. What it lacks, or what is damaged there, is uploaded if the local file is intact.
     fn verify(&self, path: &ArtifactPath, digest: &str) -> Result<FileState, StorageError> {
         let shared = &*self.0;
         let wanted = match digest.parse::<Digest>() {
@@ -70,7 +70,7 @@ impl Storage for BucketStorage {
         if state == FileState::Intact {
             let index = shared.local.index(path)?;
             shared.upload(path, &wanted, index.as_deref())?;
-            tracing::info!(%path, "artifact uploaded: the bucket did not have it");
+            tracing::info!(%path, "artifact uploaded: it was missing or damaged in the bucket");
         }
         Ok(state)
     }
@@ -80,7 +80,7 @@ impl Storage for BucketStorage {
         let writer = shared.writer(path);
         let _alone = shared.runtime.block_on(writer.lock_owned());
         if let Some(pointer) = shared.wait(path, shared.pointer(path, FOUND_AGE))? {
-            shared.fetch(path, &pointer)?;
+            return Ok(Box::new(shared.fetch(path, &pointer)?));
         }
         shared.local.open(path)
     }
@@ -111,23 +111,27 @@ impl Storage for BucketStorage {
     ) -> Result<u64, StorageError> {
         let shared = &*self.0;
         shared.local.collect(directory, current, retention, now)?;
-        let root = shared.local.root();
-        shared
-            .cache
-            .forget(directory, |path| !root.join(path.relative()).exists());
-        let Some(any) = current else { return Ok(0) };
+        shared.forget_removed(directory);
+        let Some(current) = current else { return Ok(0) };
         let expired = shared.superseded.expired(directory, retention, now);
         if expired.is_empty() {
             return Ok(0);
         }
-        let kept = shared.wait(any, shared.pointer(any, FOUND_AGE))?;
-        let in_use = kept
-            .map(|pointer| shared.keys_of(any, &pointer.digest))
-            .unwrap_or_default();
+        // Without its pointer, nothing tells which content is the current one. `verify` writes the pointer again.
+        let Some(pointer) = shared.wait(current, shared.pointer(current, Duration::ZERO))? else {
+            return Ok(0);
+        };
+        let in_use = shared.keys_of(current, &pointer.digest);
         let (used, unused): (Vec<_>, Vec<_>) = expired.into_iter().partition(|key| in_use.contains(key));
         shared.superseded.remove(directory, &used);
-        let removed = shared.wait(any, shared.delete(&unused))?;
+        let removed = shared.wait(current, shared.delete(&unused))?;
         shared.superseded.remove(directory, &unused);
+        for path in unused
+            .iter()
+            .filter_map(|key| shared.bucket.artifact_of(directory, key))
+        {
+            shared.pointers.remove(&path);
+        }
         Ok(removed)
     }
 
@@ -138,41 +142,40 @@ impl Storage for BucketStorage {
         current: Option<&ArtifactPath>,
         keep: usize,
     ) -> Result<u64, StorageError> {
-        self.0.local.free_space(directory, current, keep)
+        let removed = self.0.local.free_space(directory, current, keep);
+        self.0.forget_removed(directory);
+        removed
     }
 
     fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError> {
         let shared = &*self.0;
         let was_local = shared.local.remove(directory)?;
         shared.cache.forget(directory, |_| true);
-        let listed = shared.runtime.block_on(async {
+        shared.pointers.remove_directory(directory);
+        let key = || shared.bucket.directory_key(Some(directory));
+        let removed = shared.wait_for(key, async {
             let keys = shared.bucket.list(Some(directory)).await?;
             shared.delete(&keys).await?;
             Ok::<_, BucketError>(keys.len())
         })?;
-        lock(&shared.known).retain(|path, _| path.directory() != directory);
         shared.superseded.remove_directory(directory);
-        Ok(was_local || listed > 0)
+        Ok(was_local || removed > 0)
     }
 
     /// Lists the bucket. Counts what no known artifact has as superseded from now: an earlier leader may have left it.
     fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
         let shared = &*self.0;
-        let keys = shared.runtime.block_on(shared.bucket.list(None))?;
-        let now = Timestamp::now();
-        let mut directories = Vec::new();
+        let started_at = Timestamp::now();
+        let keys = shared.wait_for(|| shared.bucket.directory_key(None), shared.bucket.list(None))?;
+        let mut listed: BTreeMap<ObjectDirectory, BTreeSet<Path>> = BTreeMap::new();
         for key in keys {
-            let Some(directory) = shared.bucket.directory_of(&key) else {
-                continue;
-            };
-            shared.superseded.insert(&directory, [key], now);
-            if directories.last() != Some(&directory) {
-                directories.push(directory);
+            if let Some(directory) = shared.bucket.directory_of(&key) {
+                listed.entry(directory).or_default().insert(key);
             }
         }
-        directories.sort();
-        directories.dedup();
-        Ok(directories)
+        let now = Timestamp::now();
+        shared.superseded.insert_listing(&listed, started_at, now);
+        Ok(listed.into_keys().collect())
     }
 
     fn url(&self, path: &ArtifactPath) -> String {
@@ -183,19 +186,20 @@ impl Storage for BucketStorage {
 impl Shared {
     /// Returns whether pointer and content of a path are stored.
     async fn is_stored(&self, path: &ArtifactPath, digest: &Digest) -> Result<bool, BucketError> {
-        let known = self.known(path).filter(|known| known.pointer.digest == *digest);
-        let found_at = known.and_then(|known| known.found_at);
+        let names = |pointer: &Pointer| pointer.digest == *digest && !pointer.is_damaged;
+        let cached = self.pointers.get(path).filter(|cached| names(&cached.pointer));
+        let found_at = cached.and_then(|cached| cached.found_at);
         if found_at.is_some_and(|found_at| found_at.elapsed() < FOUND_AGE) {
             return Ok(true);
         }
         let pointer = self.pointer(path, Duration::ZERO).await?;
-        let Some(pointer) = pointer.filter(|pointer| pointer.digest == *digest) else {
+        let Some(pointer) = pointer.filter(names) else {
             return Ok(false);
         };
         let is_stored = self.bucket.has_content(path, &pointer).await?;
         if is_stored {
             let now = Instant::now();
-            self.learn(path, &pointer, now, Some(now));
+            self.pointers.insert(path, &pointer, now, Some(now));
         }
         Ok(is_stored)
     }
@@ -209,33 +213,44 @@ impl Shared {
         let pointer = Pointer {
             digest: digest.clone(),
             size,
+            is_damaged: false,
         };
         let keys = self.keys_of(path, digest);
         self.superseded.remove(path.directory(), &keys);
         let upload = async {
             let stored = self.bucket.pointer(path).await?;
-            if !self.bucket.has_content(path, &pointer).await? {
-                self.bucket.put_content(path, &pointer, file).await?;
+            let named = stored.as_ref().and_then(|stored| stored.pointer.clone());
+            let is_damaged = named
+                .as_ref()
+                .is_some_and(|named| named.is_damaged && named.digest == *digest);
+            if is_damaged || !self.bucket.has_content(path, &pointer).await? {
+                self.bucket.put_content(path, digest, file).await?;
             }
             if let Some(index) = index {
                 self.bucket.put_index(path, digest, index.to_vec()).await?;
             }
-            let replaced = stored.as_ref().map(|stored| stored.pointer.digest.clone());
-            if replaced.as_ref() != Some(digest) {
+            if named.as_ref() != Some(&pointer) {
                 self.bucket.put_pointer(path, &pointer, stored).await?;
             }
-            Ok::<_, BucketError>(replaced)
+            Ok::<_, BucketError>(named)
         };
-        let replaced = self.wait(path, upload)?;
-        if let Some(replaced) = replaced.filter(|replaced| replaced != digest) {
-            let mut keys = self.keys_of(path, &replaced);
+        let named = self.wait(path, upload)?;
+        if let Some(replaced) = named.filter(|named| named.digest != *digest) {
+            let mut keys = self.keys_of(path, &replaced.digest);
             keys.retain(|key| *key != self.bucket.pointer_key(path));
             self.superseded.insert(path.directory(), keys, Timestamp::now());
         }
         let now = Instant::now();
-        self.learn(path, &pointer, now, Some(now));
+        self.pointers.insert(path, &pointer, now, Some(now));
         self.keep(path, size);
         Ok(())
+    }
+
+    /// Removes from the cache the files of an object that are no longer on disk.
+    fn forget_removed(&self, directory: &ObjectDirectory) {
+        let root = self.local.root();
+        self.cache
+            .forget(directory, |path| !root.join(path.relative()).exists());
     }
 
     /// Deletes objects; pointers first, so that no pointer names what is gone. Returns how many artifacts were deleted.
@@ -254,8 +269,8 @@ impl Shared {
 
     /// Returns the keys of the artifact at a path, as far as known. The others are found by the next listing.
     fn keys(&self, path: &ArtifactPath) -> Vec<Path> {
-        match self.known(path) {
-            Some(known) => self.keys_of(path, &known.pointer.digest),
+        match self.pointers.get(path) {
+            Some(cached) => self.keys_of(path, &cached.pointer.digest),
             None => vec![self.bucket.pointer_key(path)],
         }
     }

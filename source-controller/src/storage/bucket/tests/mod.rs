@@ -1,6 +1,8 @@
 //! Tests of artifacts in a bucket: several replicas with disks of their own, on a real server of S3.
 
 mod faults;
+mod limits;
+mod repair;
 mod server;
 
 use std::io::{Read as _, Write as _};
@@ -17,6 +19,8 @@ use crate::storage::{FileState, ObjectDirectory, Storage};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_mins(1);
+/// More than a request is tried.
+const MANY: usize = 100;
 
 /// A process with a disk of its own.
 struct Replica {
@@ -34,6 +38,13 @@ fn path(commit: &str) -> ArtifactPath {
 
 fn digest(content: &[u8]) -> Digest {
     Hasher::of(Algorithm::Sha256, content).unwrap()
+}
+
+fn problem(error: &StorageError) -> &Problem {
+    match error {
+        StorageError::Bucket(error) => error.problem(),
+        other => panic!("not of the bucket: {other}"),
+    }
 }
 
 impl Replica {
@@ -80,7 +91,8 @@ impl Replica {
     async fn provide(&self, commit: &str) -> Result<bool, StorageError> {
         let path = path(commit);
         let provided = self.storage.provide(&path);
-        tokio::time::timeout(LIMIT, provided).await.unwrap()
+        let provided = tokio::time::timeout(LIMIT, provided).await.unwrap();
+        provided.map(|file| file.is_some())
     }
 
     fn file(&self, commit: &str) -> PathBuf {
@@ -210,7 +222,9 @@ async fn superseded_artifacts_leave_the_bucket_after_their_time() {
     let stored = || Replica::new(&server.bucket());
     assert_eq!(collect(&leader, 59).await.unwrap(), 0);
     assert!(stored().provide("aa").await.unwrap());
+    assert!(leader.storage.0.pointers.get(&path("aa")).is_some());
     assert_eq!(collect(&leader, 61).await.unwrap(), 1);
+    assert!(leader.storage.0.pointers.get(&path("aa")).is_none());
     assert!(!stored().provide("aa").await.unwrap());
     assert!(stored().provide("bb").await.unwrap());
     assert_eq!(server.count("GET", "list-type"), 0, "nothing is listed for that");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -15,11 +16,11 @@ use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use sluice_runtime::sync::lock;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tower::BoxError;
 
 use super::super::connect::{connector, s3};
-use super::Bucket;
+use super::{Bucket, LIMIT};
 use crate::options::{BucketOptions, StorageBackend};
 
 const BUCKET: &str = "artifacts";
@@ -35,6 +36,15 @@ pub(super) enum Fault {
     Reset,
     /// The server answers when a permit is there.
     Wait(Arc<Semaphore>),
+    /// The server answers after this time.
+    Slow(Duration),
+}
+
+impl Fault {
+    /// The server never answers.
+    pub(super) fn hang() -> Self {
+        Self::Wait(Arc::new(Semaphore::new(0)))
+    }
 }
 
 /// The requests that a fault hits: so many with this method and this text in path or query.
@@ -50,6 +60,8 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     /// Methods and paths with queries.
     requests: Mutex<Vec<String>>,
+    /// Notifies of each request.
+    arrived: Notify,
 }
 
 /// The server with an empty bucket.
@@ -71,6 +83,7 @@ impl S3Server {
             s3: builder.build(),
             rules: Mutex::default(),
             requests: Mutex::default(),
+            arrived: Notify::new(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -135,6 +148,20 @@ impl S3Server {
             .filter(|line| line.starts_with(method) && line.contains(text));
         matching.count()
     }
+
+    /// Waits for a request of this kind.
+    pub(super) async fn received(&self, method: &str, text: &str) {
+        let received = async {
+            loop {
+                let next = self.shared.arrived.notified();
+                if self.count(method, text) > 0 {
+                    return;
+                }
+                next.await;
+            }
+        };
+        tokio::time::timeout(LIMIT, received).await.unwrap();
+    }
 }
 
 impl Drop for S3Server {
@@ -152,6 +179,7 @@ impl Shared {
             rule.times > 0 && request.method().as_str() == rule.method && line.contains(rule.text)
         });
         lock(&self.requests).push(line);
+        self.arrived.notify_waiters();
         let rule = rule?;
         rule.times -= 1;
         Some(rule.fault.clone())
@@ -181,6 +209,7 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
             return Err("reset".into());
         }
         Some(Fault::Wait(permits)) => permits.acquire().await?.forget(),
+        Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
         None => {}
     }
     let answered = shared.s3.call(request.map(s3s::Body::from)).await;

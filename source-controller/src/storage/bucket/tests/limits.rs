@@ -1,0 +1,152 @@
+//! What a bucket that hangs, and the end of the program, hold up.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::server::Fault;
+use super::*;
+use crate::server::{Admission, serve};
+
+/// A client may have this many downloads at once; see `server`.
+const SHARE: usize = 128;
+
+/// Serves the files of a replica until the token is cancelled. Returns the address.
+pub(super) async fn start(replica: &Replica, stop: &Token) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let storage = replica.storage.clone();
+    let local = storage.0.local.clone();
+    tokio::spawn(serve(
+        listener,
+        local,
+        Some(storage),
+        Admission::default(),
+        stop.clone(),
+    ));
+    address
+}
+
+/// Sends a request for an artifact.
+pub(super) async fn request(address: SocketAddr, commit: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let path = path(commit);
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: sc\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads a response: its head in lower case, and the body.
+async fn response(mut stream: TcpStream) -> (String, Vec<u8>) {
+    let mut response = Vec::new();
+    let read = stream.read_to_end(&mut response);
+    tokio::time::timeout(LIMIT, read).await.unwrap().unwrap();
+    let end = response
+        .windows(4)
+        .position(|bytes| bytes == b"\r\n\r\n")
+        .unwrap();
+    let head = String::from_utf8(response[..end].to_vec()).unwrap();
+    (head.to_lowercase(), response[end + 4..].to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_waits_for_a_limited_time() {
+    let server = S3Server::start().await;
+    let leader = Replica::new(&server.bucket());
+    leader.publish("aa", b"content").await.unwrap();
+    let mut follower = Replica::new(&server.bucket());
+    let shared = Arc::get_mut(&mut follower.storage.0).unwrap();
+    shared.request_limit = Duration::from_millis(100);
+    server.fail("GET", "aa.tar.gz.sha256-", MANY, Fault::hang());
+    let error = follower.provide("aa").await.unwrap_err();
+    assert_eq!(problem(&error), &Problem::TimedOut);
+    let stop = Token::new();
+    let address = start(&follower, &stop).await;
+    let (head, _) = response(request(address, "aa").await).await;
+    assert!(
+        head.starts_with("http/1.1 503 ") && head.contains("\r\nretry-after: 5"),
+        "{head}"
+    );
+    follower.storage.0.stop.cancel();
+    stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cached_files_are_served_while_others_wait_for_a_bucket_that_hangs() {
+    let server = S3Server::start().await;
+    let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    // It is not served from memory, which needs no slot of a download.
+    let content = vec![7_u8; 100_000];
+    leader.publish("aa", &content).await.unwrap();
+    leader.publish("bb", b"content").await.unwrap();
+    assert!(follower.provide("aa").await.unwrap());
+    server.fail("GET", "bb.tar.gz.sha256-", MANY, Fault::hang());
+    let stop = Token::new();
+    let address = start(&follower, &stop).await;
+    let mut waiting = Vec::new();
+    for _ in 0..SHARE + 20 {
+        waiting.push(request(address, "bb").await);
+    }
+    server.received("GET", "bb.tar.gz.sha256-").await;
+    let (head, body) = response(request(address, "aa").await).await;
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    assert!(body == content);
+    follower.storage.0.stop.cancel();
+    stop.cancel();
+    drop(waiting);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_stays_readable_when_the_cache_removes_it() {
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let leader = Replica::new(&bucket);
+    leader.publish("aa", b"aaaa").await.unwrap();
+    leader.publish("bb", b"bbbb").await.unwrap();
+    let follower = Replica::with_limit(&bucket, 4);
+    let mut provided = follower.storage.provide(&path("aa")).await.unwrap().unwrap();
+    assert!(follower.provide("bb").await.unwrap());
+    assert!(!follower.file("aa").exists());
+    let mut content = String::new();
+    provided.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "aaaa");
+    assert!(matches!(
+        follower.storage.cached(&path("aa")).await,
+        CacheLookup::Missing
+    ));
+    assert!(follower.provide("aa").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_stopped_leaves_no_parts() {
+    let server = S3Server::start().await;
+    let leader = Replica::new(&server.bucket());
+    server.fail("PUT", "partNumber=2", MANY, Fault::hang());
+    let content = vec![7_u8; 9 << 20];
+    let stop = async {
+        server.received("PUT", "partNumber=2").await;
+        leader.storage.0.stop.cancel();
+    };
+    let (published, ()) = tokio::join!(leader.publish("aa", &content), stop);
+    assert_eq!(problem(&published.unwrap_err()), &Problem::Stopped);
+    server.received("DELETE", "uploadId=").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_program_ends_listings_and_removals() {
+    let operations: [fn(&BucketStorage) -> Result<(), StorageError>; 2] = [
+        |storage| storage.directories().map(drop),
+        |storage| storage.remove(&directory()).map(drop),
+    ];
+    for operation in operations {
+        let server = S3Server::start().await;
+        let leader = Replica::new(&server.bucket());
+        server.fail("GET", "list-type", MANY, Fault::hang());
+        let stop = async {
+            server.received("GET", "list-type").await;
+            leader.storage.0.stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(leader.call(operation), stop);
+        assert_eq!(problem(&ended.unwrap_err()), &Problem::Stopped);
+    }
+}
