@@ -3,6 +3,7 @@
 mod faults;
 mod limits;
 mod repair;
+mod rollout;
 mod server;
 
 use std::io::{Read as _, Write as _};
