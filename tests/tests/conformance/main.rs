@@ -1,6 +1,6 @@
-//! The conformance suite: sends each case to a real kube-apiserver and to the embedded API, and compares the responses without
-//! identities, versions and times. Known differences are listed with reasons, and must still exist. `controller_runtime` runs a
-//! controller in Go on both.
+//! The conformance suite: sends each case to a real kube-apiserver and to the embedded API on each of its stores, and compares the
+//! responses without identities, versions and times. Known differences are listed with reasons, must still exist, and are the same on
+//! each store. `controller_runtime` runs a controller in Go on both.
 //!
 //! `CONFORMANCE=text` runs only the cases whose name contains the text and prints the real server's responses.
 
@@ -17,15 +17,21 @@ mod controller_runtime;
 mod known_differences;
 mod normalize;
 mod server;
+mod stores;
+
+use std::collections::BTreeMap;
 
 use case::Case;
+use futures::future::join_all;
 use normalize::Difference;
 use serde_json::Value;
-use server::TestServer;
+use server::{TestServer, TestServers};
+use stores::StoreType;
 
-/// The result of a case.
+/// The result of a case on one store of the embedded API.
 struct Outcome {
     case: Case,
+    store: StoreType,
     real: Result<Vec<Value>, String>,
     embedded: Result<Vec<Value>, String>,
 }
@@ -85,8 +91,9 @@ impl Outcome {
             (false, None) => "DIFFERS".to_owned(),
         };
         format!(
-            "{:<58} {:<12} {:<12} {verdict}",
+            "{:<58} {:<7} {:<12} {:<12} {verdict}",
             self.case.name,
+            self.store.name(),
             short(&self.real),
             short(&self.embedded)
         )
@@ -96,7 +103,7 @@ impl Outcome {
     fn explain(&self) -> String {
         let steps = self.case.steps.iter().enumerate();
         let steps = steps.map(|(number, step)| format!("   {number}: {step:?}"));
-        let lines = std::iter::once(format!("== {}", self.case.name))
+        let lines = std::iter::once(format!("== {}, store: {}", self.case.name, self.store.name()))
             .chain(steps)
             .chain(self.unexpected());
         lines.collect::<Vec<_>>().join("\n") + "\n"
@@ -114,31 +121,22 @@ async fn the_embedded_api_responds_as_kube_apiserver() {
         .filter(|case| case.name.contains(&filter))
         .collect();
     assert!(!cases.is_empty(), "no case name contains {filter}");
-    let servers = server::TestServers::start().await;
-    let (real, embedded) = (servers.real().await, servers.embedded());
-    let mut outcomes = Vec::new();
-    for (number, case) in cases.into_iter().enumerate() {
-        let namespace = format!("case-{number}");
-        let (real, embedded) = tokio::join!(run(&real, &case, &namespace), run(&embedded, &case, &namespace));
-        outcomes.push(Outcome { case, real, embedded });
-    }
+    let servers = TestServers::start().await;
+    let outcomes = run_all(&servers, &cases).await;
     for outcome in &outcomes {
         println!("{}", outcome.row());
-        if !filter.is_empty() {
-            for response in outcome.real.iter().flatten() {
-                println!("    {response}");
-            }
+    }
+    if !filter.is_empty() {
+        let of_one_store = outcomes
+            .iter()
+            .filter(|outcome| outcome.store == StoreType::Memory);
+        for response in of_one_store.flat_map(|outcome| outcome.real.iter().flatten()) {
+            println!("    {response}");
         }
     }
-    let same = outcomes.iter().filter(|outcome| outcome.is_same()).count();
-    let known = outcomes
-        .iter()
-        .filter(|outcome| outcome.is_expected() && !outcome.is_same())
-        .count();
-    println!(
-        "{} cases: {same} the same, {known} known to differ",
-        outcomes.len()
-    );
+    for line in summary(&outcomes, cases.len()) {
+        println!("{line}");
+    }
     let wrong: Vec<_> = outcomes
         .iter()
         .filter(|outcome| !outcome.is_expected())
@@ -152,11 +150,73 @@ async fn the_embedded_api_responds_as_kube_apiserver() {
     );
 }
 
-async fn run(server: &TestServer, case: &Case, namespace: &str) -> Result<Vec<Value>, String> {
+/// Runs each case once on the real server, and once on each store of the embedded API at the same time.
+async fn run_all(servers: &TestServers, cases: &[Case]) -> Vec<Outcome> {
+    let (real_server, embedded) = (servers.real().await, servers.embedded());
+    let mut outcomes = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        let namespace = format!("case-{number}");
+        let on_stores = embedded.iter().map(|(_, server)| run(server, case, &namespace));
+        let (real, on_stores) = tokio::join!(run(&real_server, case, &namespace), join_all(on_stores));
+        let real = real.map(|run| run.responses);
+        for ((store, _), embedded) in embedded.iter().zip(on_stores) {
+            let is_refused = embedded.as_ref().is_ok_and(|run| run.is_refused);
+            if is_refused && store.may_refuse_definitions() {
+                continue;
+            }
+            outcomes.push(Outcome {
+                case: case.clone(),
+                store: *store,
+                real: real.clone(),
+                embedded: embedded.map(|run| run.responses),
+            });
+        }
+    }
+    outcomes
+}
+
+/// Returns a line for each store.
+fn summary(outcomes: &[Outcome], cases: usize) -> Vec<String> {
+    let mut by_store: BTreeMap<StoreType, Vec<&Outcome>> = BTreeMap::new();
+    for outcome in outcomes {
+        by_store.entry(outcome.store).or_default().push(outcome);
+    }
+    let line = |(store, outcomes): (StoreType, Vec<&Outcome>)| {
+        let same = outcomes.iter().filter(|outcome| outcome.is_same()).count();
+        let known = outcomes
+            .iter()
+            .filter(|outcome| outcome.is_expected() && !outcome.is_same())
+            .count();
+        format!(
+            "{cases} cases on {}: {same} the same, {known} known to differ, {} need definitions that the store refuses",
+            store.name(),
+            cases - outcomes.len()
+        )
+    };
+    by_store.into_iter().map(line).collect()
+}
+
+/// The responses of a server to a case.
+struct Run {
+    responses: Vec<Value>,
+    /// The case ended early, because the store refuses a definition.
+    is_refused: bool,
+}
+
+async fn run(server: &TestServer, case: &Case, namespace: &str) -> Result<Run, String> {
     server.create_namespace(namespace).await?;
     let mut responses = Vec::new();
+    let mut is_refused = false;
     for step in &case.steps {
-        responses.push(server.execute(step, namespace, &responses).await?);
+        let response = server.execute(step, namespace, &responses).await?;
+        is_refused |= stores::is_refused_definition(&response);
+        responses.push(response);
+        if is_refused {
+            break;
+        }
     }
-    Ok(responses.iter().map(normalize::value).collect())
+    Ok(Run {
+        responses: responses.iter().map(normalize::value).collect(),
+        is_refused,
+    })
 }

@@ -1,4 +1,4 @@
-//! The two servers, and the execution of steps.
+//! The real server and the embedded ones, and the execution of steps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,8 +13,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sluice_embedded::ApiServer;
 use sluice_harness::cluster::ControlPlane;
+use tempfile::TempDir;
 
 use crate::case::Step;
+use crate::stores::StoreType;
 
 /// Timeout of a step.
 const STEP_TIMEOUT: Duration = Duration::from_mins(1);
@@ -22,10 +24,12 @@ const STEP_TIMEOUT: Duration = Duration::from_mins(1);
 /// Kinds of the suite, which cover the features of schemas.
 const DEFINITIONS: &str = include_str!("definitions.yaml");
 
-/// The two servers with the same definitions.
+/// The real server and an embedded one for each store, with the same definitions.
 pub(crate) struct TestServers {
     plane: ControlPlane,
-    embedded: ApiServer,
+    embedded: Vec<(StoreType, ApiServer)>,
+    /// Files of the stores, removed after the servers.
+    _dir: TempDir,
 }
 
 impl TestServers {
@@ -34,17 +38,32 @@ impl TestServers {
         plane.apply(DEFINITIONS).await.unwrap();
         plane.start_controllers().unwrap();
         let documents = serde_yaml_ng::Deserializer::from_str(DEFINITIONS);
-        let definitions = documents.map(|document| CustomResourceDefinition::deserialize(document).unwrap());
-        let embedded = ApiServer::builder().crds(definitions).build().unwrap();
-        Self { plane, embedded }
+        let definitions: Vec<_> = documents
+            .map(|document| CustomResourceDefinition::deserialize(document).unwrap())
+            .collect();
+        let dir = tempfile::tempdir().unwrap();
+        let server = |store: StoreType| {
+            let builder = ApiServer::builder().crds(definitions.clone());
+            let opened = store.open(dir.path(), &definitions);
+            (store, builder.store(opened).build().unwrap())
+        };
+        let embedded = StoreType::ALL.map(server).into();
+        Self {
+            plane,
+            embedded,
+            _dir: dir,
+        }
     }
 
     pub(crate) async fn real(&self) -> TestServer {
         TestServer(self.plane.client().await.unwrap())
     }
 
-    pub(crate) fn embedded(&self) -> TestServer {
-        TestServer(self.embedded.client())
+    pub(crate) fn embedded(&self) -> Vec<(StoreType, TestServer)> {
+        let servers = self.embedded.iter();
+        servers
+            .map(|(store, server)| (*store, TestServer(server.client())))
+            .collect()
     }
 }
 

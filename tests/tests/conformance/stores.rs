@@ -1,0 +1,71 @@
+//! The stores of the embedded API.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use sluice_embedded::{GitOptions, Store};
+
+use crate::server::Response;
+
+/// Where an embedded API keeps its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StoreType {
+    /// In memory.
+    Memory,
+    /// In a file.
+    File,
+    /// On a branch of a bare repository, and Secrets and other local kinds in a file.
+    Git,
+}
+
+impl StoreType {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::File, Self::Git];
+
+    /// Returns its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::File => "file",
+            Self::Git => "git",
+        }
+    }
+
+    /// Whether docs/guides/git-store.md says that it refuses new definitions.
+    pub(crate) const fn may_refuse_definitions(self) -> bool {
+        matches!(self, Self::Git)
+    }
+
+    /// Creates an empty store below a directory. `definitions` are those of the server.
+    pub(crate) fn open(self, dir: &Path, definitions: &[CustomResourceDefinition]) -> Store {
+        match self {
+            Self::Memory => Store::memory(),
+            Self::File => Store::file(dir.join("objects.redb")).unwrap(),
+            Self::Git => {
+                let repository = dir.join("objects.git");
+                let created = Command::new("git")
+                    .args(["init", "--quiet", "--bare", "--initial-branch=main"])
+                    .arg(&repository)
+                    .status();
+                assert!(created.unwrap().success(), "git init");
+                let options = GitOptions {
+                    repository,
+                    remote: None,
+                    branch: "main".to_owned(),
+                    subdir: String::new(),
+                    interval: Duration::from_secs(30),
+                    local: dir.join("local.redb"),
+                };
+                Store::git(options, definitions).unwrap()
+            }
+        }
+    }
+}
+
+/// Whether a response says that the store takes no definitions after its start.
+pub(crate) fn is_refused_definition(response: &Response) -> bool {
+    let message = response.body["message"].as_str().unwrap_or_default();
+    response.status == 403 && message.contains("a store in Git has the kinds")
+}
