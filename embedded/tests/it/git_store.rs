@@ -13,8 +13,8 @@ use sluice_harness::ssh::{Key, SshServer};
 use crate::fixture::{WIDGETS, call, eventually, ok, server_on, widget, widget_definition};
 use crate::watch::watch;
 
-/// Runs git in a directory.
-fn git(directory: &Path, arguments: &[&str]) -> String {
+/// Runs git in a directory. Returns its output.
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b.example"])
         .args(arguments)
@@ -26,7 +26,8 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn repository(dir: &Path) -> PathBuf {
+/// Creates a bare repository in a directory.
+pub(crate) fn repository(dir: &Path) -> PathBuf {
     git(
         dir,
         &[
@@ -40,7 +41,8 @@ fn repository(dir: &Path) -> PathBuf {
     dir.join("objects.git")
 }
 
-fn options(dir: &Path, repository: &Path) -> GitOptions {
+/// Returns the options of a store on a bare repository, with its local file in a directory.
+pub(crate) fn options(dir: &Path, repository: &Path) -> GitOptions {
     GitOptions {
         repository: repository.to_owned(),
         remote: None,

@@ -11,6 +11,7 @@ mod fixture;
 mod full_disk;
 mod garbage_collection;
 mod git_store;
+mod git_store_writers;
 mod kubectl;
 mod kubectl_apply;
 mod response;
