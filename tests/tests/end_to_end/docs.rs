@@ -19,6 +19,7 @@ use sluice_tests::scenario::{Commit, Scenario, TIMEOUT, wait_for};
 use sluice_tests::{binary, wait_for_definitions};
 use tokio::process::{Child, Command};
 
+use super::docs_api::{GIT_STORE, WRITE_A_CONTROLLER};
 use super::environment::{Origin, remaining_processes};
 use super::migration::shell;
 use super::{TEST_TIMEOUT, with_timeout, with_timeout_of, without_cluster};
@@ -40,8 +41,8 @@ const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
 
 /// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, one that
-/// `run::state_copies` runs, one that `control::records` runs, and one that `backup` runs.
-const PAGES_WITH_COMMANDS: [&str; 19] = [
+/// `run::state_copies` runs, one that `control::records` runs, one that `backup` runs, and two that `docs_api` runs.
+const PAGES_WITH_COMMANDS: [&str; 21] = [
     LAPTOP,
     QUICK_START,
     CLUSTER,
@@ -60,6 +61,8 @@ const PAGES_WITH_COMMANDS: [&str; 19] = [
     include_str!("../../../docs/guides/state-copies.md"),
     include_str!("../../../docs/guides/run-records.md"),
     include_str!("../../../docs/guides/backup.md"),
+    GIT_STORE,
+    WRITE_A_CONTROLLER,
     README,
 ];
 
@@ -85,21 +88,21 @@ pub(crate) fn blocks(page: &'static str, heading: &str) -> Vec<String> {
 }
 
 /// Returns the only command block below a heading.
-fn commands(page: &'static str, heading: &str) -> String {
+pub(crate) fn commands(page: &'static str, heading: &str) -> String {
     let mut blocks = blocks(page, heading);
     assert_eq!(blocks.len(), 1, "{heading}: one block of commands");
     blocks.remove(0)
 }
 
 /// A folder with the files of the repository that the README's commands use.
-struct DocsShell {
-    folder: tempfile::TempDir,
+pub(crate) struct DocsShell {
+    pub(crate) folder: tempfile::TempDir,
     path: String,
 }
 
 impl DocsShell {
     /// Creates the folder; `editor` is a script that edits the given files in place of the user, `address` replaces that of the samples.
-    fn create(editor: &str, address: &str) -> Self {
+    pub(crate) fn create(editor: &str, address: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let samples = sluice_harness::gobuild::workspace().join("config/samples");
         let copies = folder.path().join("config/samples");
@@ -160,7 +163,7 @@ impl DocsShell {
     }
 
     /// Runs commands, which must succeed; returns their output.
-    async fn run(&self, commands: &str) -> String {
+    pub(crate) async fn run(&self, commands: &str) -> String {
         let ended = tokio::time::timeout(TIMEOUT, self.spawn(commands, "commands").wait()).await;
         let log = self.log("commands");
         let ended = ended.unwrap_or_else(|_| panic!("timeout after {TIMEOUT:?}:\n{commands}\n{log}"));
@@ -187,7 +190,7 @@ async fn wait_for_file(path: &Path, program: &mut Child, docs_shell: &DocsShell)
 }
 
 /// Runs the block that starts `sluice up` without its first command: the test has built the program.
-async fn start(docs_shell: &DocsShell, block: &str) -> (Child, Scenario) {
+pub(crate) async fn start(docs_shell: &DocsShell, block: &str) -> (Child, Scenario) {
     let (build, start) = block.split_once('\n').unwrap();
     assert_eq!(build, "cargo build --release --locked --bin sluice");
     let mut program = docs_shell.spawn(start, PROGRAM);
@@ -200,7 +203,7 @@ async fn start(docs_shell: &DocsShell, block: &str) -> (Child, Scenario) {
 }
 
 /// Stops `sluice up` as Ctrl-C does, and checks that it leaves no process.
-async fn stop(docs_shell: &DocsShell, mut program: Child) {
+pub(crate) async fn stop(docs_shell: &DocsShell, mut program: Child) {
     let group = Pid::from_raw(program.id().unwrap().cast_signed()).unwrap();
     kill_process_group(group, Signal::INT).unwrap();
     let ended = tokio::time::timeout(TIMEOUT, program.wait()).await;

@@ -14,6 +14,7 @@ mod backup;
 mod cluster;
 mod crash;
 mod docs;
+mod docs_api;
 mod environment;
 mod features;
 mod flux_cli;

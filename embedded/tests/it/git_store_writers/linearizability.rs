@@ -79,13 +79,9 @@ pub(crate) fn check(versions: &[Version], operations: &[Operation]) -> Result<()
 }
 
 fn check_revisions(versions: &[Version]) -> Result<(), String> {
-    match versions
-        .windows(2)
-        .find(|pair| pair[0].revision >= pair[1].revision)
-    {
-        Some(pair) => Err(format!("versions do not rise: {pair:?}")),
-        None => Ok(()),
-    }
+    let mut pairs = versions.windows(2);
+    let falling = pairs.find(|pair| pair[0].revision >= pair[1].revision);
+    falling.map_or(Ok(()), |pair| Err(format!("versions do not rise: {pair:?}")))
 }
 
 /// Returns for each version the number of the operation that wrote it.
