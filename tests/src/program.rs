@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use crate::{BoxError, binary};
 
-/// Timeout of start and shutdown.
+/// Timeout of shutdown, and of a start unless [`Setup::with_start_timeout`] sets another one.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The options of the program. All files are in one folder, so that it can be restarted on the same state.
@@ -19,8 +19,10 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub struct Setup {
     folder: PathBuf,
     state: bool,
+    store: Option<String>,
     program: Option<PathBuf>,
     progress: bool,
+    start_timeout: Duration,
 }
 
 impl Setup {
@@ -30,8 +32,26 @@ impl Setup {
         Self {
             folder: folder.to_owned(),
             state: true,
+            store: None,
             program: None,
             progress: false,
+            start_timeout: TIMEOUT,
+        }
+    }
+
+    /// Adds `--store`.
+    #[must_use]
+    pub fn with_store(self, store: &str) -> Self {
+        let store = Some(store.to_owned());
+        Self { store, ..self }
+    }
+
+    /// Sets the timeout of a start.
+    #[must_use]
+    pub fn with_start_timeout(self, start_timeout: Duration) -> Self {
+        Self {
+            start_timeout,
+            ..self
         }
     }
 
@@ -99,6 +119,9 @@ impl Setup {
         if self.state {
             arguments.extend(["--state".to_owned(), path_text(self.state_folder())]);
         }
+        if let Some(store) = &self.store {
+            arguments.extend(["--store".to_owned(), store.clone()]);
+        }
         arguments.extend(["--kubeconfig-out".to_owned(), path_text(self.kubeconfig())]);
         if !self.progress {
             arguments.push("--quiet".to_owned());
@@ -141,7 +164,7 @@ impl Program {
     /// When it cannot be started, ends, or does not serve in time.
     pub async fn start(setup: Setup) -> Result<Self, BoxError> {
         let mut child = setup.spawn()?;
-        let client = connect(&setup.kubeconfig(), &mut child)
+        let client = connect(&setup.kubeconfig(), &mut child, setup.start_timeout)
             .await
             .map_err(|error| format!("{error}\n{}", setup.log()))?;
         Ok(Self { setup, child, client })
@@ -216,7 +239,7 @@ async fn interrupt(child: &mut Child) -> Result<ExitStatus, BoxError> {
 }
 
 /// Waits for the kubeconfig and for an API that responds.
-async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, BoxError> {
+async fn connect(kubeconfig: &Path, child: &mut Child, timeout: Duration) -> Result<Client, BoxError> {
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     let serving = async {
         loop {
@@ -234,7 +257,7 @@ async fn connect(kubeconfig: &Path, child: &mut Child) -> Result<Client, BoxErro
             }
         }
     };
-    tokio::time::timeout(TIMEOUT, serving)
+    tokio::time::timeout(timeout, serving)
         .await
         .map_err(|_| "sluice up did not serve in time")?
 }

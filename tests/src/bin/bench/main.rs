@@ -8,6 +8,7 @@ mod curve;
 mod environment;
 mod first_apply;
 mod fleet;
+mod git_store;
 mod head;
 mod idle;
 mod machine;
@@ -139,6 +140,7 @@ async fn measure_part(
         // With the stacks, they have been measured there.
         Part::Commands if parts.contains(&Part::Stacks) => Ok(()),
         Part::Commands => idle::measure(numbers(args), false, true, results).await,
+        Part::GitStore => git_store::measure(rounds, results).await,
     }
 }
 
@@ -172,6 +174,7 @@ fn estimate(part: Part, args: &Args) -> u64 {
         Part::Stacks => 60 + args.watch + count(args.idle.max(args.stacks)),
         Part::Commands if Part::selected(&args.only).contains(&Part::Stacks) => rounds * 2,
         Part::Commands => 30 + count(args.idle.max(args.stacks)) + rounds * 2,
+        Part::GitStore => 60 + rounds.min(count(git_store::MAX_ROUNDS)) * 60,
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum Part {
     Stacks,
     /// Commands that look at the idle stacks.
     Commands,
+    /// A store in Git with a long history.
+    GitStore,
 }
 
 impl Part {
@@ -54,6 +56,7 @@ impl Part {
             Self::Providers => "later runs with a provider of 200 MB beside runs without providers",
             Self::Stacks => "unchanged and idle stacks",
             Self::Commands => "commands that look at the idle stacks beside kubectl",
+            Self::GitStore => "a store in Git with 5,000 objects and 50,000 commits beside git",
         }
     }
 }
@@ -64,7 +67,7 @@ mod tests {
 
     #[test]
     fn parts_are_selected_by_name_and_keep_their_order() {
-        assert_eq!(Part::selected(&[]).len(), 10);
+        assert_eq!(Part::selected(&[]).len(), 11);
         let only = [Part::FirstApply, Part::Head];
         assert_eq!(Part::selected(&only), [Part::Head, Part::FirstApply]);
         assert_eq!(Part::FirstApply.name(), "first-apply");
