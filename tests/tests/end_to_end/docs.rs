@@ -19,7 +19,6 @@ use sluice_tests::scenario::{Commit, Scenario, TIMEOUT, wait_for};
 use sluice_tests::{binary, wait_for_definitions};
 use tokio::process::{Child, Command};
 
-use super::docs_api::{GIT_STORE, WRITE_A_CONTROLLER};
 use super::environment::{Origin, remaining_processes};
 use super::migration::shell;
 use super::{TEST_TIMEOUT, with_timeout, with_timeout_of, without_cluster};
@@ -39,9 +38,11 @@ const SOURCE_KIND: &str = include_str!("../../../docs/reference/gitrepository.md
 const SIGNATURES: &str = include_str!("../../../docs/guides/signatures.md");
 const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
 const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
+pub(crate) const GIT_STORE: &str = include_str!("../../../docs/guides/git-store.md");
+pub(crate) const WRITE_A_CONTROLLER: &str = include_str!("../../../docs/guides/write-a-controller.md");
 
 /// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, one that
-/// `run::state_copies` runs, one that `control::records` runs, one that `backup` runs, and two that `docs_api` runs.
+/// `run::state_copies` runs, one that `control::records` runs, and one that `backup` runs. `docs_api` runs two.
 const PAGES_WITH_COMMANDS: [&str; 21] = [
     LAPTOP,
     QUICK_START,

@@ -2,11 +2,8 @@
 
 use sluice_tests::page::{SAMPLE_ADDRESS, command_blocks};
 
-use super::docs::{DocsShell, blocks, commands, start, stop};
+use super::docs::{DocsShell, GIT_STORE, WRITE_A_CONTROLLER, blocks, commands, start, stop};
 use super::with_timeout;
-
-pub(crate) const GIT_STORE: &str = include_str!("../../../docs/guides/git-store.md");
-pub(crate) const WRITE_A_CONTROLLER: &str = include_str!("../../../docs/guides/write-a-controller.md");
 
 /// Who commits in the shell of the pages.
 const AUTHOR: &str = "[user]\n\tname = Ada\n\temail = ada@example.com\n";
