@@ -13,7 +13,7 @@ use sluice_harness::ssh::{Key, SshServer};
 use crate::fixture::{WIDGETS, call, eventually, ok, server_on, widget, widget_definition};
 use crate::watch::watch;
 
-/// Runs git in a directory. Returns its output.
+/// Runs git in a directory.
 pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b.example"])
@@ -26,7 +26,6 @@ pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Creates a bare repository in a directory.
 pub(crate) fn repository(dir: &Path) -> PathBuf {
     git(
         dir,
