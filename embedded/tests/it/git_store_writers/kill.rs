@@ -29,7 +29,7 @@ const REMOTE: &str = "SLUICE_STORE_REMOTE";
 const ROUNDS: usize = 3;
 /// Writers of the process.
 const WRITERS: usize = 4;
-/// Most acknowledged writes before a kill.
+/// Most acknowledged writes of ConfigMaps before a kill.
 const MAX_WRITES: usize = 20;
 /// Longest time between the last of them and the kill, in microseconds.
 const MAX_DELAY: usize = 20_000;
@@ -160,8 +160,9 @@ impl Environment {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (count, delay) = (1 + rng.below(MAX_WRITES), rng.below(MAX_DELAY));
-        let mut acknowledged = Vec::new();
-        while acknowledged.len() < count {
+        let mut acknowledged: Vec<Acknowledged> = Vec::new();
+        let is_shared = |write: &&Acknowledged| write.version.is_some();
+        while acknowledged.iter().filter(is_shared).count() < count {
             let line = tokio::time::timeout(LIMIT, lines.next_line()).await;
             let line = line.expect("a write in time").unwrap();
             let Some(line) = line else {

@@ -14,7 +14,7 @@ use crate::watch::watch;
 /// Writers of the outage.
 const WRITERS: usize = 4;
 /// Their acknowledged writes. Each push takes some tens of milliseconds.
-const WRITES: usize = 48;
+const WRITES: usize = 32;
 
 /// Returns the options of a store on a remote repository, with its clone in a directory.
 pub(super) fn remote(own: &Path, repository: &Path) -> GitOptions {
