@@ -79,6 +79,11 @@ pub(super) trait Backend: fmt::Debug + Send {
         false
     }
 
+    /// Fails if this change cannot be stored, whatever else is in its batch.
+    fn check(&self, _: &Key, _: ChangeType) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns the revision of the first change in a batch that begins with this object.
     fn first_revision(&self, newest: u64, _: &Key) -> u64 {
         newest + 1

@@ -6,10 +6,11 @@
 //! Revisions follow the newest published one, so they are valid only if no other process has written since. The backend checks
 //! that: it rejects the commit otherwise, the changes of the other process are published, and all writes decide again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ use crate::status_error::StatusError;
 
 /// Attempts to store a commit while other processes write first. Then its writes fail with 409.
 const ATTEMPTS: usize = 8;
+/// Time after which no further attempt begins: writes of objects of other places wait for the same lock.
+const RETRY_LIMIT: Duration = Duration::from_secs(30);
 /// Approximate size limit of a commit in bytes: on a full disk it must fit into the reserve.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 
@@ -125,15 +128,6 @@ impl Commit {
         self.records.is_empty() || (self.bytes < MAX_COMMIT_BYTES && !self.uses_reserve)
     }
 
-    /// Whether a write of this object can be in the same batch.
-    fn accepts(&self, backend: &dyn Backend, key: &Key) -> bool {
-        let Some(first) = self.records.first() else {
-            return true;
-        };
-        let is_shared = backend.is_shared(key);
-        is_shared == backend.is_shared(&first.key) && !(is_shared && self.staged.contains_key(key))
-    }
-
     /// Lets a write decide and stages its change.
     fn add(&mut self, state: &State, backend: &mut dyn Backend, transaction: &Transaction<'_>) {
         let key = &transaction.key;
@@ -166,6 +160,8 @@ impl Commit {
         if self.uses_reserve && !exists && !is_essential(&key) {
             return Err(StatusError::no_space(&key.resource));
         }
+        // Before anything is staged, so that only this write fails.
+        backend.check(&key, kind).map_err(|error| write_error(&error))?;
         self.revision = match self.records.last() {
             Some(last) => last.revision + 1,
             None => backend.first_revision(self.revision, &key),
@@ -256,9 +252,10 @@ impl Store {
         }
         let uses_reserve = backend.health() == StorageHealth::OnReserve;
         let (transactions, mut commit) = self.take(&mut **backend, uses_reserve, next);
+        let end = Instant::now() + RETRY_LIMIT;
         let mut stored = self.store(&mut **backend, &commit);
         for _ in 1..ATTEMPTS {
-            if !matches!(stored, Err(Failure::Rejected)) {
+            if !matches!(stored, Err(Failure::Rejected)) || Instant::now() >= end {
                 break;
             }
             stored = self.take_foreign(&mut **backend).map_err(Failure::Error);
@@ -282,7 +279,8 @@ impl Store {
         }
     }
 
-    /// Takes writes and lets each decide.
+    /// Takes writes and lets each decide. Their keys alone determine which ones share the commit: after a rejection a write can decide
+    /// otherwise, and the batch must still have one place.
     fn take<'a>(
         &self,
         backend: &mut dyn Backend,
@@ -292,10 +290,12 @@ impl Store {
         let state = self.read();
         let mut commit = Commit::after(&state, uses_reserve);
         let mut transactions = Vec::new();
+        let mut keys = HashSet::new();
         while commit.has_capacity() {
-            let accepts = |key: &Key| commit.accepts(&*backend, key);
+            let accepts = |key: &Key| can_join(&*backend, &keys, key);
             let Some(transaction) = next(&accepts) else { break };
             commit.add(&state, backend, &transaction);
+            keys.insert(transaction.key.clone());
             transactions.push(transaction);
         }
         (transactions, commit)
@@ -344,6 +344,16 @@ impl Failure {
             Self::Error(error) => error.clone(),
         }
     }
+}
+
+/// Whether a write of this object can be in the batch of these objects: all are shared, each once, or none is.
+fn can_join(backend: &dyn Backend, batch: &HashSet<Key>, key: &Key) -> bool {
+    let is_shared = backend.is_shared(key);
+    let has_same_place = batch
+        .iter()
+        .next()
+        .is_none_or(|other| backend.is_shared(other) == is_shared);
+    has_same_place && !(is_shared && batch.contains(key))
 }
 
 /// Sends an outcome; the caller may have been dropped.

@@ -9,6 +9,9 @@ use super::*;
 use crate::store::backend::Foreign;
 use crate::store::error::StoreError;
 
+/// Name of an object that cannot be stored.
+const READ_ONLY: &str = "read-only";
+
 /// A process's view of a log that other processes append to.
 #[derive(Debug, Default)]
 struct Shared {
@@ -22,6 +25,21 @@ struct Shared {
 impl Backend for Shared {
     fn blocks(&self) -> bool {
         false
+    }
+
+    fn is_shared(&self, key: &Key) -> bool {
+        key.resource == "configmaps"
+    }
+
+    fn check(&self, key: &Key, _: ChangeType) -> Result<(), StoreError> {
+        if key.name != READ_ONLY {
+            return Ok(());
+        }
+        Err(StoreError::Git {
+            repository: "objects.git".to_owned(),
+            branch: "main".to_owned(),
+            reason: format!("{key} is read-only"),
+        })
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
@@ -140,4 +158,47 @@ fn a_write_that_is_always_outpaced_fails_with_409() {
     let error = increment(&store).unwrap_err();
     assert_eq!(error.code(), 409, "{}", error.message());
     assert!(store.read().get(&key()).is_none(), "nothing is published");
+}
+
+#[test]
+fn a_write_that_decides_otherwise_after_a_rejection_joins_no_batch_of_another_place() {
+    let (first, second, log) = stores();
+    increment(&first).unwrap();
+    // It creates a Secret once it sees the object of the other process.
+    let secret = Key::new("secrets", "default", "a");
+    let (dependent, mut unchanged) =
+        Transaction::new(secret, Origin::default(), |view| match view.get(&key()) {
+            Some(_) => Ok(Write::Put(json!({"metadata": {"name": "a"}}))),
+            None => Ok(Write::Unchanged(Arc::default())),
+        });
+    let other = Key::new("configmaps", "default", "other");
+    let (shared, mut stored) = Transaction::new(other, Origin::default(), |_| {
+        Ok(Write::Put(json!({"metadata": {"name": "other"}})))
+    });
+    second.queue().extend([dependent, shared]);
+    second.commit_waiting();
+    second.commit_waiting();
+    unchanged.try_recv().unwrap().unwrap();
+    stored.try_recv().unwrap().unwrap();
+    let log = log.lock().unwrap();
+    let resources: Vec<&str> = log.iter().map(|record| record.key.resource.as_str()).collect();
+    assert_eq!(resources, ["configmaps", "configmaps"], "no Secret is shared");
+}
+
+#[test]
+fn a_write_that_cannot_be_stored_fails_alone() {
+    let (store, _, log) = stores();
+    let put = |name: &str| {
+        let object = json!({"metadata": {"name": name}});
+        let key = Key::new("configmaps", "default", name);
+        Transaction::new(key, Origin::default(), move |_| Ok(Write::Put(object.clone())))
+    };
+    let (refused, mut error) = put(READ_ONLY);
+    let (good, mut stored) = put("good");
+    store.queue().extend([refused, good]);
+    store.commit_waiting();
+    let error = error.try_recv().unwrap().unwrap_err();
+    assert!(error.message().contains("is read-only"), "{}", error.message());
+    stored.try_recv().unwrap().unwrap();
+    assert_eq!(log.lock().unwrap().len(), 1);
 }
