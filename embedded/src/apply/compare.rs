@@ -19,7 +19,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Compares two objects.
+    /// Compares two objects, except for `metadata.managedFields`.
     ///
     /// # Errors
     /// If an entry of a list has no identity.
@@ -102,12 +102,21 @@ impl Walker {
         let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
         let names: BTreeSet<&String> = [old, new].into_iter().flatten().flat_map(Map::keys).collect();
         for name in names {
+            if self.is_managed_fields(name) {
+                continue;
+            }
             let shape = map.field(name).unwrap_or(&Shape::Deduced);
             let before = old.and_then(|fields| fields.get(name));
             let after = new.and_then(|fields| fields.get(name));
             self.descend(Element::field(name), shape, before, after)?;
         }
         Ok(())
+    }
+
+    /// Whether a field is `metadata.managedFields`. It has no manager, and only one of the objects may have it.
+    fn is_managed_fields(&self, name: &str) -> bool {
+        name == "managedFields"
+            && matches!(self.path.as_slice(), [parent] if *parent == Element::field("metadata"))
     }
 
     fn compare_lists(&mut self, list: &ListShape, old: &[Value], new: &[Value]) -> Result<(), String> {
@@ -186,4 +195,22 @@ fn group<'a>(list: &ListShape, entries: &'a [Value]) -> Result<BTreeMap<Element,
         groups.entry(element).or_default().push(entry);
     }
     Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn managed_fields_are_no_change() {
+        let old = json!({"metadata": {"name": "a", "managedFields": [{"manager": "b"}]}});
+        let new = json!({"metadata": {"name": "a"}});
+        let compare = |old, new| Comparison::of(&Shape::Deduced, old, new).unwrap();
+        assert_eq!(compare(&old, &new), Comparison::default());
+        assert_eq!(compare(&new, &old), Comparison::default());
+        let (old, new) = (json!({"spec": {"managedFields": 1}}), json!({"spec": {}}));
+        assert_ne!(compare(&old, &new), Comparison::default(), "only in the metadata");
+    }
 }

@@ -83,8 +83,9 @@ impl Writer {
         if managers.is_empty() && live.is_some() {
             return;
         }
-        let before = live.map_or_else(|| self.empty_object(), without_managed_fields);
-        let encoded = match self.record(&before, new, &mut managers, &self.manager) {
+        let empty = live.is_none().then(|| self.empty_object());
+        let before = live.or(empty.as_ref()).unwrap_or(&NULL);
+        let encoded = match self.record(before, new, &mut managers, &self.manager) {
             Ok(()) => managers::encode(&managers),
             // As upstream: ownership never fails a write.
             Err(_) => stored.clone(),

@@ -12,7 +12,7 @@ use super::patch::check_identity;
 use super::query::FieldValidation;
 use super::request::{ObjectRequest, Warnings, to_version};
 use super::response::Reply;
-use super::write::{check_definition, check_namespace, decide_update, namespace_key, set_namespace};
+use super::write::{check_definition, check_namespace, check_own_namespace, decide_update, namespace_key};
 use crate::admission::{self, Endpoint};
 use crate::apply::Writer;
 use crate::cause::Cause;
@@ -46,7 +46,7 @@ pub(super) async fn apply(
     }
     let config = decode(bytes)?;
     check_duplicates(request, bytes)?;
-    set_namespace(request, &mut config.clone())?;
+    check_own_namespace(request, &config)?;
     let key = request.key(&request.at.name);
     let application = Application {
         resource: request.resource.clone(),

@@ -49,6 +49,14 @@ fn created(object: Arc<Value>) -> Reply {
 
 /// Sets the namespace of the path.
 pub(super) fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Result<(), StatusError> {
+    check_own_namespace(request, object)?;
+    let namespace = Some(&request.at.namespace).filter(|namespace| !namespace.is_empty());
+    meta::set(object, "namespace", namespace.cloned().into());
+    Ok(())
+}
+
+/// Checks that an object names no other namespace than the path.
+pub(super) fn check_own_namespace(request: &ObjectRequest, object: &Value) -> Result<(), StatusError> {
     let existing = meta::namespace(object);
     if !existing.is_empty() && existing != request.at.namespace {
         return Err(StatusError::bad_request(if request.resource.namespaced {
@@ -57,8 +65,6 @@ pub(super) fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Resu
             "namespace is not allowed on a cluster-scoped object"
         }));
     }
-    let namespace = Some(&request.at.namespace).filter(|namespace| !namespace.is_empty());
-    meta::set(object, "namespace", namespace.cloned().into());
     Ok(())
 }
 
