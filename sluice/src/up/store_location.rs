@@ -9,6 +9,9 @@ use sluice_embedded::{GitOptions, Store, StoreError};
 /// Name of the clone of a remote repository in the state directory.
 const CLONE: &str = "store.git";
 
+/// Shortest interval of the look for commits of others.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Where the objects are.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
@@ -17,11 +20,10 @@ pub struct StoreArgs {
     #[arg(long, value_name = "STORE", value_parser = parse)]
     pub store: Option<StoreLocation>,
     /// Directory of the objects in the repository of --store.
-    #[arg(long, value_name = "DIR", requires = "store")]
+    #[arg(long, value_name = "DIR", requires = "store", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub subdir: Option<String>,
-    /// How often commits of others are looked for with --store.
-    #[arg(long, value_name = "DURATION", default_value = "30s", requires = "store",
-        value_parser = sluice_runtime::args::duration)]
+    /// How often commits of others are looked for with --store, at least 1s.
+    #[arg(long, value_name = "DURATION", default_value = "30s", requires = "store", value_parser = interval)]
     pub interval: Duration,
 }
 
@@ -70,6 +72,15 @@ fn parse(text: &str) -> Result<StoreLocation, String> {
         repository: repository.to_owned(),
         branch: branch.to_owned(),
     })
+}
+
+/// Parses an interval. A shorter one than [`MIN_INTERVAL`] would keep the repository, and a remote host, busy.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = sluice_runtime::args::duration(text)?;
+    if interval < MIN_INTERVAL {
+        return Err("must be at least 1s".to_owned());
+    }
+    Ok(interval)
 }
 
 /// Opens the store, on a thread that may wait for a disk or a network. `local` is the file of the objects, or of those that stay on
@@ -155,6 +166,15 @@ mod tests {
         ] {
             assert_eq!(parsed(&format!("git:{url}#live")), expected(url, "live", true));
         }
+    }
+
+    #[test]
+    fn a_short_interval_is_refused() {
+        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
+        for text in ["0", "0s", "999ms"] {
+            assert!(interval(text).unwrap_err().contains("at least 1s"), "{text}");
+        }
+        interval("soon").unwrap_err();
     }
 
     #[test]
