@@ -1,4 +1,4 @@
-//! Periodic maintenance: reopens a store after an error, and expires Events.
+//! Periodic maintenance: reopens a store after an error, expires Events, reads the changes of others and compacts their store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,6 +15,9 @@ use crate::store::{Key, Write};
 pub(crate) const EVENT_TTL: Duration = Duration::from_hours(1);
 /// Interval of the maintenance.
 const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Interval of the compaction of a store.
+const COMPACTION_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Runs until the server is stopped or dropped.
 pub(crate) async fn run(api: Weak<Api>, event_ttl: Duration) {
@@ -33,6 +36,23 @@ pub(crate) async fn run(api: Weak<Api>, event_ttl: Duration) {
         // The blocking task holds only the store, not the server.
         drop(tokio::task::spawn_blocking(move || store.maintain()).await);
         expire_events(&api, event_ttl).await;
+    }
+}
+
+/// Compacts the store until the server is stopped or dropped.
+pub(crate) async fn compact(api: Weak<Api>) {
+    let Some(stop) = api.upgrade().map(|api| api.stop.clone()) else {
+        return;
+    };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(COMPACTION_INTERVAL) => {}
+        }
+        let Some(store) = api.upgrade().map(|api| api.store.clone()) else {
+            return;
+        };
+        drop(tokio::task::spawn_blocking(move || store.compact()).await);
     }
 }
 

@@ -105,6 +105,7 @@ impl ApiServerBuilder {
         runtime.spawn(maintenance::run(Arc::downgrade(&api), self.event_ttl));
         if let Some(interval) = api.store.poll_interval() {
             runtime.spawn(maintenance::poll(Arc::downgrade(&api), interval));
+            runtime.spawn(maintenance::compact(Arc::downgrade(&api)));
         }
         Ok(ApiServer { api })
     }

@@ -69,6 +69,9 @@ pub(super) enum CommitError {
     Failed(StoreError),
 }
 
+/// Work of a backend on a disk or a network that needs no lock.
+pub(super) type Job = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
+
 /// Keeps the objects of a store. Its constructor loads them; all methods are called under one lock.
 pub(super) trait Backend: fmt::Debug + Send {
     /// Whether commits wait for a disk or a network, so that they must not run on the threads of tokio.
@@ -104,6 +107,21 @@ pub(super) trait Backend: fmt::Debug + Send {
     /// Returns what other processes have stored since the newest published revision.
     fn foreign(&mut self) -> Result<Foreign, StoreError> {
         Ok(Foreign::default())
+    }
+
+    /// Returns a job that brings what others have stored to this machine. [`Backend::downloaded`] takes it from there.
+    fn download(&self) -> Option<Job> {
+        None
+    }
+
+    /// Returns what other processes have stored, like [`Backend::foreign`], but without the network.
+    fn downloaded(&mut self) -> Result<Foreign, StoreError> {
+        self.foreign()
+    }
+
+    /// Returns a job that removes what the store no longer needs from the disk.
+    fn compaction(&self) -> Option<Job> {
+        None
     }
 
     /// Returns the health.

@@ -14,7 +14,7 @@ mod state;
 mod watch_cache;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::backend::Origin;
 pub use self::backend::StorageHealth;
-use self::backend::{Backend, Memory, Record};
+use self::backend::{Backend, Foreign, Memory, Record};
 use self::commit::Queue;
 pub(crate) use self::commit::TransactionView;
 pub use self::error::StoreError;
@@ -141,7 +141,7 @@ impl Store {
         if *self.health.borrow() == StorageHealth::Writable {
             return;
         }
-        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut backend = self.lock_backend();
         // The health contains the error.
         drop(self.recover(&mut **backend));
         backend.maintain();
@@ -160,6 +160,10 @@ impl Store {
     fn take_foreign(&self, backend: &mut dyn Backend) -> Result<(), StatusError> {
         let outcome = backend.foreign();
         self.update_health(backend);
+        self.publish_foreign(outcome)
+    }
+
+    fn publish_foreign(&self, outcome: Result<Foreign, StoreError>) -> Result<(), StatusError> {
         let foreign = outcome.map_err(|error| {
             // A remote repository that is away is logged once, not by each poll.
             if !is_remote_away(&self.health.borrow()) {
@@ -183,11 +187,30 @@ impl Store {
         self.poll_interval
     }
 
-    /// Publishes what other processes and people have stored. Blocks.
+    /// Publishes what other processes and people have stored. Blocks, on the network without the lock of the backend: writes go on.
     pub(crate) fn poll(&self) {
-        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let download = self.lock_backend().download();
+        let downloaded = download.map_or(Ok(()), |download| download());
+        let mut backend = self.lock_backend();
+        let outcome = downloaded.and_then(|()| backend.downloaded());
+        self.update_health(&**backend);
         // The error is logged; the next poll tries again.
-        drop(self.take_foreign(&mut **backend));
+        drop(self.publish_foreign(outcome));
+    }
+
+    /// Removes what the store no longer needs from the disk. Blocks, without the lock of the backend.
+    pub(crate) fn compact(&self) {
+        let compaction = self.lock_backend().compaction();
+        if let Some(Err(error)) = compaction.map(|compaction| compaction()) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot compact the store"
+            );
+        }
+    }
+
+    fn lock_backend(&self) -> MutexGuard<'_, Box<dyn Backend>> {
+        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn update_health(&self, backend: &dyn Backend) {

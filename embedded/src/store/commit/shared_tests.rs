@@ -1,12 +1,12 @@
 //! Two stores on one backend, as two processes on one repository.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, Weak};
 
 use serde_json::json;
 
 use super::*;
-use crate::store::backend::Foreign;
+use crate::store::backend::{Foreign, Job};
 use crate::store::error::StoreError;
 
 /// Name of an object that cannot be stored.
@@ -20,6 +20,14 @@ struct Shared {
     known: usize,
     /// Rejects every batch.
     outpaced: bool,
+    probe: Arc<Probe>,
+}
+
+/// What a download observes.
+#[derive(Debug, Default)]
+struct Probe {
+    store: OnceLock<Weak<Store>>,
+    is_unlocked: OnceLock<bool>,
 }
 
 impl Backend for Shared {
@@ -50,6 +58,16 @@ impl Backend for Shared {
         log.extend_from_slice(records);
         self.known = log.len();
         Ok(())
+    }
+
+    fn download(&self) -> Option<Job> {
+        let probe = Arc::clone(&self.probe);
+        Some(Box::new(move || {
+            let store = probe.store.get().and_then(Weak::upgrade);
+            let is_unlocked = store.is_some_and(|store| store.backend.try_lock().is_ok());
+            probe.is_unlocked.set(is_unlocked).unwrap();
+            Ok(())
+        }))
     }
 
     fn foreign(&mut self) -> Result<Foreign, StoreError> {
@@ -201,4 +219,14 @@ fn a_write_that_cannot_be_stored_fails_alone() {
     assert!(error.message().contains("is read-only"), "{}", error.message());
     stored.try_recv().unwrap().unwrap();
     assert_eq!(log.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_poll_downloads_without_the_lock_of_the_backend() {
+    let shared = Shared::default();
+    let probe = Arc::clone(&shared.probe);
+    let store = Arc::new(Store::new(State::default(), Box::new(shared)));
+    probe.store.set(Arc::downgrade(&store)).unwrap();
+    store.poll();
+    assert_eq!(probe.is_unlocked.get(), Some(&true), "writes go on");
 }

@@ -2,6 +2,8 @@
 //!
 //! After an I/O error redb fails every call, so the file is reopened. Its content then tells whether the failed commit is stored.
 
+mod identities;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 
+pub(super) use self::identities::{Identities, Identity};
 use super::backend::{Backend, CommitError, Record, StorageHealth};
 use super::disk::{self, SpaceReserve, io_error};
 use super::error::StoreError;

@@ -1,5 +1,7 @@
 //! From the content of a file to the served object, and back.
 
+use std::sync::Arc;
+
 use git2::Oid;
 use serde_json::Value;
 use sha1_checked::{Digest as _, Sha1};
@@ -80,11 +82,26 @@ pub(super) fn without_derived(object: &Value) -> Value {
     for field in DERIVED {
         meta::set(&mut object, field, Value::Null);
     }
-    let managers = object["metadata"]["managedFields"].as_array();
-    if !managers.is_some_and(|managers| managers.iter().any(|manager| manager["operation"] == "Apply")) {
+    if !has_applied(&object) {
         meta::set(&mut object, "managedFields", Value::Null);
     }
     object
+}
+
+/// Returns what is read from the file of a written object: the object without the managers that the file does not contain.
+pub(super) fn as_read(object: &Arc<Value>) -> Arc<Value> {
+    if object["metadata"]["managedFields"].is_null() || has_applied(object) {
+        return object.clone();
+    }
+    let mut read = Value::clone(object);
+    meta::set(&mut read, "managedFields", Value::Null);
+    Arc::new(read)
+}
+
+/// Whether a manager has applied the object.
+fn has_applied(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers.is_some_and(|managers| managers.iter().any(|manager| manager["operation"] == "Apply"))
 }
 
 /// Returns what a file has to say after a write: fields that the write did not change stay as they are written, so that defaults
@@ -155,6 +172,8 @@ mod tests {
         assert_eq!(file(json!([update])), json!({"metadata": {"name": "x"}}));
         let applied = json!([update, apply]);
         assert_eq!(file(applied.clone())["metadata"]["managedFields"], applied);
+        let updated = Arc::new(json!({"metadata": {"name": "x", "managedFields": [update]}}));
+        assert_eq!(*as_read(&updated), json!({"metadata": {"name": "x"}}));
     }
 
     #[test]

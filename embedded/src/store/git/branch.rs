@@ -7,6 +7,8 @@ use std::path::Path;
 use git2::build::TreeUpdateBuilder;
 use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time};
 
+use super::{message, subdir};
+
 /// Author of the commits.
 const AUTHOR: (&str, &str) = ("sluice", "sluice@localhost");
 
@@ -31,8 +33,6 @@ impl fmt::Debug for Branch {
 
 /// What a commit says besides its files.
 pub(super) struct CommitInfo {
-    /// First parent.
-    pub(super) parent: Option<Oid>,
     /// Seconds since 1970.
     pub(super) time: i64,
     /// Whole message; empty if it is not UTF-8.
@@ -42,16 +42,17 @@ pub(super) struct CommitInfo {
 impl Branch {
     /// Opens a branch, which need not exist yet, of a bare repository.
     pub(super) fn open(path: &Path, branch: &str, subdir: &str) -> Result<Self, Error> {
-        let subdir = subdir.trim_matches('/');
         Ok(Self {
+            prefix: subdir::prefix(subdir).map_err(|reason| Error::from_str(&reason))?,
             repository: Repository::open_bare(path)?,
             reference: format!("refs/heads/{branch}"),
-            prefix: if subdir.is_empty() {
-                String::new()
-            } else {
-                format!("{subdir}/")
-            },
         })
+    }
+
+    /// Moves the branch from a commit to where another reference is. Returns false if the branch is elsewhere, or somebody moves it now.
+    pub(super) fn advance_to(&self, old: Option<Oid>, reference: &str) -> Result<bool, Error> {
+        let new = self.repository.refname_to_id(reference)?;
+        self.advance(old, new)
     }
 
     /// Returns the newest commit; `None` if the branch does not exist.
@@ -77,24 +78,82 @@ impl Branch {
         }
     }
 
-    /// Returns the first-parent history after `until` up to `head`, oldest first; `None` if `until` is not part of it.
+    /// Returns the commits after `until` up to `head`, oldest first; `None` if `until` is not in the history of `head`.
+    ///
+    /// A merge continues with the parent whose history has `until`. If several have it, or all of the history is read, with the parent
+    /// that has the most commits of the store: `git pull` makes the commit of a person the first parent. The first one wins a tie.
     pub(super) fn line(&self, until: Option<Oid>, head: Oid) -> Result<Option<Vec<Oid>>, Error> {
+        if let Some(until) = until
+            && !self.has_ancestor(head, until)?
+        {
+            return Ok(None);
+        }
         let mut line = Vec::new();
         let mut next = Some(head);
         while next != until {
             let Some(id) = next else { return Ok(None) };
             line.push(id);
-            next = self.repository.find_commit(id)?.parent_id(0).ok();
+            next = self.previous(id, until)?;
         }
         line.reverse();
         Ok(Some(line))
+    }
+
+    /// Whether a commit is another one or in its history.
+    fn has_ancestor(&self, id: Oid, ancestor: Oid) -> Result<bool, Error> {
+        if id == ancestor {
+            return Ok(true);
+        }
+        match self.repository.find_commit(ancestor) {
+            Ok(_) => self.repository.graph_descendant_of(id, ancestor),
+            // After a rewrite the repository may have removed it.
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn previous(&self, id: Oid, until: Option<Oid>) -> Result<Option<Oid>, Error> {
+        let parents: Vec<Oid> = self.repository.find_commit(id)?.parent_ids().collect();
+        if parents.len() < 2 {
+            return Ok(parents.first().copied());
+        }
+        let mut best = None;
+        for parent in parents {
+            let is_possible = match until {
+                Some(until) => self.has_ancestor(parent, until)?,
+                None => true,
+            };
+            if is_possible && self.is_better(parent, best)? {
+                best = Some(parent);
+            }
+        }
+        Ok(best)
+    }
+
+    fn is_better(&self, parent: Oid, best: Option<Oid>) -> Result<bool, Error> {
+        let Some(best) = best else { return Ok(true) };
+        Ok(self.own_commits(parent, best)? > self.own_commits(best, parent)?)
+    }
+
+    /// Returns the number of commits of stores in the history of one commit and not in that of the other.
+    fn own_commits(&self, id: Oid, other: Oid) -> Result<usize, Error> {
+        let mut walk = self.repository.revwalk()?;
+        walk.push(id)?;
+        walk.hide(other)?;
+        let mut count = 0;
+        for id in walk {
+            let commit = self.repository.find_commit(id?)?;
+            let is_own = commit.author().email_bytes() == AUTHOR.1.as_bytes();
+            let message = commit.message().unwrap_or_default();
+            count += usize::from(is_own && !message::parse(message).versions.is_empty());
+        }
+        Ok(count)
     }
 
     /// Returns what a commit says besides its files.
     pub(super) fn info(&self, id: Oid) -> Result<CommitInfo, Error> {
         let commit = self.repository.find_commit(id)?;
         Ok(CommitInfo {
-            parent: commit.parent_id(0).ok(),
             time: commit.time().seconds(),
             message: commit.message().unwrap_or_default().to_owned(),
         })

@@ -1,9 +1,10 @@
-//! The objects of a branch: what its commits say, one after the other, along the first parents.
+//! The objects of a branch: what its commits say, one after the other, along one parent of each ([`Branch::line`]).
 //!
 //! Everything that is not in a file follows from the history, so each process that reads it gets the same: uid, generation, times and
 //! versions. The version of an object has the generation of the commit in its upper half, and a number in the commit in its lower
 //! half. Writes to the local file count on in the lower half.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,11 +18,18 @@ use super::message::{self, Trailers};
 use super::yaml;
 use crate::meta;
 use crate::store::backend::{Origin, Record};
+use crate::store::file::{Identities, Identity};
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
 /// Bits of a revision below the generation of the commit.
 const NUMBER_BITS: u32 = 32;
+/// Highest generation of a commit; the next one still has revisions.
+const MAX_GENERATION: u64 = (1 << NUMBER_BITS) - 2;
+/// How far a commit can be ahead of the one before. The trailers of a store are ahead by what a rewrite of the history removed, at
+/// most by its number of commits, which is below a million. Anybody can write a trailer, and one that is farther ahead would take the
+/// versions from all later commits.
+const MAX_JUMP: u64 = 1 << 20;
 
 /// Returns the generation of a revision.
 pub(super) const fn generation(revision: u64) -> u64 {
@@ -30,7 +38,7 @@ pub(super) const fn generation(revision: u64) -> u64 {
 
 /// Returns the first revision of a generation.
 pub(super) const fn first_revision(generation: u64) -> u64 {
-    (generation << NUMBER_BITS) + 1
+    generation.saturating_mul(1 << NUMBER_BITS).saturating_add(1)
 }
 
 /// The objects after a commit.
@@ -44,6 +52,12 @@ pub(super) struct History {
     pub(super) revision: u64,
     /// Served objects.
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
+    /// Identities from before a rewrite of the history.
+    pub(super) identities: Identities,
+    /// Objects whose document is not valid, so that they stayed as they were.
+    invalid: BTreeSet<Key>,
+    /// Why files do not parse, by path.
+    unreadable: BTreeMap<String, String>,
     /// Identities in each file, in the order of the documents.
     files: BTreeMap<String, Vec<Key>>,
     /// Files of each identity.
@@ -55,35 +69,74 @@ struct Step<'a> {
     branch: &'a Branch,
     kinds: &'a Kinds,
     id: Oid,
+    /// The commit before it.
+    previous: Option<Oid>,
     info: CommitInfo,
     trailers: Trailers,
+    /// Objects in the files that were read, by path: each file is parsed once.
+    contents: BTreeMap<String, BTreeMap<Key, Value>>,
+}
+
+impl Step<'_> {
+    /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once.
+    fn take(&mut self, path: &str, key: &Key) -> Result<Option<Value>, Error> {
+        let objects = match self.contents.entry(path.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let text = self.branch.read(self.id, path)?;
+                entry.insert(parse(self.kinds, &text.unwrap_or_default()))
+            }
+        };
+        Ok(objects.remove(key))
+    }
+}
+
+/// Returns the objects of a file by identity, of several documents of one the first.
+fn parse(kinds: &Kinds, text: &str) -> BTreeMap<Key, Value> {
+    let mut objects = BTreeMap::new();
+    for range in yaml::documents(text) {
+        let content = yaml::parse(&text[range]).unwrap_or_default();
+        if let Some(key) = kinds.key(&content) {
+            objects.entry(key).or_insert(content);
+        }
+    }
+    objects
 }
 
 impl History {
+    /// Creates a history without commits.
+    pub(super) fn new(identities: Identities) -> Self {
+        Self {
+            identities,
+            ..Self::default()
+        }
+    }
+
     /// Applies the next commit, and returns its changes in the order of their revisions.
     pub(super) fn apply(&mut self, branch: &Branch, kinds: &Kinds, id: Oid) -> Result<Vec<Record>, Error> {
         let info = branch.info(id)?;
-        let step = Step {
+        let mut step = Step {
             branch,
             kinds,
             id,
+            previous: self.head,
             trailers: message::parse(&info.message),
             info,
+            contents: BTreeMap::new(),
         };
+        let next = self.next_generation(&step.trailers)?;
         let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
-            affected.extend(self.index(&step, &path, text.as_deref()));
+            affected.extend(self.index(kinds, &path, text.as_deref()));
         }
         let mut changes = Vec::new();
         for key in affected.into_iter().filter(kinds::is_shared) {
-            if let Some((kind, object)) = self.change(&step, &key)? {
+            if let Some((kind, object)) = self.change(&mut step, &key)? {
                 changes.push((key, kind, object));
             }
         }
-        let claimed = step.trailers.versions.values().min();
-        let claimed = claimed.map_or(0, |revision| generation(*revision));
-        self.generation = claimed.max(self.generation + 1);
+        self.generation = next;
         self.head = Some(id);
         let records = self.number(changes, &step.trailers);
         for record in &records {
@@ -97,9 +150,48 @@ impl History {
         Ok(records)
     }
 
-    /// Replaces the identities of a file. Returns the previous and the new ones.
-    fn index(&mut self, step: &Step<'_>, path: &str, text: Option<&str>) -> Vec<Key> {
-        let (keys, problem) = text.map_or_else(Default::default, |text| step.kinds.keys(text));
+    /// Takes over a commit of this process, with the objects in each file that it changed. Its content is known, so that nothing is read
+    /// or validated again.
+    pub(super) fn accept(&mut self, id: Oid, records: &[Record], files: BTreeMap<String, Vec<Key>>) {
+        for (path, keys) in files {
+            self.set_keys(&path, keys);
+        }
+        for record in records {
+            self.invalid.remove(&record.key);
+            match record.kind {
+                ChangeType::Put => self
+                    .objects
+                    .insert(record.key.clone(), admit::as_read(&record.object)),
+                ChangeType::Remove => self.objects.remove(&record.key),
+            };
+        }
+        let newest = records.last().map_or(0, |record| record.revision);
+        self.revision = self.revision.max(newest);
+        self.generation = self.generation.max(generation(newest));
+        self.head = Some(id);
+    }
+
+    /// Returns the generation of the next commit: the one of its trailers, or the next number. Trailers that no store has written are
+    /// ignored.
+    fn next_generation(&self, trailers: &Trailers) -> Result<u64, Error> {
+        let next = self.generation.saturating_add(1);
+        let possible = next..=self.generation.saturating_add(MAX_JUMP);
+        let claimed = trailers.versions.values().map(|revision| generation(*revision));
+        let next = claimed
+            .filter(|claimed| possible.contains(claimed))
+            .min()
+            .unwrap_or(next);
+        if next > MAX_GENERATION {
+            return Err(Error::from_str(
+                "the history has no versions left for its commits",
+            ));
+        }
+        Ok(next)
+    }
+
+    /// Replaces the identities of a file that a commit changed. Returns the previous and the new ones.
+    fn index(&mut self, kinds: &Kinds, path: &str, text: Option<&str>) -> Vec<Key> {
+        let (keys, problem) = text.map_or_else(Default::default, |text| kinds.keys(text));
         if let Some(reason) = problem {
             // Its objects remain as they were: a slip of the pen must delete nothing.
             tracing::warn!(
@@ -107,8 +199,15 @@ impl History {
                 reason,
                 "a file of the repository does not parse, its objects stay as they were"
             );
+            self.unreadable.insert(path.to_owned(), reason);
             return Vec::new();
         }
+        self.unreadable.remove(path);
+        self.set_keys(path, keys)
+    }
+
+    /// Replaces the identities of a file. Returns the previous and the new ones.
+    fn set_keys(&mut self, path: &str, keys: Vec<Key>) -> Vec<Key> {
         let mut affected = self.files.remove(path).unwrap_or_default();
         for key in &affected {
             if let Some(paths) = self.places.get_mut(key) {
@@ -153,11 +252,22 @@ impl History {
         Ok(paths.first().map(String::as_str))
     }
 
+    /// Returns why a file does not parse; `None` if it does.
+    pub(super) fn problem(&self, path: &str) -> Option<&str> {
+        self.unreadable.get(path).map(String::as_str)
+    }
+
+    /// Whether the served object is the one that its document describes.
+    pub(super) fn is_valid(&self, key: &Key) -> bool {
+        self.objects.contains_key(key) && !self.invalid.contains(key)
+    }
+
     /// Returns how a commit changes an object; `None` if it does not.
-    fn change(&self, step: &Step<'_>, key: &Key) -> Result<Option<(ChangeType, Value)>, Error> {
-        let before = self.objects.get(key);
-        let Some(paths) = self.places.get(key) else {
-            return Ok(before.and_then(|before| without_file(step, key, before)));
+    fn change(&mut self, step: &mut Step<'_>, key: &Key) -> Result<Option<(ChangeType, Value)>, Error> {
+        self.invalid.remove(key);
+        let before = self.objects.get(key).cloned();
+        let Some(path) = self.places.get(key).and_then(BTreeSet::first).cloned() else {
+            return Ok(before.and_then(|before| without_file(step, key, &before)));
         };
         if let Err(reason) = self.place(key) {
             tracing::warn!(reason, "duplicate objects in the repository");
@@ -165,20 +275,13 @@ impl History {
                 return Ok(None);
             }
         }
-        let Some(path) = paths.first() else {
-            return Ok(None);
-        };
-        let Some(text) = step.branch.read(step.id, path)? else {
-            return Ok(None);
-        };
-        let Some((_, written)) = find(step.kinds, &text, key) else {
+        let Some(written) = step.take(&path, key)? else {
             return Ok(None);
         };
         let Some(resource) = step.kinds.of(&written) else {
             return Ok(None);
         };
-        let admitted = admit::admit(resource, &written, before.map(|before| &**before));
-        let mut object = match admitted {
+        let mut object = match admit::admit(resource, &written, before.as_deref()) {
             Ok(object) => object,
             Err(reason) => {
                 let object = key.to_string();
@@ -188,18 +291,28 @@ impl History {
                     reason,
                     "an object of the repository is invalid, it stays as it was"
                 );
+                self.invalid.insert(key.clone());
                 return Ok(None);
             }
         };
         let Some(before) = before else {
-            meta::set(&mut object, "uid", admit::uid(key, step.info.parent).into());
-            let created = admit::timestamp(step.info.time);
-            meta::set(&mut object, "creationTimestamp", created.into());
+            let identity = self.identity(step, key);
+            meta::set(&mut object, "uid", identity.uid.into());
+            meta::set(&mut object, "creationTimestamp", identity.created.into());
             return Ok(Some((ChangeType::Put, object)));
         };
         let version = before["metadata"]["resourceVersion"].clone();
         meta::set(&mut object, "resourceVersion", version);
-        Ok((object != **before).then_some((ChangeType::Put, object)))
+        Ok((object != *before).then_some((ChangeType::Put, object)))
+    }
+
+    /// Returns the identity of an object that a commit creates.
+    fn identity(&self, step: &Step<'_>, key: &Key) -> Identity {
+        let uid = admit::uid(key, step.previous);
+        self.identities.get(&uid).cloned().unwrap_or_else(|| Identity {
+            created: admit::timestamp(step.info.time),
+            uid,
+        })
     }
 
     /// Gives the changes of a commit their revisions: those of its trailers, or numbers in the order of the keys.
@@ -240,10 +353,34 @@ fn without_file(step: &Step<'_>, key: &Key, before: &Value) -> Option<(ChangeTyp
     (terminating != *before).then_some((ChangeType::Put, terminating))
 }
 
-/// Returns the document of an object in a file, and its content.
-pub(super) fn find(kinds: &Kinds, text: &str, key: &Key) -> Option<(std::ops::Range<usize>, Value)> {
-    yaml::documents(text).into_iter().find_map(|range| {
-        let object = yaml::parse(&text[range.clone()]).ok()?;
-        (kinds.key(&object).as_ref() == Some(key)).then_some((range, object))
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailers_that_are_far_ahead_are_ignored() {
+        let history = History {
+            generation: 7,
+            ..History::default()
+        };
+        let next = |revision: u64| {
+            let key = Key::new("configmaps", "default", "a");
+            let versions = BTreeMap::from([(key, revision)]);
+            let trailers = Trailers {
+                versions,
+                ..Trailers::default()
+            };
+            history.next_generation(&trailers).unwrap()
+        };
+        assert_eq!(next(first_revision(12)), 12, "after a rewrite");
+        assert_eq!(next(first_revision(7)), 8, "versions never fall");
+        assert_eq!(next(first_revision(8 + MAX_JUMP)), 8);
+        assert_eq!(next(u64::MAX), 8);
+        let last = History {
+            generation: MAX_GENERATION,
+            ..History::default()
+        };
+        last.next_generation(&Trailers::default()).unwrap_err();
+        assert_eq!(first_revision(u64::MAX), u64::MAX, "never an overflow");
+    }
 }

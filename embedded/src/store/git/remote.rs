@@ -2,6 +2,7 @@
 //! the remote has it.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use git2::{Error, Oid, Reference, Repository};
@@ -15,10 +16,16 @@ use crate::store::StorageHealth;
 const LOOK_DEADLINE: Duration = Duration::from_secs(10);
 /// Deadline of a push. Writes of other objects wait for it.
 const PUSH_DEADLINE: Duration = Duration::from_secs(15);
-/// Deadline for the new commits of others.
-const FETCH_DEADLINE: Duration = Duration::from_mins(1);
+/// Deadline for the new commits of others during a write. Writes of other objects wait for it, too.
+const FETCH_DEADLINE: Duration = Duration::from_secs(15);
+/// Deadline for the new commits of others during a poll, for which nothing waits.
+const DOWNLOAD_DEADLINE: Duration = Duration::from_mins(1);
 /// Deadline for the whole history at the start.
 const CLONE_DEADLINE: Duration = Duration::from_mins(10);
+/// Deadline for the compaction of the clone. The end of the program waits for it.
+const COMPACTION_DEADLINE: Duration = Duration::from_mins(1);
+/// Where a poll downloads the branch to. The branch itself moves only under the lock of the store.
+const DOWNLOADED: &str = "refs/sluice/downloaded";
 /// Shortest pause after a command that failed. It is as long as the command took, so that a remote that does not answer delays the
 /// writes of other objects during at most half of the time.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -33,14 +40,16 @@ const RACES: [&str; 5] = [
     "reference already exists",
 ];
 
-/// A branch of a remote repository.
-#[derive(Debug)]
+/// A branch of a remote repository. Copies share their state, so that a download can run beside a write.
+#[derive(Clone, Debug)]
 pub(super) struct Remote {
     url: String,
     clone: PathBuf,
     reference: String,
     /// Set after a failure until a command succeeds.
-    away: Option<Away>,
+    away: Arc<Mutex<Option<Away>>>,
+    /// Set after a download until it is taken.
+    download: Arc<Mutex<Option<Download>>>,
 }
 
 /// The remote repository cannot be used.
@@ -51,12 +60,21 @@ struct Away {
     reason: String,
 }
 
+/// What a poll has found.
+#[derive(Debug)]
+struct Download {
+    /// Newest commit of the clone before the download.
+    known: Option<Oid>,
+    /// Newest commit of the remote repository.
+    tip: Option<Oid>,
+}
+
 /// Opens the branch of a store, in a clone if its repository is remote.
 pub(super) fn connect(options: &GitOptions) -> Result<(Branch, Option<Remote>), Error> {
     let clone = |url| Remote::open(url, &options.repository, &options.branch);
-    let mut remote = options.remote.as_deref().map(clone).transpose()?;
+    let remote = options.remote.as_deref().map(clone).transpose()?;
     let branch = Branch::open(&options.repository, &options.branch, &options.subdir)?;
-    if let Some(remote) = &mut remote {
+    if let Some(remote) = &remote {
         remote.start(&branch)?;
     }
     Ok((branch, remote))
@@ -82,14 +100,15 @@ impl Remote {
             url: url.to_owned(),
             clone: clone.to_owned(),
             reference,
-            away: None,
+            away: Arc::default(),
+            download: Arc::default(),
         })
     }
 
     /// Fetches the whole history of the branch, and checks with a dry run that this process can push.
-    fn start(&mut self, branch: &Branch) -> Result<(), Error> {
+    fn start(&self, branch: &Branch) -> Result<(), Error> {
         match self.tip()? {
-            Some(_) => self.download(CLONE_DEADLINE)?,
+            Some(_) => self.fetch_to(&self.reference, CLONE_DEADLINE)?,
             None => branch.forget()?,
         }
         let head = branch.head()?;
@@ -102,21 +121,58 @@ impl Remote {
     }
 
     /// Moves the branch of the clone to where the remote one is.
-    pub(super) fn fetch(&mut self, branch: &Branch) -> Result<(), Error> {
+    pub(super) fn fetch(&self, branch: &Branch) -> Result<(), Error> {
         let tip = self.tip()?;
         if tip.is_none() {
             branch.forget()
         } else if tip == branch.head()? {
             Ok(())
         } else {
-            self.download(FETCH_DEADLINE)
+            self.fetch_to(&self.reference, FETCH_DEADLINE)
+        }
+    }
+
+    /// Downloads the new commits of the remote branch. The branch of the clone, which is at `known`, does not move.
+    pub(super) fn download(&self, known: Option<Oid>) -> Result<(), Error> {
+        let tip = self.tip()?;
+        if tip.is_some() && tip != known {
+            self.fetch_to(DOWNLOADED, DOWNLOAD_DEADLINE)?;
+        }
+        *lock(&self.download) = Some(Download { known, tip });
+        Ok(())
+    }
+
+    /// Moves the branch of the clone to what was downloaded, unless a write has moved it since: the next poll looks again then.
+    pub(super) fn take_download(&self, branch: &Branch) -> Result<(), Error> {
+        let Some(Download { known, tip }) = lock(&self.download).take() else {
+            return Ok(());
+        };
+        if tip == known || branch.head()? != known {
+            return Ok(());
+        }
+        match tip {
+            // The remote branch can have moved after the look, so what counts is the reference.
+            Some(_) => branch.advance_to(known, DOWNLOADED).map(drop),
+            None => branch.forget(),
+        }
+    }
+
+    /// Packs the loose objects of the clone, if there are many: each write makes some. The error is the reason.
+    pub(super) fn compact(&self) -> Result<(), String> {
+        let arguments = ["-c", "gc.autoDetach=false", "gc", "--auto", "--quiet"];
+        let output = command::run(&self.clone, &arguments, COMPACTION_DEADLINE)
+            .map_err(|reason| format!("`git gc` failed: {reason}"))?;
+        if output.is_success {
+            Ok(())
+        } else {
+            Err(format!("`git gc` failed: {}", output.error))
         }
     }
 
     /// Moves the remote branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.
     ///
     /// After an error the remote may have the commit all the same; the next fetch shows it.
-    pub(super) fn push(&mut self, branch: &Branch, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
+    pub(super) fn push(&self, branch: &Branch, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
         let output = self.run_push(old, new, false)?;
         if output.is_success {
             // It is stored. A branch that stays behind in the clone follows with the next fetch.
@@ -136,7 +192,7 @@ impl Remote {
 
     /// Fails during the pause after a failure.
     pub(super) fn check(&self) -> Result<(), Error> {
-        match &self.away {
+        match &*lock(&self.away) {
             Some(away) if Instant::now() < away.until => Err(Error::from_str(&away.reason)),
             _ => Ok(()),
         }
@@ -151,22 +207,26 @@ impl Remote {
     }
 
     /// Returns the newest commit of the remote branch; `None` if the branch does not exist.
-    fn tip(&mut self) -> Result<Option<Oid>, Error> {
-        let (url, reference) = (self.url.clone(), self.reference.clone());
-        let output = self.run(&["ls-remote", "--quiet", "--", &url, &reference], LOOK_DEADLINE)?;
+    fn tip(&self) -> Result<Option<Oid>, Error> {
+        let arguments = [
+            "ls-remote",
+            "--quiet",
+            "--",
+            self.url.as_str(),
+            self.reference.as_str(),
+        ];
+        let output = self.run(&arguments, LOOK_DEADLINE)?;
         let mut lines = output.stdout.lines().filter_map(|line| line.split_once('\t'));
         // The name is a pattern that also finds the end of longer names.
-        let found = lines.find(|(_, name)| *name == reference);
+        let found = lines.find(|(_, name)| *name == self.reference);
         found.map(|(id, _)| Oid::from_str(id)).transpose()
     }
 
-    fn download(&mut self, deadline: Duration) -> Result<(), Error> {
+    /// Fetches the branch to a reference of the clone.
+    fn fetch_to(&self, reference: &str, deadline: Duration) -> Result<(), Error> {
         // No other process uses the clone, so a lock is the rest of a process that was killed.
-        drop(std::fs::remove_file(
-            self.clone.join(format!("{}.lock", self.reference)),
-        ));
-        let url = self.url.clone();
-        let refspec = format!("+{0}:{0}", self.reference);
+        drop(std::fs::remove_file(self.clone.join(format!("{reference}.lock"))));
+        let refspec = format!("+{}:{reference}", self.reference);
         let options = [
             "--quiet",
             "--no-tags",
@@ -175,12 +235,11 @@ impl Remote {
         ];
         let mut arguments = vec!["fetch"];
         arguments.extend(options);
-        arguments.extend(["--", &url, &refspec]);
+        arguments.extend(["--", self.url.as_str(), refspec.as_str()]);
         self.run(&arguments, deadline).map(drop)
     }
 
-    fn run_push(&mut self, old: Option<Oid>, new: Oid, is_dry: bool) -> Result<Output, Error> {
-        let url = self.url.clone();
+    fn run_push(&self, old: Option<Oid>, new: Oid, is_dry: bool) -> Result<Output, Error> {
         // An empty hash stands for a branch that does not exist.
         let old = old.map(|id| id.to_string()).unwrap_or_default();
         let lease = format!("--force-with-lease={}:{old}", self.reference);
@@ -196,17 +255,17 @@ impl Remote {
         if is_dry {
             arguments.push("--dry-run");
         }
-        arguments.extend(["--", &url, &refspec]);
+        arguments.extend(["--", self.url.as_str(), refspec.as_str()]);
         self.run(&arguments, PUSH_DEADLINE)
     }
 
     /// Runs a command that uses the network. A rejection of a push is an answer; each other failure is an error, and begins a pause.
-    fn run(&mut self, arguments: &[&str], deadline: Duration) -> Result<Output, Error> {
+    fn run(&self, arguments: &[&str], deadline: Duration) -> Result<Output, Error> {
         self.check()?;
         let begin = Instant::now();
         let failure = match command::run(&self.clone, arguments, deadline) {
             Ok(output) if output.is_success || rejection(&output).is_some() => {
-                self.away = None;
+                *lock(&self.away) = None;
                 return Ok(output);
             }
             Ok(output) => output.error,
@@ -216,9 +275,14 @@ impl Remote {
         let reason = format!("`git {name}` failed: {failure}");
         let until = Instant::now() + begin.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
         let error = Error::from_str(&reason);
-        self.away = Some(Away { until, reason });
+        *lock(&self.away) = Some(Away { until, reason });
         Err(error)
     }
+}
+
+/// Locks a value whose every change is one assignment.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns why a push was rejected; `None` if it was not, or failed before.

@@ -1,5 +1,6 @@
 //! Stores on bare repositories, and people who commit to them.
 
+mod foreign;
 mod remote;
 
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::super::{Store, Write};
+use super::branch::Edits;
 use super::*;
 use crate::status_error::StatusError;
 

@@ -26,7 +26,7 @@ pub(super) fn documents(text: &str) -> Vec<Range<usize>> {
 
 /// Parses a document; `Null` for one without content. The error is the reason.
 pub(super) fn parse(document: &str) -> Result<Value, String> {
-    if document.lines().all(is_gap) {
+    if is_blank(document) {
         return Ok(Value::Null);
     }
     serde_yaml_ng::from_str(document).map_err(|error| error.to_string())
@@ -54,47 +54,17 @@ pub(super) fn edit(document: &str, wanted: &Value) -> String {
         .unwrap_or_else(|| write(wanted))
 }
 
-/// Replaces one document of a file; `None` removes it. Returns `None` if no document with content is left.
-pub(super) fn replace(text: &str, document: &Range<usize>, new: Option<&str>) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    for range in documents(text) {
-        let is_replaced = range == *document;
-        match new {
-            Some(new) if is_replaced => parts.push(new),
-            None if is_replaced => {}
-            _ => parts.push(&text[range]),
-        }
-    }
-    if parts.iter().all(|part| part.lines().all(is_gap)) {
-        return None;
-    }
-    let mut joined = String::new();
-    for (number, part) in parts.into_iter().enumerate() {
-        if number > 0 {
-            joined.push_str("---\n");
-        }
-        push_lines(&mut joined, part);
-    }
-    Some(joined)
-}
-
-/// Appends a document to a file.
-pub(super) fn append(text: &str, document: &str) -> String {
-    let mut joined = String::new();
-    push_lines(&mut joined, text);
-    if !joined.lines().all(is_gap) {
-        joined.push_str("---\n");
-    }
-    push_lines(&mut joined, document);
-    joined
-}
-
 /// Appends text that ends with a line break.
-fn push_lines(to: &mut String, text: &str) {
+pub(super) fn push_lines(to: &mut String, text: &str) {
     to.push_str(text);
     if !text.is_empty() && !text.ends_with('\n') {
         to.push('\n');
     }
+}
+
+/// Whether a document contains nothing but blank lines and comments.
+pub(super) fn is_blank(document: &str) -> bool {
+    document.lines().all(is_gap)
 }
 
 /// Whether a line is blank or a comment.
@@ -266,17 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn the_other_documents_of_a_file_stay_as_they_are() {
-        let text = "# one\na: 1\n---\n# two\nb: 2\n";
-        let ranges = documents(text);
-        assert_eq!(ranges.len(), 2);
-        let new = edit(&text[ranges[1].clone()], &json!({"b": 3}));
-        let edited = replace(text, &ranges[1], Some(&new)).unwrap();
-        assert_eq!(edited, "# one\na: 1\n---\n# two\nb: 3\n");
-        let without = replace(text, &ranges[0], None).unwrap();
-        assert_eq!(without, "# two\nb: 2\n");
-        assert_eq!(replace(&without, &documents(&without)[0], None), None);
-        assert_eq!(append("a: 1", "b: 2\n"), "a: 1\n---\nb: 2\n");
+    fn separators_are_no_part_of_documents() {
+        let text = "# one\na: 1\n--- # next\nb: 2\n";
+        let texts: Vec<&str> = documents(text).into_iter().map(|range| &text[range]).collect();
+        assert_eq!(texts, ["# one\na: 1\n", "b: 2\n"]);
     }
 
     fn value() -> impl Strategy<Value = Value> {

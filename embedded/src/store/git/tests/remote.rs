@@ -229,3 +229,28 @@ fn the_rest_of_a_killed_process_is_no_obstacle() {
     assert!(!lock.exists());
     assert_eq!(objects(&second).len(), 2);
 }
+
+#[test]
+fn the_clone_is_packed() {
+    let environment = Environment::new();
+    let store = store(&environment, "a");
+    put(&store, "a", "one", "1").unwrap();
+    let path = environment.dir.path().join("a.git");
+    let clone = git2::Repository::open_bare(&path).unwrap();
+    clone.config().unwrap().set_i32("gc.auto", 1).unwrap();
+    // Git estimates the number of loose objects from the directory of those that begin with 17.
+    let counted = |number: &u32| {
+        let id = clone.blob(number.to_string().as_bytes()).unwrap();
+        id.to_string().starts_with("17")
+    };
+    assert_eq!((0..).filter(counted).take(2).count(), 2);
+    store.compact();
+    let files = std::fs::read_dir(path.join("objects/pack")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let packs: Vec<String> = names.filter(|name| name.starts_with("pack-")).collect();
+    assert!(!packs.is_empty());
+    put(&store, "a", "two", "2").unwrap();
+    environment.commit([("mine.yaml", Some(BY_HAND.replace("name: a", "name: b").as_str()))]);
+    store.poll();
+    assert_eq!(objects(&store).len(), 2);
+}

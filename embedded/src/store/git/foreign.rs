@@ -1,0 +1,164 @@
+//! Commits of other processes and of people.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Git;
+use super::branch::Branch;
+use super::history::{self, History};
+use super::kinds::Kinds;
+use crate::meta;
+use crate::store::backend::{Foreign, Origin, Record};
+use crate::store::file::{Identities, Identity};
+use crate::store::state::Key;
+use crate::store::watch_cache::ChangeType;
+
+/// A change of an object that has no revision yet.
+type Change = (Key, ChangeType, Value);
+
+impl Git {
+    /// Applies the commits on the branch that the store does not know yet.
+    pub(super) fn follow(&mut self) -> Result<Foreign, git2::Error> {
+        let known = self.history.head;
+        let Some(head) = self.branch.head()? else {
+            // A deleted branch must not look like one without objects.
+            let deleted = "the branch does not exist any more; push it again";
+            return match known {
+                None => Ok(Foreign::default()),
+                Some(_) => Err(git2::Error::from_str(deleted)),
+            };
+        };
+        let line = self.branch.line(known, head)?;
+        let Some(line) = line.filter(|_| !self.stale) else {
+            return self.replace_history();
+        };
+        let mut foreign = Foreign::default();
+        for id in line {
+            let records = match self.apply(id) {
+                Ok(records) => records,
+                Err(error) if foreign.records.is_empty() => return Err(error),
+                // What was read is published, the rest follows with the next poll.
+                Err(_) => break,
+            };
+            let newest = self.newest;
+            foreign
+                .records
+                .extend(records.into_iter().filter(|record| record.revision > newest));
+        }
+        Ok(foreign)
+    }
+
+    fn apply(&mut self, id: git2::Oid) -> Result<Vec<Record>, git2::Error> {
+        let applied = self.history.apply(&self.branch, &self.kinds, id);
+        self.stale |= applied.is_err();
+        applied
+    }
+
+    /// Reads a rewritten history. Whatever differs is a change with a new revision.
+    fn replace_history(&mut self) -> Result<Foreign, git2::Error> {
+        let mut new = read(&self.branch, &self.kinds, self.history.identities.clone())?;
+        new.generation = new.generation.max(history::generation(self.newest) + 1);
+        carry_over(&self.history.objects, &mut new);
+        if new.identities != self.history.identities {
+            // First: an identity that the next start does not know would be a new object then.
+            self.local
+                .set_identities(&new.identities)
+                .map_err(|error| git2::Error::from_str(&error.to_string()))?;
+        }
+        let changes = differences(&self.history.objects, &mut new);
+        let mut foreign = Foreign {
+            records: Vec::new(),
+            rewritten: true,
+        };
+        for (revision, (key, kind, mut object)) in (history::first_revision(new.generation)..).zip(changes) {
+            meta::set(&mut object, "resourceVersion", revision.to_string().into());
+            let object = Arc::new(object);
+            if kind == ChangeType::Put {
+                new.objects.insert(key.clone(), object.clone());
+            }
+            new.revision = revision;
+            foreign.records.push(Record {
+                key,
+                kind,
+                object,
+                revision,
+                origin: Origin::default(),
+            });
+        }
+        self.history = new;
+        self.stale = false;
+        Ok(foreign)
+    }
+}
+
+/// Gives objects that are still there their identity from before. With a new uid they would be other objects, and the garbage collector
+/// would delete what they own.
+fn carry_over(old: &BTreeMap<Key, Arc<Value>>, new: &mut History) {
+    // Uids that follow from the history, by those that objects have in their place.
+    let computed: HashMap<String, String> = new
+        .identities
+        .iter()
+        .map(|(computed, identity)| (identity.uid.clone(), computed.clone()))
+        .collect();
+    for (key, object) in &mut new.objects {
+        let Some(before) = old.get(key).map(|before| identity(before)) else {
+            continue;
+        };
+        let after = identity(object);
+        if after == before {
+            continue;
+        }
+        let mut carried = Value::clone(object);
+        meta::set(&mut carried, "uid", before.uid.clone().into());
+        meta::set(&mut carried, "creationTimestamp", before.created.clone().into());
+        *object = Arc::new(carried);
+        let uid = computed.get(&after.uid).cloned().unwrap_or(after.uid);
+        new.identities.insert(uid, before);
+    }
+}
+
+fn identity(object: &Value) -> Identity {
+    Identity {
+        uid: meta::uid(object).to_owned(),
+        created: meta::text(object, "creationTimestamp").to_owned(),
+    }
+}
+
+/// Returns the changes from the old objects to the new ones. A new object that does not differ is replaced by the old one.
+fn differences(old: &BTreeMap<Key, Arc<Value>>, new: &mut History) -> Vec<Change> {
+    let removed = old
+        .iter()
+        .filter(|(key, _)| !new.objects.contains_key(*key))
+        .map(|(key, object)| (key.clone(), ChangeType::Remove, Value::clone(object)));
+    let mut changes: Vec<Change> = removed.collect();
+    for (key, object) in &mut new.objects {
+        match old.get(key) {
+            Some(before) if is_same(before, object) => *object = before.clone(),
+            _ => changes.push((key.clone(), ChangeType::Put, Value::clone(object))),
+        }
+    }
+    changes
+}
+
+/// Whether two objects differ in nothing but their version.
+fn is_same(one: &Value, other: &Value) -> bool {
+    let without_version = |object: &Value| {
+        let mut object = object.clone();
+        meta::set(&mut object, "resourceVersion", Value::Null);
+        object
+    };
+    without_version(one) == without_version(other)
+}
+
+/// Reads the whole history of a branch.
+pub(super) fn read(branch: &Branch, kinds: &Kinds, identities: Identities) -> Result<History, git2::Error> {
+    let mut history = History::new(identities);
+    if let Some(head) = branch.head()? {
+        for id in branch.line(None, head)?.unwrap_or_default() {
+            history.apply(branch, kinds, id)?;
+        }
+    }
+    Ok(history)
+}

@@ -1,0 +1,148 @@
+//! Writes of this process: from records to files, a commit, and the move of the branch.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use git2::Oid;
+use serde_json::Value;
+
+use super::branch::Edits;
+use super::file_edit::FileEdit;
+use super::{Git, admit, failed, kinds, message, unreadable};
+use crate::store::backend::{CommitError, Record};
+use crate::store::error::StoreError;
+use crate::store::state::Key;
+use crate::store::watch_cache::ChangeType;
+
+impl Git {
+    /// Stores records of shared objects as one commit.
+    pub(super) fn commit_shared(&mut self, records: &[Record]) -> Result<(), CommitError> {
+        let time = self.time.take();
+        let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
+        let files = self.edit(records).map_err(CommitError::Failed)?;
+        let edits: Edits = files
+            .iter()
+            .map(|(path, file)| (path.clone(), file.render()))
+            .collect();
+        let message = message::compose(records, &self.history.objects);
+        let id = self
+            .store(&edits, &message, time)
+            .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
+            .ok_or(CommitError::Rejected)?;
+        let keys = files.into_iter().map(|(path, file)| (path, file.keys()));
+        self.history.accept(id, records, keys.collect());
+        Ok(())
+    }
+
+    /// Fails if an object cannot be written: it is in several places, its file does not parse, or its kind is not served.
+    pub(super) fn check_shared(&self, key: &Key, kind: ChangeType) -> Result<(), StoreError> {
+        self.path(key, kind).map(drop)
+    }
+
+    /// Returns the path of the file of a change; `None` if it needs no file.
+    fn path(&self, key: &Key, kind: ChangeType) -> Result<Option<String>, StoreError> {
+        let failed = |reason: String| failed(&self.options, reason);
+        if !kinds::is_shared(key) {
+            return Err(failed(format!(
+                "{key} stays on this machine and is not written to the repository"
+            )));
+        }
+        let path = match self.history.place(key).map_err(failed)? {
+            Some(path) => path.to_owned(),
+            // It ends without having a file.
+            None if kind == ChangeType::Remove => return Ok(None),
+            None => self
+                .kinds
+                .path(key)
+                .ok_or_else(|| failed(format!("the kind of {key} is not served")))?,
+        };
+        match self.history.problem(&path) {
+            Some(reason) => Err(failed(unparsable(&path, key, reason))),
+            None => Ok(Some(path)),
+        }
+    }
+
+    /// Returns the edited files. Each is read and parsed once.
+    fn edit(&self, records: &[Record]) -> Result<BTreeMap<String, FileEdit>, StoreError> {
+        let mut files: BTreeMap<String, FileEdit> = BTreeMap::new();
+        for record in records {
+            let Some(path) = self.path(&record.key, record.kind)? else {
+                continue;
+            };
+            let file = match files.entry(path) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let text = self.read(entry.key())?;
+                    let file = FileEdit::parse(&self.kinds, &text.unwrap_or_default()).map_err(|reason| {
+                        failed(&self.options, unparsable(entry.key(), &record.key, &reason))
+                    })?;
+                    entry.insert(file)
+                }
+            };
+            match record.kind {
+                ChangeType::Put => {
+                    let content = self.content(file.content(&record.key), record);
+                    file.put(&record.key, content);
+                }
+                ChangeType::Remove => file.remove(&record.key),
+            }
+        }
+        Ok(files)
+    }
+
+    fn read(&self, path: &str) -> Result<Option<String>, StoreError> {
+        let Some(head) = self.history.head else {
+            return Ok(None);
+        };
+        self.branch
+            .read(head, path)
+            .map_err(|error| unreadable(&self.options, &error))
+    }
+
+    /// Returns the content of the document of a stored object. `written` is what the document contains now.
+    fn content(&self, written: Option<&Value>, record: &Record) -> Value {
+        let after = admit::without_derived(&record.object);
+        let (Some(written), Some(before)) = (written, self.history.objects.get(&record.key)) else {
+            return after;
+        };
+        let content = admit::rewrite(written, &admit::without_derived(before), &after);
+        // The write is validated. If the document describes the object before it, in the stored version, it describes the object after
+        // it now. Otherwise it may have fields that are not valid, or that its version does not have, and gives way to the whole object.
+        let is_same_version = written["apiVersion"] == after["apiVersion"];
+        if (is_same_version && self.history.is_valid(&record.key)) || self.describes(&content, before, &after)
+        {
+            content
+        } else {
+            after
+        }
+    }
+
+    /// Whether other processes read exactly this object from a document.
+    fn describes(&self, document: &Value, before: &Value, object: &Value) -> bool {
+        self.kinds.of(document).is_some_and(|resource| {
+            admit::admit(resource, document, Some(before))
+                .is_ok_and(|admitted| admit::without_derived(&admitted) == *object)
+        })
+    }
+
+    /// Writes a commit and moves the branch to it. Returns `None` if somebody else has moved it.
+    fn store(&self, edits: &Edits, message: &str, time: i64) -> Result<Option<Oid>, git2::Error> {
+        let head = self.history.head;
+        if self.branch.head()? != head {
+            return Ok(None);
+        }
+        if let Some(remote) = &self.remote {
+            remote.check()?;
+        }
+        let id = self.branch.write(head, edits, message, time)?;
+        let is_stored = match &self.remote {
+            Some(remote) => remote.push(&self.branch, head, id)?,
+            None => self.branch.advance(head, id)?,
+        };
+        Ok(is_stored.then_some(id))
+    }
+}
+
+fn unparsable(path: &str, key: &Key, reason: &str) -> String {
+    format!("{path} does not parse, so that {key} is read-only: {reason}")
+}
