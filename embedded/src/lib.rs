@@ -25,6 +25,7 @@ mod cause;
 mod definitions;
 mod gc;
 mod grant;
+mod invalid_files;
 mod jsonpath;
 mod maintenance;
 mod meta;

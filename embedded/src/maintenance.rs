@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::meta;
 use crate::resource::Strategy;
 use crate::service::Api;
 use crate::store::{Key, Write};
+use crate::{invalid_files, meta};
 
 /// Default lifetime of Events, as in kube-apiserver.
 pub(crate) const EVENT_TTL: Duration = Duration::from_hours(1);
@@ -70,6 +70,8 @@ pub(crate) async fn poll(api: Weak<Api>, interval: Duration) {
             return;
         };
         drop(tokio::task::spawn_blocking(move || store.poll()).await);
+        let Some(api) = api.upgrade() else { return };
+        invalid_files::report(&api).await;
     }
 }
 

@@ -51,11 +51,26 @@ pub(super) struct Record {
     pub(super) origin: Origin,
 }
 
+/// An edit of a user that is not valid, so that the object stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidFile {
+    /// Key of the object.
+    pub(crate) key: Key,
+    /// Path of the file.
+    pub(crate) path: String,
+    /// Hash of the commit.
+    pub(crate) commit: String,
+    /// Error of the file.
+    pub(crate) reason: String,
+}
+
 /// What other processes and users have stored.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// Changes in the order of their revisions.
     pub(super) records: Vec<Record>,
+    /// Edits that changed nothing.
+    pub(super) invalid: Vec<InvalidFile>,
     /// The earlier revisions are no history of the present one.
     pub(super) rewritten: bool,
 }

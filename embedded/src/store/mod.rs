@@ -21,9 +21,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 use tokio::sync::watch;
 
-pub(crate) use self::backend::Origin;
 pub use self::backend::StorageHealth;
 use self::backend::{Backend, Foreign, Memory, Record};
+pub(crate) use self::backend::{InvalidFile, Origin};
 use self::commit::Queue;
 pub(crate) use self::commit::TransactionView;
 pub use self::error::StoreError;
@@ -51,6 +51,8 @@ pub struct Store {
     blocks: bool,
     /// How often changes of others are looked for; `None` if there are no others.
     poll_interval: Option<Duration>,
+    /// Edits that are not valid, until they are taken.
+    invalid_files: Mutex<Vec<InvalidFile>>,
 }
 
 /// The decision of a write.
@@ -117,6 +119,7 @@ impl Store {
             queue: Mutex::default(),
             state: RwLock::new(state),
             poll_interval: None,
+            invalid_files: Mutex::default(),
         }
     }
 
@@ -175,6 +178,7 @@ impl Store {
             StatusError::internal(error.to_string())
         })?;
         self.publish(foreign.records);
+        self.lock_invalid_files().extend(foreign.invalid);
         if foreign.rewritten {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             state.watch_cache.forget();
@@ -196,6 +200,15 @@ impl Store {
         self.update_health(&**backend);
         // The error is logged; the next poll tries again.
         drop(self.publish_foreign(outcome));
+    }
+
+    /// Takes the edits that were found to be invalid since the last call.
+    pub(crate) fn take_invalid_files(&self) -> Vec<InvalidFile> {
+        std::mem::take(&mut *self.lock_invalid_files())
+    }
+
+    fn lock_invalid_files(&self) -> MutexGuard<'_, Vec<InvalidFile>> {
+        self.invalid_files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes what the store no longer needs from the disk. Blocks, without the lock of the backend.

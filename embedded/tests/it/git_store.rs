@@ -107,6 +107,40 @@ async fn the_api_and_people_write_the_same_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_edit_is_an_event_of_the_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = repository(dir.path());
+    let client = server(dir.path(), &repository).client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
+    let clone = dir.path().join("clone");
+    let path = "example.dev/v1/widgets/default/a.yaml";
+    let text = std::fs::read_to_string(clone.join(path)).unwrap();
+    std::fs::write(clone.join(path), text.replace("size: 1", "size: [")).unwrap();
+    git(&clone, &["commit", "--quiet", "-am", "Break"]);
+    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=a";
+    eventually("the Event is there", || async {
+        let list = ok(&client, "GET", events, None).await;
+        !list["items"].as_array().unwrap().is_empty()
+    })
+    .await;
+    let list = ok(&client, "GET", events, None).await;
+    let event = &list["items"][0];
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["reason"], "InvalidFile");
+    assert!(event["message"].as_str().unwrap().starts_with(path), "{event}");
+    let object = ok(&client, "GET", &format!("{WIDGETS}/a"), None).await;
+    assert_eq!(object["spec"]["size"], 1, "it stays as it was");
+    assert_eq!(event["involvedObject"]["uid"], object["metadata"]["uid"]);
+    assert_eq!(
+        git(&repository, &["rev-list", "--count", "main"]).trim(),
+        "2",
+        "the Event is local"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repository_on_another_host_is_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let repository = repository(dir.path());

@@ -76,7 +76,7 @@ impl Backend for Shared {
         self.known = log.len();
         Ok(Foreign {
             records: new,
-            rewritten: false,
+            ..Foreign::default()
         })
     }
 }

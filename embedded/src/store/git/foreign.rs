@@ -47,6 +47,7 @@ impl Git {
                 .records
                 .extend(records.into_iter().filter(|record| record.revision > newest));
         }
+        foreign.invalid = std::mem::take(&mut self.history.reports);
         Ok(foreign)
     }
 
@@ -69,8 +70,8 @@ impl Git {
         }
         let changes = differences(&self.history.objects, &mut new);
         let mut foreign = Foreign {
-            records: Vec::new(),
             rewritten: true,
+            ..Foreign::default()
         };
         for (revision, (key, kind, mut object)) in (history::first_revision(new.generation)..).zip(changes) {
             meta::set(&mut object, "resourceVersion", revision.to_string().into());
@@ -160,5 +161,7 @@ pub(super) fn read(branch: &Branch, kinds: &Kinds, identities: Identities) -> Re
             history.apply(branch, kinds, id)?;
         }
     }
+    // An edit is reported when it arrives. Most of these are repaired long since.
+    history.reports.clear();
     Ok(history)
 }

@@ -4,7 +4,6 @@
 //! versions. The version of an object has the generation of the commit in its upper half, and a number in the commit in its lower
 //! half. Writes to the local file count on in the lower half.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -12,12 +11,12 @@ use git2::{Error, Oid};
 use serde_json::Value;
 
 use super::admit;
-use super::branch::{Branch, CommitInfo};
+use super::branch::Branch;
 use super::kinds::{self, Kinds};
 use super::message::{self, Trailers};
-use super::yaml;
+use super::step::Step;
 use crate::meta;
-use crate::store::backend::{Origin, Record};
+use crate::store::backend::{InvalidFile, Origin, Record};
 use crate::store::file::{Identities, Identity};
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
@@ -54,6 +53,8 @@ pub(super) struct History {
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
     /// Identities from before a rewrite of the history.
     pub(super) identities: Identities,
+    /// Edits that changed nothing because they are not valid, until they are reported.
+    pub(super) reports: Vec<InvalidFile>,
     /// Objects whose document is not valid, so that they stayed as they were.
     invalid: BTreeSet<Key>,
     /// Why files do not parse, by path.
@@ -62,45 +63,6 @@ pub(super) struct History {
     files: BTreeMap<String, Vec<Key>>,
     /// Files of each identity.
     places: BTreeMap<Key, BTreeSet<String>>,
-}
-
-/// One commit that is applied.
-struct Step<'a> {
-    branch: &'a Branch,
-    kinds: &'a Kinds,
-    id: Oid,
-    /// The commit before it.
-    previous: Option<Oid>,
-    info: CommitInfo,
-    trailers: Trailers,
-    /// Objects in the files that were read, by path: each file is parsed once.
-    contents: BTreeMap<String, BTreeMap<Key, Value>>,
-}
-
-impl Step<'_> {
-    /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once.
-    fn take(&mut self, path: &str, key: &Key) -> Result<Option<Value>, Error> {
-        let objects = match self.contents.entry(path.to_owned()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let text = self.branch.read(self.id, path)?;
-                entry.insert(parse(self.kinds, &text.unwrap_or_default()))
-            }
-        };
-        Ok(objects.remove(key))
-    }
-}
-
-/// Returns the objects of a file by identity, of several documents of one the first.
-fn parse(kinds: &Kinds, text: &str) -> BTreeMap<Key, Value> {
-    let mut objects = BTreeMap::new();
-    for range in yaml::documents(text) {
-        let content = yaml::parse(&text[range]).unwrap_or_default();
-        if let Some(key) = kinds.key(&content) {
-            objects.entry(key).or_insert(content);
-        }
-    }
-    objects
 }
 
 impl History {
@@ -128,7 +90,7 @@ impl History {
         let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
-            affected.extend(self.index(kinds, &path, text.as_deref()));
+            affected.extend(self.index(&step, &path, text.as_deref()));
         }
         let mut changes = Vec::new();
         for key in affected.into_iter().filter(kinds::is_shared) {
@@ -190,8 +152,8 @@ impl History {
     }
 
     /// Replaces the identities of a file that a commit changed. Returns the previous and the new ones.
-    fn index(&mut self, kinds: &Kinds, path: &str, text: Option<&str>) -> Vec<Key> {
-        let (keys, problem) = text.map_or_else(Default::default, |text| kinds.keys(text));
+    fn index(&mut self, step: &Step<'_>, path: &str, text: Option<&str>) -> Vec<Key> {
+        let (keys, problem) = text.map_or_else(Default::default, |text| step.kinds.keys(text));
         if let Some(reason) = problem {
             // Its objects remain as they were: a slip of the pen must delete nothing.
             tracing::warn!(
@@ -199,6 +161,9 @@ impl History {
                 reason,
                 "a file of the repository does not parse, its objects stay as they were"
             );
+            for key in self.files.get(path).into_iter().flatten() {
+                self.reports.push(step.report(key, path, &reason));
+            }
             self.unreadable.insert(path.to_owned(), reason);
             return Vec::new();
         }
@@ -284,6 +249,7 @@ impl History {
         let mut object = match admit::admit(resource, &written, before.as_deref()) {
             Ok(object) => object,
             Err(reason) => {
+                self.reports.push(step.report(key, &path, &reason));
                 let object = key.to_string();
                 tracing::warn!(
                     path,

@@ -16,6 +16,7 @@ mod history;
 mod kinds;
 mod message;
 mod remote;
+mod step;
 mod subdir;
 mod write;
 mod yaml;
