@@ -15,7 +15,6 @@ use crate::{invalid_files, meta};
 pub(crate) const EVENT_TTL: Duration = Duration::from_hours(1);
 /// Interval of the maintenance.
 const INTERVAL: Duration = Duration::from_secs(2);
-
 /// Interval of the compaction of a store.
 const COMPACTION_INTERVAL: Duration = Duration::from_hours(1);
 

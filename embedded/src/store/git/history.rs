@@ -61,8 +61,8 @@ pub(super) struct History {
     unreadable: BTreeMap<String, String>,
     /// Identities in each file, in the order of the documents.
     files: BTreeMap<String, Vec<Key>>,
-    /// Files of each identity.
-    places: BTreeMap<Key, BTreeSet<String>>,
+    /// Files of each identity, with the number of its documents.
+    places: BTreeMap<Key, BTreeMap<String, usize>>,
 }
 
 impl History {
@@ -183,10 +183,8 @@ impl History {
             }
         }
         for key in &keys {
-            self.places
-                .entry(key.clone())
-                .or_default()
-                .insert(path.to_owned());
+            let paths = self.places.entry(key.clone()).or_default();
+            *paths.entry(path.to_owned()).or_default() += 1;
         }
         affected.extend(keys.iter().cloned());
         if !keys.is_empty() {
@@ -201,20 +199,15 @@ impl History {
         let Some(paths) = self.places.get(key) else {
             return Ok(None);
         };
-        let documents = paths
-            .iter()
-            .filter_map(|path| self.files.get(path))
-            .flatten()
-            .filter(|found| *found == key)
-            .count();
+        let documents: usize = paths.values().sum();
         if documents > 1 {
-            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let paths: Vec<&str> = paths.keys().map(String::as_str).collect();
             return Err(format!(
                 "{key} is in the repository {documents} times and read-only until one is left: {}",
                 paths.join(", ")
             ));
         }
-        Ok(paths.first().map(String::as_str))
+        Ok(paths.keys().next().map(String::as_str))
     }
 
     /// Returns why a file does not parse; `None` if it does.
@@ -231,7 +224,8 @@ impl History {
     fn change(&mut self, step: &mut Step<'_>, key: &Key) -> Result<Option<(ChangeType, Value)>, Error> {
         self.invalid.remove(key);
         let before = self.objects.get(key).cloned();
-        let Some(path) = self.places.get(key).and_then(BTreeSet::first).cloned() else {
+        let paths = self.places.get(key);
+        let Some(path) = paths.and_then(|paths| paths.keys().next()).cloned() else {
             return Ok(before.and_then(|before| without_file(step, key, &before)));
         };
         if let Err(reason) = self.place(key) {
