@@ -1,5 +1,5 @@
-//! Identities that objects of the Git store keep although their history was rewritten. Objects on this machine name their owners by
-//! uid, so the uids belong into the same file.
+//! Identities that objects of the Git store keep although their history was rewritten, and the commit by which the next start sees that.
+//! Objects on this machine name their owners by uid, so the uids belong into the same file.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,11 @@ use crate::store::error::StoreError;
 
 /// Uid and creation time, with a space between them, by the uid that follows from the history.
 const IDENTITIES: TableDefinition<'_, &str, &str> = TableDefinition::new("identities");
+
+/// Texts by name.
+const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
+/// Name of the newest known commit.
+const HEAD: &str = "head";
 
 /// What tells an object from another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +39,41 @@ impl File {
     pub(in crate::store) fn set_identities(&self, identities: &Identities) -> Result<(), StoreError> {
         self.write_identities(identities)
             .map_err(|source| database_error(&self.path, source))
+    }
+
+    /// Returns the newest known commit.
+    pub(in crate::store) fn head(&self) -> Result<Option<String>, StoreError> {
+        self.read_head()
+            .map_err(|source| database_error(&self.path, source))
+    }
+
+    /// Stores the newest known commit.
+    pub(in crate::store) fn set_head(&self, head: &str) -> Result<(), StoreError> {
+        self.write_head(head)
+            .map_err(|source| database_error(&self.path, source))
+    }
+
+    fn read_head(&self) -> Result<Option<String>, redb::Error> {
+        let Some(database) = &self.database else {
+            return Err(redb::Error::DatabaseClosed);
+        };
+        let transaction = database.begin_read()?;
+        let table = match transaction.open_table(TEXTS) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(table.get(HEAD)?.map(|head| head.value().to_owned()))
+    }
+
+    fn write_head(&self, head: &str) -> Result<(), redb::Error> {
+        let Some(database) = &self.database else {
+            return Err(redb::Error::DatabaseClosed);
+        };
+        let transaction = database.begin_write()?;
+        transaction.open_table(TEXTS)?.insert(HEAD, head)?;
+        transaction.commit()?;
+        Ok(())
     }
 
     fn read_identities(&self) -> Result<Identities, redb::Error> {

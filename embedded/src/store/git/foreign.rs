@@ -11,7 +11,8 @@ use super::history::{self, History};
 use super::kinds::Kinds;
 use crate::meta;
 use crate::store::backend::{Foreign, Origin, Record};
-use crate::store::file::{Identities, Identity};
+use crate::store::error::StoreError;
+use crate::store::file::{File, Identities, Identity};
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
@@ -120,6 +121,37 @@ fn carry_over(old: &BTreeMap<Key, Arc<Value>>, new: &mut History) {
     }
 }
 
+/// Carries identities over if the history was rewritten while the store was closed.
+pub(super) fn carry_over_from_last_run(
+    branch: &Branch,
+    kinds: &Kinds,
+    local: &File,
+    new: &mut History,
+) -> Result<(), git2::Error> {
+    let failed = |error: StoreError| git2::Error::from_str(&error.to_string());
+    let known = local.head().map_err(failed)?;
+    let known = known.map(|known| git2::Oid::from_str(&known)).transpose()?;
+    let (Some(known), Some(head)) = (known, new.head) else {
+        return Ok(());
+    };
+    if branch.line(Some(known), head)?.is_some() {
+        return Ok(());
+    }
+    match read_to(branch, kinds, new.identities.clone(), known) {
+        Ok(old) => {
+            carry_over(&old.objects, new);
+            local.set_identities(&new.identities).map_err(failed)
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the history was rewritten and its earlier commits are gone, so objects get other uids"
+            );
+            Ok(())
+        }
+    }
+}
+
 fn identity(object: &Value) -> Identity {
     Identity {
         uid: meta::uid(object).to_owned(),
@@ -155,11 +187,21 @@ fn is_same(one: &Value, other: &Value) -> bool {
 
 /// Reads the whole history of a branch.
 pub(super) fn read(branch: &Branch, kinds: &Kinds, identities: Identities) -> Result<History, git2::Error> {
+    match branch.head()? {
+        Some(head) => read_to(branch, kinds, identities, head),
+        None => Ok(History::new(identities)),
+    }
+}
+
+fn read_to(
+    branch: &Branch,
+    kinds: &Kinds,
+    identities: Identities,
+    head: git2::Oid,
+) -> Result<History, git2::Error> {
     let mut history = History::new(identities);
-    if let Some(head) = branch.head()? {
-        for id in branch.line(None, head)?.unwrap_or_default() {
-            history.apply(branch, kinds, id)?;
-        }
+    for id in branch.line(None, head)?.unwrap_or_default() {
+        history.apply(branch, kinds, id)?;
     }
     // An edit is reported when it arrives. Most of these are repaired long since.
     history.reports.clear();

@@ -72,6 +72,8 @@ pub(super) struct Git {
     time: Option<i64>,
     /// A read of a commit failed half-way, so the next poll must read the whole history.
     stale: bool,
+    /// The commit that the local file names as the newest known one.
+    saved: Option<git2::Oid>,
 }
 
 impl Git {
@@ -85,6 +87,8 @@ impl Git {
         let (local, state) = File::open(&options.local)?;
         let mut history = foreign::read(&branch, &kinds, local.identities()?)
             .map_err(|error| unreadable(&options, &error))?;
+        foreign::carry_over_from_last_run(&branch, &kinds, &local, &mut history)
+            .map_err(|error| unreadable(&options, &error))?;
         let revision = state.revision().max(history.revision);
         // After a rewrite the local file can be ahead of the history.
         history.generation = history.generation.max(history::generation(revision));
@@ -96,7 +100,7 @@ impl Git {
                 .iter()
                 .map(|(key, object)| (key.clone(), object.clone())),
         );
-        let git = Self {
+        let mut git = Self {
             options,
             kinds,
             branch,
@@ -106,7 +110,9 @@ impl Git {
             newest: revision,
             time: None,
             stale: false,
+            saved: None,
         };
+        git.save_head();
         Ok((git, State::restore(objects, revision)))
     }
 
@@ -118,7 +124,22 @@ impl Git {
             .records
             .last()
             .map_or(self.newest, |record| record.revision);
+        self.save_head();
         Ok(foreign)
+    }
+
+    /// Writes the newest known commit to the local file. Each poll does it: the commits between two polls need not be exact.
+    fn save_head(&mut self) {
+        let Some(head) = self.history.head.filter(|head| Some(*head) != self.saved) else {
+            return;
+        };
+        match self.local.set_head(&head.to_string()) {
+            Ok(()) => self.saved = Some(head),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot store the newest commit; the next poll tries again"
+            ),
+        }
     }
 }
 

@@ -107,6 +107,26 @@ fn objects_keep_their_identity_in_a_rewritten_history() {
 }
 
 #[test]
+fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = environment.store("a");
+    put(&store, "b", "one", "1").unwrap();
+    store.poll();
+    let uid = |store: &Store| object(store, "b").unwrap()["metadata"]["uid"].clone();
+    let before = uid(&store);
+    drop(store);
+    let path = "core/v1/configmaps/default/b.yaml";
+    let file = environment.read(path).unwrap();
+    rewrite(&environment, [(path, file)]);
+    for start in ["first", "second"] {
+        let store = environment.store("a");
+        assert_eq!(uid(&store), before, "{start}");
+    }
+    assert_ne!(uid(&environment.store("b")), before, "a new state directory");
+}
+
+#[test]
 fn forged_trailers_take_no_versions() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(BY_HAND))]);
