@@ -20,7 +20,8 @@ pub struct StoreArgs {
     #[arg(long, value_name = "STORE", value_parser = parse)]
     pub store: Option<StoreLocation>,
     /// Directory of the objects in the repository of --store.
-    #[arg(long, value_name = "DIR", requires = "store", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "DIR", requires = "store",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub subdir: Option<String>,
     /// How often commits of others are looked for with --store, at least 1s.
     #[arg(long, value_name = "DURATION", default_value = "30s", requires = "store", value_parser = interval)]

@@ -230,6 +230,8 @@ impl Remote {
         let options = [
             "--quiet",
             "--no-tags",
+            // The compaction does it, and nothing waits for that.
+            "--no-auto-gc",
             "--no-write-fetch-head",
             "--no-recurse-submodules",
         ];
