@@ -200,7 +200,7 @@ impl Remote {
 
     /// Returns whether the remote repository answered the last command.
     pub(super) fn health(&self) -> StorageHealth {
-        match &self.away {
+        match &*lock(&self.away) {
             Some(away) => StorageHealth::RemoteAway(away.reason.clone()),
             None => StorageHealth::Writable,
         }
