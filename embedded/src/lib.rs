@@ -9,8 +9,8 @@
 //! CustomResourceDefinitions themselves (apiextensions.k8s.io/v1) and every version of the custom resources.
 //!
 //! # Deviations from kube-apiserver
-//! * Lists are not chunked: `limit` is ignored, which the API allows, and a `continue` token is rejected.
-//! * Requests for aggregated discovery get the unaggregated documents.
+//! * A `continue` token belongs to its list, and is refused by another one. Earlier versions of a list, for later pages and for
+//!   `resourceVersionMatch=Exact`, come from the watch cache, which is shorter than the history of etcd.
 //! * Protobuf is decoded for the built-in kinds, because client-go sends them in it, but never encoded: every client reads JSON.
 //! * Garbage collection and namespace deletion, tasks of the controller-manager, run inside the server.
 //! * Definitions that the program brings are read-only; conversion is `None` only, and `scale` is not served.

@@ -12,6 +12,8 @@ pub(crate) struct StatusError {
     reason: &'static str,
     message: String,
     details: Value,
+    /// `metadata.continue`, empty if absent.
+    continue_token: String,
 }
 
 /// The reason of an error whose response is plain text instead of a `Status`.
@@ -24,6 +26,7 @@ impl StatusError {
             reason,
             message: message.into(),
             details: Value::Null,
+            continue_token: String::new(),
         }
     }
 
@@ -75,6 +78,9 @@ impl StatusError {
         }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
+        }
+        if !self.continue_token.is_empty() {
+            status["metadata"]["continue"] = self.continue_token.clone().into();
         }
         status
     }
@@ -198,8 +204,8 @@ impl StatusError {
     }
 
     /// 422 for the options of a list or watch.
-    pub(crate) fn invalid_list_options(cause: Cause) -> Self {
-        Self::invalid_options("ListOptions", cause)
+    pub(crate) fn invalid_list_options(causes: &[Cause]) -> Self {
+        Self::invalid_kind("meta.k8s.io", "ListOptions", "", causes)
     }
 
     /// 422 for the options of a request; `options` is their kind.
@@ -306,6 +312,12 @@ impl StatusError {
     /// 410 for an expired version.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
+    }
+
+    /// Adds a token with which a client continues a list.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = token;
+        self
     }
 
     /// 413 for a request body.

@@ -22,6 +22,11 @@ impl Requirement {
         }
     }
 
+    /// Whether this is `metadata.name=name`.
+    pub(super) fn is_name(&self) -> bool {
+        self.equal && self.path == "metadata.name"
+    }
+
     /// Whether an object matches. An absent field is the empty string.
     pub(super) fn matches(&self, object: &Value) -> bool {
         (field_value(object, &self.path) == self.value) == self.equal

@@ -40,6 +40,11 @@ impl Selector {
         self
     }
 
+    /// Whether only an object of one name can match.
+    pub(crate) fn requires_name(&self) -> bool {
+        self.fields.iter().any(field::Requirement::is_name)
+    }
+
     /// Whether an object matches.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         (self.namespace.is_empty() || meta::namespace(object) == self.namespace)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::request::ObjectRequest;
 use super::response::Reply;
-use super::{body, query, read};
+use super::{body, page, query};
 use crate::cause::Cause;
 use crate::definitions::{CLEANUP, is_own, set_deletion_pending};
 use crate::meta;
@@ -42,7 +42,6 @@ struct DeleteOptions {
     resource_version: String,
     /// `None` if unset: existing finalizers decide, otherwise background.
     propagation: Option<PropagationPolicy>,
-    dry_run: bool,
 }
 
 /// DELETE on an object.
@@ -51,9 +50,9 @@ pub(super) async fn delete_object(
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let delete_options = delete_options(request, bytes, content_type)?;
+    let (request, delete_options) = &with_delete_options(request, bytes, content_type)?;
     let key = request.key(&request.at.name);
-    let last = remove(request, key, delete_options).await?;
+    let last = remove(request, key, delete_options.clone()).await?;
     // kube-apiserver responds differently if finalizers delay the deletion. The written object tells: by now the garbage
     // collector may have removed it.
     let is_terminating =
@@ -72,30 +71,27 @@ pub(super) async fn delete_object(
     ))
 }
 
-/// DELETE on a collection: each object that matches the selectors.
+/// DELETE on a collection: each object that matches the selectors, or those of the first page if there is a limit. As in
+/// kube-apiserver the response shows the objects before their deletion.
 pub(super) async fn delete_collection(
     request: &ObjectRequest,
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
-    let delete_options = delete_options(request, bytes, content_type)?;
-    let selector = read::selector(request)?;
+    let (request, delete_options) = &with_delete_options(request, bytes, content_type)?;
+    let mut page = page::read(request)?;
+    if request.resource.strategy == Strategy::Definition {
+        page.objects.retain(|object| !is_own(object));
+    }
     let kind = request.resource.group_resource();
-    let objects = request.api.store.read().list(&kind, &request.at.namespace);
-    let mut removed = Vec::new();
-    let is_definition = request.resource.strategy == Strategy::Definition;
-    let selected = |object: &Arc<Value>| selector.matches(object) && !(is_definition && is_own(object));
-    for object in objects.into_iter().filter(selected) {
-        let kind = request.resource.group_resource();
-        let key = Key::new(kind, meta::namespace(&object), meta::name(&object));
+    for object in &page.objects {
+        let key = Key::new(kind.as_str(), meta::namespace(object), meta::name(object));
         match remove(request, key, delete_options.clone()).await {
-            Ok(last) => removed.push(last),
-            Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+            Err(error) if error.code() != 404 => return Err(error),
+            _ => {}
         }
     }
-    let revision = request.api.store.read().revision();
-    Ok(Reply::List(removed, revision))
+    Ok(Reply::List(page))
 }
 
 async fn remove(
@@ -104,10 +100,6 @@ async fn remove(
     delete_options: DeleteOptions,
 ) -> Result<Arc<Value>, StatusError> {
     let (resource, at) = (request.resource.clone(), key.clone());
-    if delete_options.dry_run && !request.query.dry_run {
-        let object = request.api.store.read().get(&at).cloned();
-        return object.ok_or_else(|| StatusError::not_found(&resource, &at.name));
-    }
     request
         .write(key, move |state| {
             let object = state
@@ -212,11 +204,13 @@ fn finalizers(resource: &Resource, object: &Value, propagation: Option<Propagati
     finalizers
 }
 
-fn delete_options(
+/// Returns the delete options of a request, and the request with the dry run that they ask for.
+fn with_delete_options(
     request: &ObjectRequest,
     bytes: &Bytes,
     content_type: &str,
-) -> Result<DeleteOptions, StatusError> {
+) -> Result<(ObjectRequest, DeleteOptions), StatusError> {
+    let mut request = request.clone();
     let body = if bytes.is_empty() {
         Value::Null
     } else {
@@ -243,14 +237,13 @@ fn delete_options(
             return Err(StatusError::invalid_delete_options(cause));
         }
     };
-    let mut dry_run = request.query.dry_run;
     for value in meta::strings(&body["dryRun"]) {
-        dry_run |= query::dry_run(value, "DeleteOptions")?;
+        request.query.dry_run |= query::dry_run(value, "DeleteOptions")?;
     }
-    Ok(DeleteOptions {
+    let options = DeleteOptions {
         uid: text(&body["preconditions"]["uid"]),
         resource_version: text(&body["preconditions"]["resourceVersion"]),
         propagation,
-        dry_run,
-    })
+    };
+    Ok((request, options))
 }

@@ -3,11 +3,14 @@
 mod api;
 mod apply;
 mod body;
+mod continue_token;
 mod delete;
 mod discovery;
 mod duplicate_fields;
 mod event;
+mod list_options;
 mod negotiation;
+mod page;
 mod patch;
 mod protobuf;
 mod query;

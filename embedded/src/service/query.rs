@@ -1,5 +1,7 @@
 //! Query parameters of a request. Pure.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use crate::cause::Cause;
 use crate::status_error::StatusError;
 
@@ -16,7 +18,6 @@ pub(crate) enum FieldValidation {
 }
 
 /// The supported parameters.
-#[expect(clippy::struct_excessive_bools, reason = "each is a parameter of the API")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     /// `watch`.
@@ -28,9 +29,11 @@ pub(crate) struct Query {
     /// `allowWatchBookmarks`.
     pub(crate) allow_watch_bookmarks: bool,
     /// `sendInitialEvents`.
-    pub(crate) send_initial_events: bool,
+    pub(crate) send_initial_events: Option<bool>,
     /// `timeoutSeconds`.
-    pub(crate) timeout_seconds: Option<u64>,
+    pub(crate) timeout_seconds: Option<i64>,
+    /// `limit` of a list; without one, or below 1, the list has one page.
+    pub(crate) limit: i64,
     /// `labelSelector`.
     pub(crate) label_selector: String,
     /// `fieldSelector`.
@@ -63,19 +66,23 @@ impl Query {
         Ok(query)
     }
 
+    /// Whether a watch begins with the existing objects: if it says so, or if it has no version to begin with, as in
+    /// apimachinery's `SetListOptionsDefaults`.
+    pub(crate) fn begins_with_existing(&self) -> bool {
+        let has_version = !matches!(self.resource_version.as_str(), "" | "0");
+        self.send_initial_events.unwrap_or(!has_version)
+    }
+
     fn set(&mut self, key: &str, value: String, options: &str) -> Result<(), StatusError> {
         match key {
             "watch" => self.watch = parse_bool(&value),
             "resourceVersion" => self.resource_version = value,
             "resourceVersionMatch" => self.resource_version_match = value,
             "allowWatchBookmarks" => self.allow_watch_bookmarks = parse_bool(&value),
-            "sendInitialEvents" => self.send_initial_events = parse_bool(&value),
-            "timeoutSeconds" => {
-                let seconds = value.parse().map_err(|_| {
-                    StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
-                })?;
-                self.timeout_seconds = Some(seconds);
-            }
+            "sendInitialEvents" => self.send_initial_events = Some(parse_bool(&value)),
+            "timeoutSeconds" => self.timeout_seconds = Some(parse_int(&value)?),
+            // Of lists and of `deletecollection`.
+            "limit" if matches!(options, "" | "DeleteOptions") => self.limit = parse_int(&value)?,
             "labelSelector" => self.label_selector = value,
             "fieldSelector" => self.field_selector = value,
             "includeObject" => self.include_object = value,
@@ -144,6 +151,17 @@ fn parse_bool(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
+/// Parses an integer parameter, with the errors of Go.
+fn parse_int(value: &str) -> Result<i64, StatusError> {
+    value.parse().map_err(|error: ParseIntError| {
+        let reason = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: {reason}"))
+    })
+}
+
 fn decode(text: &str) -> String {
     percent_encoding::percent_decode_str(&text.replace('+', " "))
         .decode_utf8_lossy()
@@ -169,6 +187,7 @@ mod tests {
     fn invalid_values_are_rejected() {
         for (text, code) in [
             ("timeoutSeconds=x", 400),
+            ("timeoutSeconds=99999999999999999999", 400),
             ("fieldValidation=Maybe", 422),
             ("dryRun=Some", 422),
             ("fieldManager=a%0Ab", 422),
@@ -176,6 +195,12 @@ mod tests {
             let error = Query::parse(text, "CreateOptions").unwrap_err();
             assert_eq!(error.code(), code, "{text}");
         }
+        assert!(Query::parse("limit=1.5", "").is_err());
+        assert_eq!(Query::parse("limit=-1", "").unwrap().limit, -1);
+        assert!(
+            Query::parse("limit=x", "CreateOptions").is_ok(),
+            "only lists have a limit"
+        );
         assert!(
             Query::parse("fieldValidation=Maybe", "").is_ok(),
             "reads have no field validation"

@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 
+use super::page;
 use super::request::ObjectRequest;
 use super::response::Reply;
-use crate::cause::Cause;
 use crate::selector::Selector;
 use crate::status_error::StatusError;
 use crate::store::State;
@@ -22,22 +22,8 @@ pub(super) fn get(request: &ObjectRequest) -> Result<Reply, StatusError> {
 }
 
 /// Lists the objects that match the selectors, at one version.
-///
-/// `limit` is ignored, which the API allows: the list has no `continue` token.
 pub(super) fn list(request: &ObjectRequest) -> Result<Reply, StatusError> {
-    if !request.query.continue_token.is_empty() {
-        return Err(StatusError::bad_request(
-            "continue key is not valid: this server does not chunk lists",
-        ));
-    }
-    let selector = selector(request)?;
-    let state = request.api.store.read();
-    check_resource_version(request, &state)?;
-    let mut objects = state.list(&request.resource.group_resource(), &request.at.namespace);
-    let revision = state.revision();
-    drop(state);
-    objects.retain(|object| selector.matches(object));
-    Ok(Reply::List(objects, revision))
+    page::read(request).map(Reply::List)
 }
 
 /// Returns the selectors of a request.
@@ -53,40 +39,6 @@ pub(super) fn selector(request: &ObjectRequest) -> Result<Selector, StatusError>
     } else {
         selector.with_name(&request.at.name)
     })
-}
-
-/// Checks the requested version: only the newest one can be listed, but only `Exact` rejects an older one.
-fn check_resource_version(request: &ObjectRequest, state: &State) -> Result<(), StatusError> {
-    let query = &request.query;
-    let matching = query.resource_version_match.as_str();
-    if query.resource_version.is_empty() {
-        let reason = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-        return if matching.is_empty() {
-            Ok(())
-        } else {
-            Err(match_forbidden(reason))
-        };
-    }
-    let requested = parse_version(&query.resource_version)
-        .map_err(|reason| StatusError::bad_request(format!("invalid resource version: {reason}")))?;
-    match matching {
-        "Exact" if requested == 0 => Err(match_forbidden(
-            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-        )),
-        "Exact" if requested < state.revision() => Err(StatusError::expired(
-            "The resourceVersion for the provided list is too old.",
-        )),
-        "" | "NotOlderThan" | "Exact" => check_reached(state, requested),
-        other => Err(StatusError::invalid_list_options(Cause::not_supported(
-            "resourceVersionMatch",
-            other,
-            &["Exact", "NotOlderThan", ""],
-        ))),
-    }
-}
-
-pub(super) fn match_forbidden(reason: &str) -> StatusError {
-    StatusError::invalid_list_options(Cause::forbidden("resourceVersionMatch", reason))
 }
 
 /// Rejects a version that the store has not reached.

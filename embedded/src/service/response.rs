@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::negotiation::{Encoding, Shape};
+use super::page::Page;
 use super::request::ObjectRequest;
 use super::table;
 use crate::resource::Strategy;
@@ -26,8 +27,8 @@ pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 pub(crate) enum Reply {
     /// One object.
     Object(StatusCode, Arc<Value>),
-    /// A list at a version.
-    List(Vec<Arc<Value>>, u64),
+    /// A page of a list.
+    List(Page),
     /// A `Status` or another value with a fixed shape.
     Plain(StatusCode, Value),
     /// A watch.
@@ -38,7 +39,7 @@ pub(crate) enum Reply {
 pub(super) fn response_to(request: &ObjectRequest, reply: Reply) -> Response<ResponseBody> {
     let (code, (body, content_type)) = match reply {
         Reply::Object(code, object) => (code, encode_object(request, &object)),
-        Reply::List(objects, revision) => (StatusCode::OK, encode_list(request, &objects, revision)),
+        Reply::List(page) => (StatusCode::OK, encode_list(request, &page)),
         Reply::Plain(code, value) => (code, encode(request.format.encoding, &value)),
         Reply::Stream(body) => (StatusCode::OK, (body, "application/json")),
     };
@@ -103,16 +104,27 @@ impl Serialize for Item<'_> {
     }
 }
 
-fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -> Encoded {
-    let version = Value::from(revision.to_string());
-    let mut metadata = json!({ "resourceVersion": version });
-    if request.format.shape == Shape::Full && request.resource.strategy == Strategy::Custom {
-        // Lists of custom resources always have this field.
-        metadata["continue"] = "".into();
+/// Returns the metadata of a list.
+fn list_metadata(request: &ObjectRequest, page: &Page) -> Value {
+    let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
+    // Lists of custom resources always have this field.
+    let has_token = request.format.shape == Shape::Full && request.resource.strategy == Strategy::Custom;
+    if has_token || !page.continue_token.is_empty() {
+        metadata["continue"] = page.continue_token.clone().into();
     }
+    if let Some(remaining) = page.remaining {
+        metadata["remainingItemCount"] = remaining.into();
+    }
+    metadata
+}
+
+fn encode_list(request: &ObjectRequest, page: &Page) -> Encoded {
+    let metadata = list_metadata(request, page);
     let (encoding, resource) = (request.format.encoding, &request.requested_resource);
     if request.format.shape == Shape::Table {
-        return encode(encoding, &table::render(request, objects, &version, true));
+        let mut table = table::render(request, &page.objects, &Value::Null, true);
+        table["metadata"] = metadata;
+        return encode(encoding, &table);
     }
     let is_partial = request.format.shape == Shape::Metadata;
     let item = |object: &Arc<Value>| {
@@ -122,7 +134,7 @@ fn encode_list(request: &ObjectRequest, objects: &[Arc<Value>], revision: u64) -
             request.to_requested(object)
         }
     };
-    let objects: Vec<Arc<Value>> = objects.iter().map(item).collect();
+    let objects: Vec<Arc<Value>> = page.objects.iter().map(item).collect();
     let has_type = is_partial || request.resource.strategy == Strategy::Custom;
     let requested_version = resource.api_version();
     let (kind, api_version) = if is_partial {

@@ -18,10 +18,9 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::negotiation::Shape;
-use super::query::Query;
 use super::request::ObjectRequest;
 use super::response::{self, Reply};
-use super::{read, table};
+use super::{list_options, read, table};
 use crate::meta;
 use crate::resource::Registry;
 use crate::selector::Selector;
@@ -78,13 +77,13 @@ fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
         "" => 0,
         text => read::parse_version(text).map_err(|reason| StatusError::invalid_resource_version(&reason))?,
     };
-    check_version_match(&request.query)?;
+    list_options::check(&request.query)?;
     let revisions = request.api.store.subscribe();
-    let seconds = request.query.timeout_seconds.filter(|seconds| *seconds > 0);
     // Random, as in kube-apiserver, so that watches do not all reconnect at once.
-    let seconds = seconds
-        .unwrap_or_else(|| rand::rng().random_range(1800..3600))
-        .min(7 * 86400);
+    let random = || rand::rng().random_range(1800..3600);
+    let seconds = request.query.timeout_seconds.filter(|seconds| *seconds != 0);
+    let seconds = seconds.map_or_else(random, |seconds| u64::try_from(seconds).unwrap_or(0));
+    let seconds = seconds.min(7 * 86400);
     let now = Instant::now();
     let mut watch = Watch {
         request: request.clone(),
@@ -102,26 +101,14 @@ fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
     Ok(watch)
 }
 
-/// Checks that `resourceVersionMatch` is set exactly if `sendInitialEvents` is.
-fn check_version_match(query: &Query) -> Result<(), StatusError> {
-    let forbidden = |reason| Err(read::match_forbidden(reason));
-    match (query.send_initial_events, query.resource_version_match.as_str()) {
-        (true, "NotOlderThan") | (false, "") => Ok(()),
-        (true, _) => forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        (false, _) => {
-            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        }
-    }
-}
-
 impl Watch {
     /// Queues the existing objects, unless the client resumes from a version.
     fn queue_existing(&mut self, version: u64) {
-        let resumes = version > 0 && !self.request.query.send_initial_events;
+        let begins_with_existing = self.request.query.begins_with_existing();
         let (objects, revision) = {
             let (state, request) = (self.request.api.store.read(), &self.request);
             let kind = request.resource.group_resource();
-            let objects = (!resumes).then(|| state.list(&kind, &request.at.namespace));
+            let objects = begins_with_existing.then(|| state.list(&kind, &request.at.namespace));
             (objects.unwrap_or_default(), state.revision())
         };
         if version > revision {
@@ -129,16 +116,18 @@ impl Watch {
             self.expire(revision);
             return;
         }
-        if resumes {
+        if version == 0 || begins_with_existing {
+            self.revision = revision;
+        }
+        if !begins_with_existing {
             return;
         }
-        self.revision = revision;
         for object in objects {
             if self.selector.matches(&object) {
                 self.pending.push_back(WatchEvent::Existing(object));
             }
         }
-        if self.request.query.send_initial_events && self.request.query.allow_watch_bookmarks {
+        if self.request.query.allow_watch_bookmarks {
             self.queue_bookmark(&json!({"k8s.io/initial-events-end": "true"}));
         }
     }
@@ -281,7 +270,7 @@ impl Watch {
         self.bookmark = Instant::now() + BOOKMARK_INTERVAL;
         let mut object = json!({
             "kind": self.request.requested_resource.kind, "apiVersion": self.request.requested_resource.api_version(),
-            "metadata": {"resourceVersion": self.revision.to_string(), "creationTimestamp": null},
+            "metadata": {"resourceVersion": self.revision.to_string()},
         });
         if !annotations.is_null() {
             meta::set(&mut object, "annotations", annotations.clone());

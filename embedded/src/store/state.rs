@@ -29,6 +29,11 @@ impl Key {
             name: name.into(),
         }
     }
+
+    /// Whether the key is in a list of `resource`; an empty namespace means all namespaces.
+    fn is_listed(&self, resource: &str, namespace: &str) -> bool {
+        self.resource == resource && (namespace.is_empty() || self.namespace == namespace)
+    }
 }
 
 /// `resource/namespace/name`; no part contains a slash.
@@ -81,13 +86,35 @@ impl State {
 
     /// Lists objects of a resource by namespace and name; an empty namespace means all namespaces.
     pub(crate) fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let listed = self.entries(resource, namespace);
+        listed.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Lists objects as they were at `revision`. The watch cache must reach back to it.
+    pub(crate) fn list_at(
+        &self,
+        resource: &str,
+        namespace: &str,
+        revision: u64,
+    ) -> Result<Vec<Arc<Value>>, Expired> {
+        let changes = self.changes_since(revision)?;
+        let mut objects: BTreeMap<&Key, &Arc<Value>> = self.entries(resource, namespace).collect();
+        let undone = changes.iter().rev();
+        for change in undone.filter(|change| change.key.is_listed(resource, namespace)) {
+            if let Some(before) = &change.before {
+                objects.insert(&change.key, before);
+            } else {
+                objects.remove(&change.key);
+            }
+        }
+        Ok(objects.into_values().cloned().collect())
+    }
+
+    /// Returns keys and objects of a list, in order.
+    fn entries(&self, resource: &str, namespace: &str) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
         self.objects
             .range(Key::new(resource, namespace, "")..)
-            .take_while(|(key, _)| {
-                key.resource == resource && (namespace.is_empty() || key.namespace == namespace)
-            })
-            .map(|(_, object)| object.clone())
-            .collect()
+            .take_while(move |(key, _)| key.is_listed(resource, namespace))
     }
 
     /// Returns the keys of all objects.
@@ -169,4 +196,60 @@ fn owner_uids(object: &Value) -> impl Iterator<Item = String> {
     meta::owners(object)
         .iter()
         .filter_map(|owner| owner["uid"].as_str().map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn put(state: &mut State, name: &str, revision: u64) {
+        let object =
+            json!({"metadata": {"name": name, "uid": name, "resourceVersion": revision.to_string()}});
+        let key = Key::new("configmaps", "default", name);
+        state.publish(key, ChangeType::Put, Arc::new(object), revision);
+    }
+
+    fn remove(state: &mut State, name: &str, revision: u64) {
+        let key = Key::new("configmaps", "default", name);
+        let last = state.get(&key).unwrap().clone();
+        state.publish(key, ChangeType::Remove, last, revision);
+    }
+
+    /// Returns names and revisions of the objects at a revision.
+    fn listed(state: &State, revision: u64) -> Result<Vec<(String, String)>, Expired> {
+        let objects = state.list_at("configmaps", "", revision)?;
+        let pair = |object: &Arc<Value>| {
+            (
+                meta::name(object).to_owned(),
+                meta::resource_version(object).to_owned(),
+            )
+        };
+        Ok(objects.iter().map(pair).collect())
+    }
+
+    #[test]
+    fn earlier_revisions_are_restored_from_the_changes_after_them() {
+        let mut state = State::default();
+        put(&mut state, "b", 2);
+        put(&mut state, "a", 3);
+        put(&mut state, "b", 4);
+        remove(&mut state, "a", 5);
+        let other = Key::new("secrets", "default", "a");
+        state.publish(other, ChangeType::Put, Arc::default(), 6);
+        put(&mut state, "a", 7);
+        let pairs = |pairs: &[(&str, &str)]| {
+            let owned = pairs
+                .iter()
+                .map(|(name, revision)| ((*name).to_owned(), (*revision).to_owned()));
+            Ok(owned.collect::<Vec<_>>())
+        };
+        assert_eq!(listed(&state, 1), pairs(&[]));
+        assert_eq!(listed(&state, 3), pairs(&[("a", "3"), ("b", "2")]));
+        assert_eq!(listed(&state, 4), pairs(&[("a", "3"), ("b", "4")]));
+        assert_eq!(listed(&state, 6), pairs(&[("b", "4")]));
+        assert_eq!(listed(&state, 7), pairs(&[("a", "7"), ("b", "4")]));
+        assert_eq!(listed(&state, 0), Err(Expired { oldest: 1 }));
+    }
 }

@@ -14,6 +14,7 @@ mod git_store;
 mod git_store_writers;
 mod kubectl;
 mod kubectl_apply;
+mod lists;
 mod response;
 mod restart;
 mod socket;

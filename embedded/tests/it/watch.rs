@@ -139,8 +139,34 @@ async fn a_watch_ends_at_its_timeout_with_a_bookmark() {
     let client = server().client();
     let path = format!("{WIDGETS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true");
     let mut events = watch(&client, &path).await;
-    let (type_, object) = events.next().await.unwrap();
-    assert_eq!((type_.as_str(), &object["kind"]), ("BOOKMARK", &json!("Widget")));
+    let (type_, first) = events.next().await.unwrap();
+    assert_eq!((type_.as_str(), &first["kind"]), ("BOOKMARK", &json!("Widget")));
+    assert_eq!(
+        first["metadata"]["annotations"]["k8s.io/initial-events-end"], "true",
+        "a watch without a version begins with the existing objects"
+    );
+    let (type_, last) = events.next().await.unwrap();
+    assert_eq!((type_.as_str(), &last["kind"]), ("BOOKMARK", &json!("Widget")));
+    assert!(last["metadata"]["annotations"].is_null());
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_watch_without_initial_events_begins_with_the_next_change() {
+    let client = server().client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let query = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let mut events = watch(&client, &format!("{WIDGETS}?{query}")).await;
+    ok(&client, "POST", WIDGETS, Some(&widget("b", 1))).await;
+    assert_eq!(events.next_name().await, pair("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn a_watch_with_a_timeout_in_the_past_ends_after_the_existing_objects() {
+    let client = server().client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let mut events = watch(&client, &format!("{WIDGETS}?watch=1&timeoutSeconds=-1")).await;
+    assert_eq!(events.next_name().await, pair("ADDED", "a"));
     assert!(events.next().await.is_none());
 }
 
