@@ -2,12 +2,14 @@
 
 mod builtin;
 mod definition;
+mod discovery_document;
 mod object_schema;
 mod registry;
 
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use definition::{DefinitionError, resources as resources_of};
+pub(crate) use discovery_document::DiscoveryDocument;
 pub(crate) use registry::Registry;
 use serde_json::Value;
 

@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::Version;
 use serde_json::Value;
 
+use super::discovery_document::{self, DiscoveryDocument};
 use super::{DefinitionError, Resource, Strategy, builtin, definition};
 use crate::schema::openapi::{self, PublishedKind};
 
@@ -17,6 +18,8 @@ pub(crate) struct Registry {
     resources: Vec<Arc<Resource>>,
     /// Built on first use: only kubectl requests them.
     openapi_documents: OnceLock<BTreeMap<String, Value>>,
+    /// Built on first use: for the core group, and for the others.
+    discovery_documents: OnceLock<(DiscoveryDocument, DiscoveryDocument)>,
 }
 
 impl Registry {
@@ -25,6 +28,7 @@ impl Registry {
         Self {
             resources: builtin::all().into_iter().map(Arc::new).collect(),
             openapi_documents: OnceLock::new(),
+            discovery_documents: OnceLock::new(),
         }
     }
 
@@ -42,6 +46,7 @@ impl Registry {
         Self {
             resources,
             openapi_documents: OnceLock::new(),
+            discovery_documents: OnceLock::new(),
         }
     }
 
@@ -104,6 +109,15 @@ impl Registry {
             .iter()
             .filter(|r| r.group == resource.group && r.plural == resource.plural);
         versions.map(|r| r.api_version()).collect()
+    }
+
+    /// Returns the aggregated discovery of the core group, or of all other groups.
+    pub(crate) fn discovery_document(&self, is_core: bool) -> &DiscoveryDocument {
+        let (core, groups) = self.discovery_documents.get_or_init(|| {
+            let core = discovery_document::of_groups(self, &[""]);
+            (core, discovery_document::of_groups(self, &self.groups()))
+        });
+        if is_core { core } else { groups }
     }
 
     /// Returns the OpenAPI documents of all group versions, by path.

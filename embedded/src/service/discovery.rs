@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode};
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::api::Api;
+use super::negotiation::accepts_aggregated_discovery;
 use super::response::{self, ResponseBody};
 use super::route::Target;
-use crate::resource::{Registry, Resource};
+use crate::resource::{DiscoveryDocument, Registry, Resource};
 use crate::schema::{openapi, openapi_v2};
 use crate::status_error::StatusError;
 use crate::store::StorageHealth;
@@ -16,6 +18,8 @@ use crate::store::StorageHealth;
 /// The Kubernetes version of the API.
 const MAJOR: &str = "1";
 const MINOR: &str = "34";
+/// The content type of aggregated discovery.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Responds to a GET that is not for objects.
 pub(super) fn respond(
@@ -23,8 +27,13 @@ pub(super) fn respond(
     target: &Target,
     query: &str,
     accept: &str,
+    if_none_match: &str,
 ) -> Result<Response<ResponseBody>, StatusError> {
     let registry = &api.registry();
+    if matches!(target, Target::ApiVersions | Target::Groups) && accepts_aggregated_discovery(accept) {
+        let document = registry.discovery_document(*target == Target::ApiVersions);
+        return aggregated(document, if_none_match);
+    }
     let document = match target {
         Target::Health(check) => {
             let is_verbose = query
@@ -69,6 +78,31 @@ pub(super) fn respond(
         }
     };
     Ok(response::json(StatusCode::OK, &document))
+}
+
+/// Returns an aggregated document, or 304 if the client has it.
+fn aggregated(
+    document: &DiscoveryDocument,
+    if_none_match: &str,
+) -> Result<Response<ResponseBody>, StatusError> {
+    let etag =
+        HeaderValue::from_str(&document.etag).map_err(|error| StatusError::internal(error.to_string()))?;
+    let is_known = if_none_match == document.etag;
+    let body = if is_known {
+        Bytes::new()
+    } else {
+        document.json.clone()
+    };
+    let mut response = response::bytes(body, AGGREGATED);
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, etag);
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    if is_known {
+        headers.remove(header::CONTENT_TYPE);
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    Ok(response)
 }
 
 /// Reports a store that cannot be written as alive but not ready: a restart would not help. A store without its remote repository is

@@ -95,7 +95,8 @@ impl Api {
             });
         }
         let query = parts.uri.query().unwrap_or_default();
-        discovery::respond(self, &target, query, accept)
+        let if_none_match = header(parts, http::header::IF_NONE_MATCH.as_str());
+        discovery::respond(self, &target, query, accept, if_none_match)
     }
 
     fn object_request(

@@ -62,6 +62,27 @@ fn parse_entry(text: &str) -> Option<ResponseFormat> {
     Some(ResponseFormat { encoding, shape })
 }
 
+/// Whether an `Accept` header asks for aggregated discovery: its first supported entry decides. Of the versions only v2 is served, as
+/// in kube-apiserver since 1.33.
+pub(crate) fn accepts_aggregated_discovery(accept: &str) -> bool {
+    let decides = accept.split(',').find_map(|entry| {
+        if is_aggregated_discovery(entry) {
+            return Some(true);
+        }
+        let format = parse_entry(entry)?;
+        (format.shape == Shape::Full).then_some(false)
+    });
+    decides.unwrap_or(false)
+}
+
+fn is_aggregated_discovery(entry: &str) -> bool {
+    let parts: Vec<&str> = entry.split(';').map(str::trim).collect();
+    ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"]
+        .iter()
+        .all(|parameter| parts.contains(parameter))
+        && parts.first() == Some(&"application/json")
+}
+
 /// Returns the media type of a `Content-Type` header, without parameters.
 pub(crate) fn media_type(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or("").trim()
@@ -70,6 +91,26 @@ pub(crate) fn media_type(content_type: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn aggregated_discovery_is_asked_for_by_the_first_supported_entry() {
+        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let v2beta1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        for (accept, expected) in [
+            (format!("{v2},{v2beta1},application/json"), true),
+            (format!("{v2beta1}, {v2}"), true),
+            (
+                "application/json; as=APIGroupDiscoveryList; v=v2; g=apidiscovery.k8s.io".into(),
+                true,
+            ),
+            (format!("application/json,{v2}"), false),
+            (format!("{v2beta1},application/json"), false),
+            ("*/*".into(), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(accepts_aggregated_discovery(&accept), expected, "{accept}");
+        }
+    }
 
     #[test]
     fn the_first_supported_entry_wins() {

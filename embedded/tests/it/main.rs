@@ -7,6 +7,7 @@ mod benchmark;
 mod client;
 mod controller;
 mod definitions;
+mod discovery;
 mod fixture;
 mod full_disk;
 mod garbage_collection;
