@@ -21,6 +21,7 @@ const EXCERPT_BYTES: usize = 30;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// Media types of every kind.
 const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
@@ -100,7 +101,9 @@ fn excerpt_of(bytes: &[u8]) -> String {
 
 /// Returns a message for each duplicate field of a JSON body.
 pub(super) fn duplicates(bytes: &[u8], content_type: &str, validation: FieldValidation) -> Vec<String> {
-    if validation == FieldValidation::Ignore || !matches!(media_type(content_type), "" | JSON | MERGE) {
+    if validation == FieldValidation::Ignore
+        || !matches!(media_type(content_type), "" | JSON | MERGE | STRATEGIC)
+    {
         return Vec::new();
     }
     let paths = duplicate_fields::find(bytes);

@@ -238,7 +238,8 @@ fn with_delete_options(
         }
     };
     for value in meta::strings(&body["dryRun"]) {
-        request.query.dry_run |= query::dry_run(value, "DeleteOptions")?;
+        query::check_dry_run(value, "DeleteOptions")?;
+        request.query.dry_run = true;
     }
     let options = DeleteOptions {
         uid: text(&body["preconditions"]["uid"]),

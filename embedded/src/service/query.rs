@@ -96,27 +96,27 @@ impl Query {
                 self.field_manager = value;
             }
             "force" if options == "PatchOptions" => self.force = Some(parse_bool(&value)),
-            "dryRun" if !options.is_empty() => self.dry_run = dry_run(&value, options)?,
+            "dryRun" if !options.is_empty() => {
+                check_dry_run(&value, options)?;
+                self.dry_run = true;
+            }
             _ => {}
         }
         Ok(())
     }
 }
 
-/// Parses a `dryRun` value.
-pub(crate) fn dry_run(value: &str, options: &str) -> Result<bool, StatusError> {
-    match value {
-        "" => Ok(false),
-        "All" => Ok(true),
-        other => {
-            let cause = Cause {
-                reason: "FieldValueNotSupported",
-                field: "dryRun".into(),
-                message: format!("Unsupported value: [{other:?}]: supported values: \"All\""),
-            };
-            Err(StatusError::invalid_options(options, cause))
-        }
+/// Checks a `dryRun` value. There is only one.
+pub(crate) fn check_dry_run(value: &str, options: &str) -> Result<(), StatusError> {
+    if value == "All" {
+        return Ok(());
     }
+    let cause = Cause {
+        reason: "FieldValueNotSupported",
+        field: "dryRun".into(),
+        message: format!("Unsupported value: [{value:?}]: supported values: \"All\""),
+    };
+    Err(StatusError::invalid_options(options, cause))
 }
 
 /// Maximum length of the name of a field manager in bytes.
@@ -190,6 +190,7 @@ mod tests {
             ("timeoutSeconds=99999999999999999999", 400),
             ("fieldValidation=Maybe", 422),
             ("dryRun=Some", 422),
+            ("dryRun=", 422),
             ("fieldManager=a%0Ab", 422),
         ] {
             let error = Query::parse(text, "CreateOptions").unwrap_err();

@@ -165,7 +165,10 @@ pub(super) async fn update(
 fn check_name(request: &ObjectRequest, object: &Value) -> Result<(), StatusError> {
     match meta::name(object) {
         name if name == request.at.name => Ok(()),
-        "" => Err(StatusError::bad_request("name must be provided")),
+        "" => Err(StatusError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            request.at.name
+        ))),
         name => Err(StatusError::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
             request.at.name

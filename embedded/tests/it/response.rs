@@ -186,6 +186,40 @@ async fn unsupported_media_types_are_rejected() {
 }
 
 #[tokio::test]
+async fn duplicate_fields_of_a_strategic_merge_patch_are_reported() {
+    let client = server().client();
+    ok(
+        &client,
+        "POST",
+        CONFIGMAPS,
+        Some(&json!({"metadata": {"name": "a"}})),
+    )
+    .await;
+    let type_ = [("content-type", "application/strategic-merge-patch+json")];
+    let twice = br#"{"data": {"a": "1", "a": "2"}}"#.to_vec();
+    let path = format!("{CONFIGMAPS}/a");
+    let lenient = send(&client, "PATCH", &path, &type_, twice.clone()).await;
+    assert_eq!(lenient.code, 200);
+    assert_eq!(lenient.warnings, ["299 - \"duplicate field \\\"data.a\\\"\""]);
+    let strict = format!("{path}?fieldValidation=Strict");
+    assert_eq!(send(&client, "PATCH", &strict, &type_, twice).await.code, 422);
+}
+
+#[tokio::test]
+async fn an_update_needs_the_name() {
+    let client = server().client();
+    let nameless = json!({"metadata": {}});
+    let response = call(&client, "PUT", &format!("{CONFIGMAPS}/a"), Some(&nameless)).await;
+    assert_eq!(
+        (response.code, response.body["message"].as_str()),
+        (
+            400,
+            Some("the name of the object (a based on URL) was undeterminable: name must be provided")
+        )
+    );
+}
+
+#[tokio::test]
 async fn bodies_can_be_yaml() {
     let client = server().client();
     let yaml = b"apiVersion: example.dev/v1\nkind: Widget\nmetadata: {name: y}\nspec: {size: 2}\n".to_vec();
