@@ -44,7 +44,10 @@ pub(super) async fn apply(
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(StatusError::invalid_options("PatchOptions", cause));
     }
-    let config = decode(bytes)?;
+    let mut config = decode(bytes)?;
+    if !request.resource.namespaced && !meta::namespace(&config).is_empty() {
+        meta::set(&mut config, "namespace", Value::Null);
+    }
     check_duplicates(request, bytes)?;
     check_own_namespace(request, &config)?;
     let key = request.key(&request.at.name);

@@ -47,7 +47,7 @@ fn created(object: Arc<Value>) -> Reply {
     Reply::Object(StatusCode::CREATED, object)
 }
 
-/// Sets the namespace of the path.
+/// Sets the namespace of the path. A cluster-scoped object loses its namespace.
 pub(super) fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Result<(), StatusError> {
     check_own_namespace(request, object)?;
     let namespace = Some(&request.at.namespace).filter(|namespace| !namespace.is_empty());
@@ -58,12 +58,10 @@ pub(super) fn set_namespace(request: &ObjectRequest, object: &mut Value) -> Resu
 /// Checks that an object names no other namespace than the path.
 pub(super) fn check_own_namespace(request: &ObjectRequest, object: &Value) -> Result<(), StatusError> {
     let existing = meta::namespace(object);
-    if !existing.is_empty() && existing != request.at.namespace {
-        return Err(StatusError::bad_request(if request.resource.namespaced {
-            "the namespace of the provided object does not match the namespace sent on the request"
-        } else {
-            "namespace is not allowed on a cluster-scoped object"
-        }));
+    if request.resource.namespaced && !existing.is_empty() && existing != request.at.namespace {
+        return Err(StatusError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }

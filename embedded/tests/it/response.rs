@@ -206,6 +206,22 @@ async fn duplicate_fields_of_a_strategic_merge_patch_are_reported() {
 }
 
 #[tokio::test]
+async fn a_cluster_scoped_object_loses_its_namespace() {
+    let client = server().client();
+    let created =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "namespace": "b"}});
+    let created = ok(&client, "POST", "/api/v1/namespaces", Some(&created)).await;
+    assert!(created["metadata"]["namespace"].is_null(), "{created}");
+    let applied =
+        br#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "c", "namespace": "b"}}"#;
+    let path = "/api/v1/namespaces/c?fieldManager=test";
+    let type_ = [("content-type", "application/apply-patch+yaml")];
+    let applied = send(&client, "PATCH", path, &type_, applied.to_vec()).await;
+    assert_eq!(applied.code, 201);
+    assert!(applied.body["metadata"]["namespace"].is_null(), "{applied:?}");
+}
+
+#[tokio::test]
 async fn an_update_needs_the_name() {
     let client = server().client();
     let nameless = json!({"metadata": {}});

@@ -15,8 +15,8 @@ pub(crate) struct Case {
     pub(crate) differs: Option<&'static KnownDifferences>,
 }
 
-/// A step. In paths and bodies `{ns}` is the case's namespace; `{rv:N}` and `{uid:N}` are resourceVersion and uid in the response
-/// to step N.
+/// A step. In paths and bodies `{ns}` is the case's namespace; `{rv:N}`, `{uid:N}` and `{continue:N}` are resourceVersion, uid and
+/// `continue` token in the response to step N.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Sends a request.
@@ -42,6 +42,8 @@ pub(crate) enum Step {
     WaitForCondition(String, &'static str),
     /// Requests an object and compares its field managers: who owns which fields, without times.
     Managers(String),
+    /// Requests aggregated discovery until it has this group, and compares the group alone.
+    Discovery(&'static str),
     /// Compares the resourceVersions of two responses.
     SameVersion(usize, usize),
 }
@@ -132,7 +134,14 @@ pub(crate) fn raw(method: &'static str, path: &str, content: &'static str, body:
 
 /// The request of `kubectl get` for a table.
 pub(crate) fn table(path: &str) -> Step {
-    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    get_as(
+        path,
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+    )
+}
+
+/// Requests a response with this `Accept` header.
+pub(crate) fn get_as(path: &str, accept: &'static str) -> Step {
     Step::Send {
         method: "GET",
         path: path.to_owned(),

@@ -94,6 +94,8 @@ fn normalise(value: &mut Value) {
             for (key, value) in fields.iter_mut() {
                 match (key.as_str(), &mut *value) {
                     ("uid", Value::String(text)) => *text = "<uid>".into(),
+                    // The servers encode different things in it.
+                    ("continue", Value::String(text)) => *text = "<token>".into(),
                     ("resourceVersion", Value::String(text)) if !text.is_empty() => {
                         *text = "<version>".into();
                     }
@@ -109,7 +111,10 @@ fn normalise(value: &mut Value) {
                     // The kinds of a group are listed in the order of a Go map.
                     ("resources", Value::Array(kinds)) => {
                         kinds.iter_mut().for_each(normalise);
-                        kinds.sort_by_cached_key(|kind| kind["name"].to_string());
+                        // Aggregated discovery has another field for the name.
+                        kinds.sort_by_cached_key(|kind| {
+                            (kind["name"].to_string(), kind["resource"].to_string())
+                        });
                     }
                     ("cells", Value::Array(cells)) => cells.iter_mut().for_each(age),
                     ("name", Value::String(name)) => {
@@ -194,7 +199,8 @@ fn a_difference_has_the_path_of_its_value() {
 #[test]
 fn only_unique_values_are_normalized() {
     let body = serde_json::json!({
-        "metadata": { "uid": "u", "resourceVersion": "7", "generateName": "a-", "name": "a-x8c2f", "labels": { "k": "v" } },
+        "metadata": { "uid": "u", "resourceVersion": "7", "continue": "eyJ2Ijo", "generateName": "a-", "name": "a-x8c2f",
+            "labels": { "k": "v" } },
         "rows": [{ "cells": ["red", "12s", 3] }],
         "message": "too old resource version: 1 (345)",
         "details": { "name": "kept" }
@@ -208,6 +214,7 @@ fn only_unique_values_are_normalized() {
     for part in [
         "\"a-<random>\"",
         "\"<uid>\"",
+        "\"<token>\"",
         "\"<age>\"",
         "\"red\"",
         "1 (<version>)",

@@ -79,6 +79,9 @@ pub(crate) struct Response {
     pub(crate) body: Value,
 }
 
+/// The `Accept` header of aggregated discovery.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 /// Headers that are not compared, with the reasons.
 const NOT_COMPARED: [(&str, &str); 7] = [
     (
@@ -152,6 +155,7 @@ impl TestServer {
                 Step::Until(status, request) => self.send_until(*status, request, fill).await,
                 Step::WaitForCondition(path, type_) => self.wait_for_condition(&fill(path), type_).await,
                 Step::Managers(path) => self.managers(&fill(path)).await,
+                Step::Discovery(group) => self.discovery(group).await,
                 Step::WaitUntilGone(path) => self.wait_until_gone(&fill(path)).await,
                 Step::SameVersion(one, other) => {
                     let same = version(earlier, *one) == version(earlier, *other);
@@ -287,6 +291,23 @@ impl TestServer {
         Ok(response)
     }
 
+    /// Returns a group of the aggregated discovery. The real server adds new groups later, and the entity tag covers all of them.
+    async fn discovery(&self, group: &str) -> Result<Response, String> {
+        loop {
+            let mut response = self
+                .send("GET", "/apis", &[("accept", AGGREGATED)], String::new())
+                .await?;
+            let items = response.body["items"].as_array().cloned().unwrap_or_default();
+            let found = items.into_iter().find(|item| item["metadata"]["name"] == group);
+            if response.status != 200 || found.is_some() {
+                response.headers.remove("etag");
+                response.body = found.unwrap_or_default();
+                return Ok(response);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     async fn wait_until_gone(&self, path: &str) -> Result<Response, String> {
         loop {
             let response = self.send("GET", path, &[], String::new()).await?;
@@ -319,6 +340,8 @@ fn fill(text: &str, namespace: &str, earlier: &[Response]) -> String {
         let uid = response.body["metadata"]["uid"].as_str().unwrap_or("none");
         filled = filled.replace(&format!("{{rv:{number}}}"), version(earlier, number));
         filled = filled.replace(&format!("{{uid:{number}}}"), uid);
+        let token = response.body["metadata"]["continue"].as_str().unwrap_or("none");
+        filled = filled.replace(&format!("{{continue:{number}}}"), token);
     }
     filled
 }

@@ -1,6 +1,16 @@
 //! Discovery.
 
-use crate::case::{Case, case, get};
+use crate::case::{Case, Step, case, get};
+
+/// Aggregated discovery, which the real server completes some time after its start.
+pub(super) fn aggregated() -> Vec<Case> {
+    let group = |name, group: &'static str| case(name, [Step::Discovery(group)]);
+    vec![
+        group("aggregated discovery: custom resources", "conformance.sluice.dev"),
+        group("aggregated discovery: leases", "coordination.k8s.io"),
+        group("aggregated discovery: definitions", "apiextensions.k8s.io"),
+    ]
+}
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

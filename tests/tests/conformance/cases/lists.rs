@@ -6,7 +6,7 @@ use super::{WIDGETS, path_of, red, widget, with_metadata};
 use crate::case::{Case, Step, case, get, merge, post, raw, table, wait_for_items};
 
 /// Creates three widgets with different labels and colours, then runs these steps.
-fn with_three(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
+pub(super) fn with_three(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
     let labelled = |name: &str, team: &str, color: &str| {
         post(
             WIDGETS,

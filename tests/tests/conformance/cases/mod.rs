@@ -2,15 +2,24 @@
 
 mod apply;
 mod builtin;
+mod chunks;
+mod collections;
 mod definitions;
 mod deletion;
 mod discovery;
+mod dry_run;
 mod errors;
+mod initial_events;
 mod lists;
 mod managers;
 mod metadata;
+mod names;
 mod objects;
+mod patch_types;
 mod patches;
+mod selectors;
+mod strictness;
+mod unknown;
 mod validation;
 mod watches;
 
@@ -52,6 +61,16 @@ fn by_subject() -> Vec<Case> {
         deletion::cases(),
         builtin::cases(),
         definitions::cases(),
+        chunks::cases(),
+        selectors::cases(),
+        initial_events::cases(),
+        dry_run::cases(),
+        strictness::cases(),
+        patch_types::cases(),
+        collections::cases(),
+        unknown::cases(),
+        names::cases(),
+        discovery::aggregated(),
     ]
     .concat()
 }
