@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::duplicate_fields;
 use super::negotiation::media_type;
@@ -22,6 +22,8 @@ const EXCERPT_BYTES: usize = 30;
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const YAML: &str = "application/yaml";
 
 /// Media types of every kind.
 const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
@@ -99,18 +101,44 @@ fn excerpt_of(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns a message for each duplicate field of a JSON body.
+/// Returns a message for each duplicate field of a body, and for each unknown field of an operation of a JSON patch.
 pub(super) fn duplicates(bytes: &[u8], content_type: &str, validation: FieldValidation) -> Vec<String> {
-    if validation == FieldValidation::Ignore
-        || !matches!(media_type(content_type), "" | JSON | MERGE | STRATEGIC)
-    {
+    if validation == FieldValidation::Ignore {
         return Vec::new();
     }
+    match media_type(content_type) {
+        "" | JSON | MERGE | STRATEGIC => duplicate_errors(bytes),
+        JSON_PATCH => {
+            let errors = duplicate_errors(bytes).into_iter().chain(unknown_errors(bytes));
+            errors.map(|error| format!("json patch {error}")).collect()
+        }
+        YAML => {
+            // Unlike JSON's, this type rejects duplicates.
+            let parsed = serde_yaml_ng::from_slice::<serde_yaml_ng::Value>(bytes);
+            parsed.err().map(|error| error.to_string()).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn duplicate_errors(bytes: &[u8]) -> Vec<String> {
     let paths = duplicate_fields::find(bytes);
     paths
         .iter()
         .map(|path| format!("duplicate field {path:?}"))
         .collect()
+}
+
+/// Returns a message for each field that no operation of a JSON patch has.
+fn unknown_errors(bytes: &[u8]) -> Vec<String> {
+    let operations: Vec<Map<String, Value>> = serde_json::from_slice(bytes).unwrap_or_default();
+    let fields = operations.iter().enumerate().flat_map(|(at, operation)| {
+        let unknown = operation
+            .keys()
+            .filter(|name| !matches!(name.as_str(), "op" | "path" | "from" | "value"));
+        unknown.map(move |name| format!("unknown field \"[{at}].{name}\""))
+    });
+    fields.collect()
 }
 
 /// Decodes the object of a request: checks its kind, normalizes it and handles unknown fields as requested.

@@ -206,6 +206,36 @@ async fn duplicate_fields_of_a_strategic_merge_patch_are_reported() {
 }
 
 #[tokio::test]
+async fn strict_validation_covers_yaml_and_json_patches() {
+    let client = server().client();
+    let yaml = b"kind: ConfigMap\nmetadata: {name: a}\ndata: {x: '1', x: '2'}\n".to_vec();
+    let type_ = [("content-type", "application/yaml")];
+    let strict = format!("{CONFIGMAPS}?fieldValidation=Strict");
+    assert_eq!(
+        send(&client, "POST", &strict, &type_, yaml.clone()).await.code,
+        400
+    );
+    let lenient = send(&client, "POST", CONFIGMAPS, &type_, yaml).await;
+    assert_eq!((lenient.code, lenient.warnings.len()), (201, 1), "{lenient:?}");
+    let operations = br#"[{"op": "add", "path": "/data/y", "value": "1", "note": "z"}]"#.to_vec();
+    let type_ = [("content-type", "application/json-patch+json")];
+    let path = format!("{CONFIGMAPS}/a");
+    let strict = format!("{path}?fieldValidation=Strict");
+    assert_eq!(
+        send(&client, "PATCH", &strict, &type_, operations.clone())
+            .await
+            .code,
+        422
+    );
+    let lenient = send(&client, "PATCH", &path, &type_, operations).await;
+    assert_eq!(lenient.code, 200);
+    assert_eq!(
+        lenient.warnings,
+        ["299 - \"json patch unknown field \\\"[0].note\\\"\""]
+    );
+}
+
+#[tokio::test]
 async fn a_cluster_scoped_object_loses_its_namespace() {
     let client = server().client();
     let created =

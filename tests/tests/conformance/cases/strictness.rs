@@ -69,6 +69,7 @@ fn updates() -> Vec<Case> {
 }
 
 fn patches() -> Vec<Case> {
+    let noted = json!([{ "op": "add", "path": "/spec/size", "value": 4, "note": "larger" }]);
     let operations = json!([{ "op": "add", "path": "/spec/colour", "value": "red" }]);
     let patch = |name, mode: &str| after(name, json_patch(&in_mode(&path_of("a"), mode), &operations));
     let merge = |name, mode: &str| {
@@ -80,6 +81,14 @@ fn patches() -> Vec<Case> {
         patch("unknown fields in a JSON patch: refused", "Strict"),
         patch("unknown fields in a JSON patch: warned about", "Warn"),
         patch("unknown fields in a JSON patch: dropped", "Ignore"),
+        after(
+            "unknown fields of an operation: warned about",
+            json_patch(&path_of("a"), &noted),
+        ),
+        after(
+            "unknown fields of an operation: refused",
+            json_patch(&in_mode(&path_of("a"), "Strict"), &noted),
+        ),
         merge("unknown fields in a merge patch: warned about", "Warn"),
         merge("unknown fields in a merge patch: dropped", "Ignore"),
         patch("field validation of a patch: unknown mode", "Perhaps"),
