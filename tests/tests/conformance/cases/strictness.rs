@@ -105,7 +105,7 @@ fn patches() -> Vec<Case> {
 fn built_in() -> Vec<Case> {
     let unknown = json!({ "metadata": { "name": "m" }, "data": { "a": "b" }, "extra": 1 });
     let create = |name, mode: &str| case(name, [post(&in_mode(MAPS, mode), &unknown)]);
-    let in_metadata = |object: Value| with_metadata(object, "nmae", json!("x"));
+    let in_metadata = |object: Value| with_metadata(object, "label", json!("x"));
     vec![
         case(
             "unknown fields in metadata: warned about",
