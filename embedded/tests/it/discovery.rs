@@ -58,7 +58,7 @@ async fn one_document_describes_every_group() {
     assert!(resources.iter().any(|kind| kind["resource"] == "secrets"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_known_document_is_not_sent_again_until_a_definition_changes() {
     let client = server().client();
     let (_, etag, _) = discover(&client, "/apis", "").await;
