@@ -1,4 +1,4 @@
-//! The initial objects of a server: namespaces and CustomResourceDefinitions.
+//! The initial objects of a server: namespaces, roles and CustomResourceDefinitions.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::resource::{Resource, Strategy};
 use crate::service::Api;
 use crate::status_error::StatusError;
 use crate::store::{Key, Write};
-use crate::{admission, meta};
+use crate::{admission, meta, rbac};
 
 /// Namespaces that every server has.
 const NAMESPACES: [&str; 2] = ["default", "kube-system"];
@@ -24,6 +24,12 @@ pub(crate) fn create_initial_objects(
     if let Some(resource) = registry.by_strategy(Strategy::Namespace) {
         for name in NAMESPACES {
             create_namespace(api, resource, name)?;
+        }
+    }
+    for object in rbac::default_roles() {
+        let kind = object["kind"].as_str().unwrap_or("");
+        if let Some(resource) = registry.by_kind(rbac::GROUP, kind) {
+            apply_role(api, resource, &object)?;
         }
     }
     let Some(resource) = registry.by_strategy(Strategy::Definition) else {
@@ -61,6 +67,27 @@ fn create_namespace(api: &Api, resource: &Resource, name: &str) -> Result<(), St
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         admission::normalize(resource, &mut object).map_err(StatusError::bad_request)?;
         admission::prepare_create(resource, object).map(Write::Put)
+    })?;
+    Ok(())
+}
+
+/// Creates a default role or binding. As kube-apiserver, a start restores the rules of a role unless a user forbids it.
+fn apply_role(api: &Api, resource: &Resource, desired: &Value) -> Result<(), StatusError> {
+    let key = Key::new(resource.group_resource(), "", meta::name(desired));
+    api.store.write_now(&key, |state| {
+        let mut object = desired.clone();
+        admission::normalize(resource, &mut object).map_err(StatusError::bad_request)?;
+        let Some(existing) = state.get(&key) else {
+            return admission::prepare_create(resource, object).map(Write::Put);
+        };
+        let is_fixed = existing["metadata"]["annotations"][rbac::AUTO_UPDATE] == "false";
+        let is_current = existing["rules"] == object["rules"];
+        if is_fixed || is_current || resource.strategy != Strategy::Role {
+            return Ok(Write::Unchanged(existing.clone()));
+        }
+        let mut updated = Value::clone(existing);
+        updated["rules"] = object["rules"].take();
+        Ok(Write::Put(updated))
     })?;
     Ok(())
 }

@@ -5,8 +5,8 @@
 //!
 //! # Resources
 //! Namespaces, Secrets, ConfigMaps, Events, ServiceAccounts (core/v1), Events (events.k8s.io/v1), Leases
-//! (coordination.k8s.io/v1), self reviews (authentication.k8s.io/v1, authorization.k8s.io/v1), the
-//! CustomResourceDefinitions themselves (apiextensions.k8s.io/v1) and every version of the custom resources.
+//! (coordination.k8s.io/v1), reviews and token requests (authentication.k8s.io/v1, authorization.k8s.io/v1), roles and
+//! bindings (rbac.authorization.k8s.io/v1), the CustomResourceDefinitions themselves (apiextensions.k8s.io/v1) and every version of the custom resources.
 //!
 //! # Deviations from kube-apiserver
 //! * A `continue` token belongs to its list, and is refused by another one. Earlier versions of a list, for later pages and for
@@ -14,8 +14,11 @@
 //! * Protobuf is decoded for the built-in kinds, because client-go sends them in it, but never encoded: every client reads JSON.
 //! * Garbage collection and namespace deletion, tasks of the controller-manager, run inside the server.
 //! * Definitions that the program brings are read-only; conversion is `None` only, and `scale` is not served.
-//! * There is one user with all permissions, who can issue limited credentials ([`Grant`]); RBAC objects are not served.
+//! * Users are ServiceAccounts with tokens, holders of client certificates, and the administrator; requests in process are those of
+//!   the administrator. The administrator can also issue limited credentials ([`Grant`]), to which roles do not apply.
+//! * The rules of aggregated ClusterRoles are in effect, but not written into the objects.
 
+mod account_token;
 mod admission;
 mod age;
 mod apply;
@@ -30,6 +33,8 @@ mod jsonpath;
 mod maintenance;
 mod meta;
 mod names;
+mod rbac;
+mod requester;
 mod resource;
 mod revisions;
 mod schema;

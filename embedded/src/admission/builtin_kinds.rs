@@ -4,9 +4,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::role_kinds;
 use crate::cause::Cause;
 use crate::meta;
 use crate::resource::{Resource, Strategy};
@@ -39,6 +41,10 @@ pub(super) fn check_types(resource: &Resource, object: &Value) -> Result<(), Str
         Strategy::Namespace => typed::<Namespace>(object),
         Strategy::ServiceAccount => typed::<ServiceAccount>(object),
         Strategy::Lease => typed::<Lease>(object),
+        Strategy::Role if resource.namespaced => typed::<Role>(object),
+        Strategy::Role => typed::<ClusterRole>(object),
+        Strategy::RoleBinding if resource.namespaced => typed::<RoleBinding>(object),
+        Strategy::RoleBinding => typed::<ClusterRoleBinding>(object),
         Strategy::Custom | Strategy::Definition | Strategy::Review => Ok(()),
     };
     typed.map_err(|error| error.to_string())
@@ -84,6 +90,7 @@ pub(super) fn default(resource: &Resource, object: &mut Value) {
                 fields["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
             }
         }
+        Strategy::Role | Strategy::RoleBinding => role_kinds::default(resource.strategy, fields),
         _ => {}
     }
     // Go omits these fields if they are empty. Custom resources define their own fields.
@@ -135,6 +142,8 @@ pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
             causes
         }
         Strategy::Event => validate_event(object),
+        Strategy::Role => role_kinds::validate_role(resource, object),
+        Strategy::RoleBinding => role_kinds::validate_binding(resource, object, old),
         _ => Vec::new(),
     }
 }

@@ -3,6 +3,7 @@
 use rand::seq::IndexedRandom;
 use serde_json::{Map, Value};
 
+use super::role_kinds;
 use crate::cause::Cause;
 use crate::resource::{Resource, Strategy};
 use crate::{meta, names};
@@ -124,6 +125,9 @@ pub(super) fn validate_name(resource: &Resource, object: &Value) -> Vec<Cause> {
             "metadata.name",
             "name or generateName is required",
         )];
+    }
+    if matches!(resource.strategy, Strategy::Role | Strategy::RoleBinding) {
+        return role_kinds::validate_name(name);
     }
     let mut causes = Vec::new();
     let (limit, well_formed, text) = match resource.strategy {

@@ -3,6 +3,7 @@
 mod builtin_kinds;
 mod definition;
 mod metadata;
+mod role_kinds;
 
 use serde_json::{Value, json};
 

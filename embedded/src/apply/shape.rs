@@ -231,6 +231,15 @@ pub(crate) fn builtin_schema(kind: &str) -> Value {
                 },
             }},
         }),
+        "Role" | "ClusterRole" => json!({
+            "rules": {"type": "array", "items": {"type": "object"}},
+            "aggregationRule": {"type": "object", "properties": {
+                "clusterRoleSelectors": {"type": "array", "items": reference},
+            }},
+        }),
+        "RoleBinding" | "ClusterRoleBinding" => json!({
+            "roleRef": reference, "subjects": {"type": "array", "items": reference},
+        }),
         "Lease" => json!({"spec": {"type": "object"}}),
         "Event" => json!({
             "action": text, "count": {"type": "integer"}, "eventTime": text, "firstTimestamp": text, "lastTimestamp": text,

@@ -3,10 +3,13 @@
 mod validation;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectRulesReview};
+use k8s_openapi::api::authorization::v1::{
+    SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::events;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -33,6 +36,11 @@ pub(crate) fn definitions() -> Map<String, Value> {
     add::<SelfSubjectReview>(&mut generator);
     add::<SelfSubjectAccessReview>(&mut generator);
     add::<SelfSubjectRulesReview>(&mut generator);
+    add::<SubjectAccessReview>(&mut generator);
+    add::<Role>(&mut generator);
+    add::<RoleBinding>(&mut generator);
+    add::<ClusterRole>(&mut generator);
+    add::<ClusterRoleBinding>(&mut generator);
     add::<CustomResourceDefinition>(&mut generator);
     add::<ObjectMeta>(&mut generator);
     add::<ListMeta>(&mut generator);
@@ -51,6 +59,7 @@ pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> Option<
         "events.k8s.io" => "io.k8s.api.events",
         "authentication.k8s.io" => "io.k8s.api.authentication",
         "authorization.k8s.io" => "io.k8s.api.authorization",
+        crate::rbac::GROUP => "io.k8s.api.rbac",
         "apiextensions.k8s.io" => "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
         _ => return None,
     };

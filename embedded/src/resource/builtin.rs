@@ -6,12 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::object_schema::ObjectSchema;
 use super::{CREATION_DESCRIPTION, CellSource, Column, NAME_DESCRIPTION, Resource, Strategy};
-use crate::{builtin, meta};
+use crate::{builtin, meta, rbac};
 
 /// Returns all built-in kinds.
 pub(super) fn all() -> Vec<Resource> {
     let mut kinds = core_kinds();
     kinds.extend(other_kinds());
+    kinds.extend(role_kinds());
     kinds
 }
 
@@ -60,6 +61,7 @@ fn other_kinds() -> Vec<Resource> {
         review_kind("authentication.k8s.io", "SelfSubjectReview"),
         review_kind("authorization.k8s.io", "SelfSubjectAccessReview"),
         review_kind("authorization.k8s.io", "SelfSubjectRulesReview"),
+        review_kind("authorization.k8s.io", "SubjectAccessReview"),
         Resource {
             group: "coordination.k8s.io".into(),
             ..core_kind("Lease", "", Strategy::Lease, vec![holder, age_column()])
@@ -77,6 +79,35 @@ fn other_kinds() -> Vec<Resource> {
                 vec![created],
             )
         },
+    ]
+}
+
+/// Returns the kinds of `rbac.authorization.k8s.io`.
+fn role_kinds() -> Vec<Resource> {
+    let role = |kind: &str, namespaced: bool| {
+        let created = Column {
+            name: "Created At".into(),
+            ..age_column()
+        };
+        Resource {
+            group: rbac::GROUP.into(),
+            namespaced,
+            ..core_kind(kind, "", Strategy::Role, vec![created])
+        }
+    };
+    let binding = |kind: &str, namespaced: bool| {
+        let role = string_column("Role", role_ref).described_as(&format!("rbac.v1.{kind}"), "roleRef");
+        Resource {
+            group: rbac::GROUP.into(),
+            namespaced,
+            ..core_kind(kind, "", Strategy::RoleBinding, vec![role, age_column()])
+        }
+    };
+    vec![
+        binding("ClusterRoleBinding", false),
+        role("ClusterRole", false),
+        binding("RoleBinding", true),
+        role("Role", true),
     ]
 }
 
@@ -211,6 +242,11 @@ fn secrets(account: &Value) -> Value {
 
 fn holder(lease: &Value) -> Value {
     lease["spec"]["holderIdentity"].as_str().unwrap_or("").into()
+}
+
+fn role_ref(binding: &Value) -> Value {
+    let text = |field: &str| binding["roleRef"][field].as_str().unwrap_or("");
+    format!("{}/{}", text("kind"), text("name")).into()
 }
 
 fn first_of(event: &Value, fields: &[&str]) -> Value {

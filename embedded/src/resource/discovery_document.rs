@@ -71,5 +71,11 @@ fn resource(kind: &Resource) -> Value {
             "subresource": "status", "responseKind": response_kind, "verbs": ["get", "patch", "update"],
         }]);
     }
+    if kind.strategy == Strategy::ServiceAccount {
+        let response_kind = json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"});
+        resource["subresources"] = json!([{
+            "subresource": "token", "responseKind": response_kind, "verbs": ["create"],
+        }]);
+    }
     resource
 }

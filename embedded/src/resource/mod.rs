@@ -41,7 +41,11 @@ pub(crate) enum Strategy {
     ServiceAccount,
     /// coordination.k8s.io Lease.
     Lease,
-    /// A self review, which is answered and not stored.
+    /// rbac.authorization.k8s.io Role and ClusterRole.
+    Role,
+    /// rbac.authorization.k8s.io RoleBinding and ClusterRoleBinding.
+    RoleBinding,
+    /// A review, which is answered and not stored.
     Review,
 }
 

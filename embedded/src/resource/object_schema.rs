@@ -7,8 +7,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use serde_json::Value;
 
 use crate::apply::{Shape, builtin_schema};
-use crate::builtin;
 use crate::schema::{CompileError, FieldError, Schema};
+use crate::{builtin, rbac};
 
 /// A compiled schema.
 #[derive(Debug)]
@@ -39,6 +39,10 @@ static BUILTIN: LazyLock<BTreeMap<&str, Arc<ObjectSchema>>> = LazyLock::new(|| {
         ("", "Secret"),
         ("", "ServiceAccount"),
         ("coordination.k8s.io", "Lease"),
+        (rbac::GROUP, "ClusterRole"),
+        (rbac::GROUP, "ClusterRoleBinding"),
+        (rbac::GROUP, "Role"),
+        (rbac::GROUP, "RoleBinding"),
     ];
     let compile = |(group, kind)| {
         let compiled = builtin::schema(group, "v1", kind).ok()??;
@@ -113,6 +117,6 @@ mod tests {
 
     #[test]
     fn the_builtin_kinds_have_schemas() {
-        assert_eq!(BUILTIN.len(), 6);
+        assert_eq!(BUILTIN.len(), 10);
     }
 }

@@ -13,8 +13,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
 use super::ServeError;
@@ -153,14 +157,30 @@ pub(super) fn server_config(credentials: &Credentials, ip: IpAddr) -> Result<Ser
         .map_err(|error| failed(&error))?;
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = client_verifier(&credentials.ca_pem, provider.clone())?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| failed(&error))?
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_single_cert(vec![certificate.der().clone()], private)
         .map_err(|error| failed(&error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Returns a verifier of client certificates, which the CA of the server signs. Clients with a token have none.
+fn client_verifier(
+    ca_pem: &str,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+    let failed = |error: &dyn std::fmt::Display| ServeError::Tls(error.to_string());
+    let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|error| failed(&error))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(ca).map_err(|error| failed(&error))?;
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| failed(&error))
 }
 
 fn certificate_params(ip: IpAddr) -> Result<CertificateParams, rcgen::Error> {

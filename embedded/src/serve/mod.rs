@@ -1,5 +1,7 @@
-//! The API over TLS: bearer token authentication, HTTP/1.1 and HTTP/2.
+//! The API over TLS: authentication by bearer tokens and client certificates, HTTP/1.1 and HTTP/2.
 
+mod authentication;
+mod client_certificate;
 mod credentials;
 mod kubeconfig;
 mod limited_token;
@@ -29,7 +31,9 @@ use tokio_util::task::TaskTracker;
 use self::credentials::{Credentials, Token};
 use self::pending::{PendingConnection, PendingConnections};
 use self::stream::TimedWrites;
+use crate::account_token::TokenKey;
 use crate::grant::Grant;
+use crate::rbac::User;
 use crate::service::{Api, ResponseBody, end_on_stop, error_response};
 use crate::status_error::StatusError;
 
@@ -141,6 +145,10 @@ pub(crate) async fn serve(api: Arc<Api>, addr: SocketAddr, dir: &Path) -> Result
     let config = credentials::server_config(&credentials, addr.ip())?;
     let kubeconfig_path = kubeconfig::write(dir, addr, &credentials)?;
     let stop = CancellationToken::new();
+    // Tokens of ServiceAccounts remain valid across restarts, like the kubeconfig.
+    if let Some(key) = TokenKey::derive(credentials.token.reveal()) {
+        api.set_token_key(key);
+    }
     let token = Arc::new(credentials.token);
     let listener = Listener {
         socket,
@@ -226,11 +234,18 @@ impl Listener {
                 () = &mut expired => return,
             };
             let Ok(stream) = accepted else { return };
+            let certificates = stream.get_ref().1.peer_certificates();
+            let certificate = certificates.and_then(<[_]>::first);
+            let user = certificate.and_then(|certificate| client_certificate::user(certificate));
+            let user = user.map(Arc::new);
             let (stopped, connection_state) = (stop.clone(), pending.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let (api, token, stop) = (api.clone(), token.clone(), stop.clone());
-                let pending = connection_state.clone();
-                async move { Ok::<_, Infallible>(handle(&api, &token, &pending, &stop, request).await) }
+                let (pending, user) = (connection_state.clone(), user.clone());
+                async move {
+                    let user = user.as_deref();
+                    Ok::<_, Infallible>(handle(&api, &token, user, &pending, &stop, request).await)
+                }
             });
             let http_builder = http_builder();
             let stream = TokioIo::new(TimedWrites::new(stream, WRITE_TIMEOUT));
@@ -268,6 +283,7 @@ fn http_builder() -> auto::Builder<TokioExecutor> {
 async fn handle(
     api: &Arc<Api>,
     token: &Token,
+    certificate: Option<&User>,
     pending: &PendingConnection,
     stop: &CancellationToken,
     mut request: Request<Incoming>,
@@ -276,12 +292,11 @@ async fn handle(
         .headers()
         .get(AUTHORIZATION)
         .map(http::HeaderValue::as_bytes);
-    if !token.matches_header(authorization.unwrap_or_default()) {
-        let Some(grant) = limited_token::verify(authorization.unwrap_or_default(), token) else {
-            return error_response(&StatusError::unauthorized());
-        };
-        request.extensions_mut().insert(Arc::new(grant));
-    }
+    let authorization = authorization.unwrap_or_default();
+    let Some(requester) = authentication::authenticate(api, token, certificate, authorization) else {
+        return error_response(&StatusError::unauthorized());
+    };
+    request.extensions_mut().insert(Arc::new(requester));
     pending.authenticate();
     end_on_stop(Arc::clone(api).handle(request).await, stop.clone())
 }

@@ -1,12 +1,14 @@
 //! The shared state of all requests: a file of its own, because every module of the service uses it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::resource::Registry;
+use crate::account_token::TokenKey;
+use crate::rbac::{self, RoleIndex, RoleObjects};
+use crate::resource::{Registry, with_group};
 use crate::store::Store;
 
 /// How long a write of a definition waits until its kind is served.
@@ -21,6 +23,10 @@ pub(crate) struct Api {
     registry: watch::Sender<Arc<Registry>>,
     /// The definitions up to this revision are served.
     served_revision: watch::Sender<u64>,
+    /// The rules of all roles, with the number of changes that they include.
+    roles: Mutex<Option<(u64, Arc<RoleIndex>)>>,
+    /// The key of ServiceAccount tokens.
+    token_key: RwLock<Arc<TokenKey>>,
     /// Ends watches and background tasks.
     pub(crate) stop: CancellationToken,
 }
@@ -32,6 +38,8 @@ impl Api {
             store,
             registry: watch::Sender::new(registry),
             served_revision: watch::Sender::new(0),
+            roles: Mutex::default(),
+            token_key: RwLock::new(Arc::new(TokenKey::random())),
             stop: CancellationToken::new(),
         }
     }
@@ -39,6 +47,42 @@ impl Api {
     /// Returns the present kinds. A request takes them once.
     pub(crate) fn registry(&self) -> Arc<Registry> {
         self.registry.borrow().clone()
+    }
+
+    /// Returns the rules of all roles. They are read from the objects once per change of a role or binding.
+    pub(crate) fn roles(&self) -> Arc<RoleIndex> {
+        let mut cached = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.store.read();
+        let changes = state.role_changes();
+        if let Some((included, roles)) = &*cached
+            && *included == changes
+        {
+            return roles.clone();
+        }
+        let list = |plural: &str| state.list(&with_group(plural, rbac::GROUP), "");
+        let objects = RoleObjects {
+            roles: list("roles"),
+            cluster_roles: list("clusterroles"),
+            role_bindings: list("rolebindings"),
+            cluster_role_bindings: list("clusterrolebindings"),
+        };
+        drop(state);
+        let roles = Arc::new(RoleIndex::new(&objects));
+        *cached = Some((changes, roles.clone()));
+        roles
+    }
+
+    /// Returns the key of ServiceAccount tokens.
+    pub(crate) fn token_key(&self) -> Arc<TokenKey> {
+        self.token_key
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Replaces the key of ServiceAccount tokens: a server with a directory has one that outlives the process.
+    pub(crate) fn set_token_key(&self, key: TokenKey) {
+        *self.token_key.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(key);
     }
 
     /// Replaces the kinds.

@@ -7,7 +7,9 @@ mod continue_token;
 mod delete;
 mod discovery;
 mod duplicate_fields;
+mod escalation;
 mod event;
+mod impersonation;
 mod list_options;
 mod negotiation;
 mod page;
@@ -21,6 +23,7 @@ mod review;
 mod route;
 mod strategic_merge;
 mod table;
+mod token_request;
 mod watch;
 mod write;
 
@@ -34,12 +37,14 @@ pub(crate) use self::api::Api;
 pub(crate) use self::delete::{FOREGROUND, ORPHAN, PropagationPolicy, decide_deletion};
 use self::negotiation::ResponseFormat;
 use self::query::Query;
+use self::request::Warnings;
 pub(crate) use self::request::{ObjectRequest, decide_write};
 use self::response::Reply;
 pub(crate) use self::response::{ResponseBody, end_on_stop, error_response};
 use self::route::{ObjectPath, Target};
 use crate::definitions;
-use crate::grant::Grant;
+use crate::rbac::{self, Attributes, Decision};
+use crate::requester::Requester;
 use crate::resource::{Registry, Resource, Strategy};
 use crate::status_error::StatusError;
 
@@ -67,15 +72,12 @@ impl Api {
         B::Error: std::fmt::Display,
     {
         let target = route::parse_path(parts.uri.path());
+        let requester = impersonation::requester(self, parts)?;
         if let Target::Objects(at) = target {
-            let mut request = self.object_request(parts, at, accept)?;
-            request.grant = parts.extensions.get::<Arc<Grant>>().cloned();
+            let mut request = self.object_request(parts, at, accept, requester)?;
             let agent = header(parts, http::header::USER_AGENT.as_str());
             request.field_manager = field_manager(&request.query.field_manager, agent);
-            if parts.method != Method::POST {
-                request.query.label_selector =
-                    request.authorize(request_verb(parts, &request), &request.at.name)?;
-            }
+            authorize(&mut request, parts)?;
             let mut body = body::read(body).await?;
             if request.requested_resource.group != request.resource.group {
                 body = event::body_to_core(body, header(parts, http::header::CONTENT_TYPE.as_str()));
@@ -87,6 +89,7 @@ impl Api {
             }
             return Ok(response::response_to(&request, reply));
         }
+        self.authorize_path(&requester, parts)?;
         if parts.method != Method::GET && parts.method != Method::HEAD {
             return Err(if target == Target::Unknown {
                 StatusError::page_not_found()
@@ -104,6 +107,7 @@ impl Api {
         parts: &Parts,
         at: ObjectPath,
         accept: &str,
+        requester: Arc<Requester>,
     ) -> Result<ObjectRequest, StatusError> {
         let registry = self.registry();
         let requested_resource = registry
@@ -127,21 +131,65 @@ impl Api {
         if requested_resource.group == event::GROUP {
             query.field_selector = event::selector_to_core(&query.field_selector);
         }
-        Ok(ObjectRequest::new(
-            self.clone(),
+        Ok(ObjectRequest {
+            api: self.clone(),
+            warnings: Warnings::of(&resource),
             registry,
             resource,
             requested_resource,
             at,
             query,
-            ResponseFormat::parse(accept)?,
-        ))
+            format: ResponseFormat::parse(accept)?,
+            field_manager: String::new(),
+            requester,
+        })
     }
+
+    /// Authorizes a request that is not for objects. Limited credentials may read all such paths.
+    fn authorize_path(&self, requester: &Requester, parts: &Parts) -> Result<(), StatusError> {
+        let Requester::User(user) = requester else {
+            return Ok(());
+        };
+        if user.is_administrator() {
+            return Ok(());
+        }
+        let attributes = Attributes::NonResource {
+            verb: &parts.method.as_str().to_lowercase(),
+            path: parts.uri.path(),
+        };
+        match rbac::authorize(user, attributes, &self.roles()) {
+            Decision::Allowed(_) => Ok(()),
+            Decision::Denied(reason) => Err(StatusError::denied(user, attributes, &reason)),
+        }
+    }
+}
+
+/// Authorizes a request for objects before its body is read. The creations of a limited credential are authorized later: its grant
+/// has the names of new objects, which are in their bodies.
+fn authorize(request: &mut ObjectRequest, parts: &Parts) -> Result<(), StatusError> {
+    let verb = request_verb(parts, request);
+    let is_user = matches!(&*request.requester, Requester::User(_));
+    let name = if is_user {
+        request.attribute_name(verb)
+    } else {
+        &*request.at.name
+    };
+    if is_user || parts.method != Method::POST {
+        request.query.label_selector = request.authorize(verb, name)?;
+    }
+    Ok(())
 }
 
 async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<Reply, StatusError> {
     let content_type = header(parts, http::header::CONTENT_TYPE.as_str());
     let (is_item, sub) = (!request.at.name.is_empty(), request.at.subresource.as_str());
+    if request.resource.strategy == Strategy::ServiceAccount && sub == token_request::SUBRESOURCE {
+        return if parts.method == Method::POST && is_item {
+            token_request::create(request, &body, content_type)
+        } else {
+            Err(request.method_not_allowed(verb(&parts.method, is_item)))
+        };
+    }
     let endpoint = request.endpoint()?;
     if request.resource.strategy == Strategy::Review {
         return if parts.method == Method::POST && !is_item {

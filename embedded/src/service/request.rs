@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::api::Api;
+use super::escalation::EscalationCheck;
 use super::event;
 use super::negotiation::ResponseFormat;
 use super::query::Query;
 use super::route::ObjectPath;
 use crate::admission::Endpoint;
 use crate::apply::{Writer, differ_only_in_times};
-use crate::grant::{ADMIN_USER, Grant, LIMITED_USER, ResourceAttributes};
+use crate::grant::ResourceAttributes;
 use crate::meta;
+use crate::rbac::{self, Attributes, Decision};
+use crate::requester::Requester;
 use crate::resource::{Registry, Resource, Strategy};
 use crate::status_error::StatusError;
 use crate::store::{Key, Origin, TransactionView, Write};
@@ -33,8 +36,8 @@ pub(crate) struct ObjectRequest {
     pub(crate) warnings: Warnings,
     /// Name of the field manager of a write; empty if unknown.
     pub(crate) field_manager: String,
-    /// Permissions of a limited credential; `None` for the administrator.
-    pub(crate) grant: Option<Arc<Grant>>,
+    /// Who sent it.
+    pub(crate) requester: Arc<Requester>,
 }
 
 /// Texts of `Warning` headers, collected during a request.
@@ -42,6 +45,15 @@ pub(crate) struct ObjectRequest {
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
+    /// Creates the warnings of a request; a deprecated version adds one.
+    pub(super) fn of(resource: &Resource) -> Self {
+        let warnings = Self::default();
+        if let Some(text) = &resource.deprecation_warning {
+            warnings.push(text.clone());
+        }
+        warnings
+    }
+
     /// Adds a warning, once: a write that decides again repeats its warnings.
     pub(crate) fn push(&self, text: String) {
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,52 +69,61 @@ impl Warnings {
 }
 
 impl ObjectRequest {
-    /// Creates a request; a deprecated version adds a warning.
-    pub(crate) fn new(
-        api: Arc<Api>,
-        registry: Arc<Registry>,
-        resource: Arc<Resource>,
-        requested_resource: Arc<Resource>,
-        at: ObjectPath,
-        query: Query,
-        format: ResponseFormat,
-    ) -> Self {
-        let warnings = Warnings::default();
-        if let Some(text) = &resource.deprecation_warning {
-            warnings.push(text.clone());
-        }
-        Self {
-            api,
-            registry,
-            resource,
-            requested_resource,
-            at,
-            query,
-            format,
-            warnings,
-            field_manager: String::new(),
-            grant: None,
+    /// Authorizes the request for the object of this name, or for a collection. Returns the label selector to apply.
+    pub(crate) fn authorize(&self, verb: &str, name: &str) -> Result<String, StatusError> {
+        let selector = &self.query.label_selector;
+        let plural = &self.resource.plural;
+        let resource = match self.at.subresource.as_str() {
+            "" => plural.clone(),
+            sub => format!("{plural}/{sub}"),
+        };
+        let attributes = ResourceAttributes {
+            verb,
+            group: &self.requested_resource.group,
+            resource: &resource,
+            namespace: self.attribute_namespace(),
+            name,
+            selector,
+        };
+        match &*self.requester {
+            Requester::Limited(grant) => {
+                let allowed = grant.allows(ResourceAttributes {
+                    group: &self.resource.group,
+                    namespace: &self.at.namespace,
+                    ..attributes
+                });
+                allowed.ok_or_else(|| StatusError::forbidden(&self.resource, name, verb))
+            }
+            Requester::User(user) if user.is_administrator() => Ok(selector.clone()),
+            Requester::User(user) => {
+                let attributes = Attributes::Resource(attributes);
+                match rbac::authorize(user, attributes, &self.api.roles()) {
+                    Decision::Allowed(_) => Ok(selector.clone()),
+                    Decision::Denied(reason) => Err(StatusError::denied(user, attributes, &reason)),
+                }
+            }
         }
     }
 
-    /// Authorizes the request for the object of this name, or for a collection. Returns the label selector to apply.
-    pub(crate) fn authorize(&self, verb: &str, name: &str) -> Result<String, StatusError> {
-        let Some(grant) = &self.grant else {
-            return Ok(self.query.label_selector.clone());
-        };
-        let resource = match self.at.subresource.as_str() {
-            "" => self.resource.plural.clone(),
-            sub => format!("{}/{sub}", self.resource.plural),
-        };
-        let allowed = grant.allows(ResourceAttributes {
-            verb,
-            group: &self.resource.group,
-            resource: &resource,
-            namespace: &self.at.namespace,
-            name,
-            selector: &self.query.label_selector,
-        });
-        allowed.ok_or_else(|| StatusError::forbidden(&self.resource, name, verb))
+    /// Returns the namespace for authorization. As in kube-apiserver, a namespace is in itself.
+    fn attribute_namespace(&self) -> &str {
+        if self.resource.strategy == Strategy::Namespace {
+            &self.at.name
+        } else {
+            &self.at.namespace
+        }
+    }
+
+    /// Returns the name for the authorization of a user: that of the path, or for a collection the one that a field selector
+    /// requires, as in kube-apiserver.
+    pub(crate) fn attribute_name(&self, verb: &str) -> &str {
+        if !self.at.name.is_empty() || !matches!(verb, "list" | "watch" | "deletecollection") {
+            return &self.at.name;
+        }
+        let mut terms = self.query.field_selector.split(',');
+        let name = terms.find_map(|term| term.strip_prefix("metadata.name="));
+        let name = name.map_or("", |name| name.trim_start_matches('='));
+        if name.contains(['/', '%', '\\']) { "" } else { name }
     }
 
     /// Returns the endpoint of a write; 404 for a subresource that the kind does not have.
@@ -139,11 +160,19 @@ impl ObjectRequest {
         StatusError::method_not_allowed(is_custom.then_some((&*self.resource, verb)))
     }
 
-    /// Runs a write; a dry run only decides it.
+    /// Runs a write; a dry run only decides it. A write of a role or binding is checked for privilege escalation.
     pub(crate) async fn write<F>(&self, key: Key, decide: F) -> Result<Arc<Value>, StatusError>
     where
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
+        let (check, at) = (EscalationCheck::of(self), key.clone());
+        let decide = move |state: &TransactionView<'_>| -> Result<Write, StatusError> {
+            let decision = decide(state)?;
+            if let (Some(check), Write::Put(object)) = (&check, &decision) {
+                check.check(state.get(&at).map(|old| &**old), object)?;
+            }
+            Ok(decision)
+        };
         if !self.query.dry_run {
             return self.api.store.write_as(self.origin(), key, decide).await;
         }
@@ -154,13 +183,8 @@ impl ObjectRequest {
     }
 
     fn origin(&self) -> Origin {
-        let user = if self.grant.is_none() {
-            ADMIN_USER
-        } else {
-            LIMITED_USER
-        };
         Origin {
-            user: user.to_owned(),
+            user: self.requester.user().name.clone(),
             manager: self.field_manager.clone(),
             subresource: self.at.subresource.clone(),
         }

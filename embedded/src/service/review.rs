@@ -1,5 +1,5 @@
-//! Self reviews: `kubectl auth can-i`, `kubectl auth whoami`. The administrator has all permissions, the holder of a limited
-//! credential those of its grant.
+//! Reviews: `kubectl auth can-i`, `kubectl auth whoami`, and reviews of other users. Roles answer for users, the grant for the holder of
+//! a limited credential.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,9 +10,16 @@ use super::negotiation::media_type;
 use super::request::ObjectRequest;
 use super::response::Reply;
 use crate::cause::Cause;
-use crate::grant::{ADMIN_GROUPS, ADMIN_USER, Grant, LIMITED_USER, ResourceAttributes};
+use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
+use crate::rbac::{self, Attributes, Decision, PolicyRule, User};
+use crate::requester::Requester;
 use crate::status_error::StatusError;
+
+/// The review of a named user.
+const SUBJECT_ACCESS: &str = "SubjectAccessReview";
+/// The review of who the requester is.
+const SELF_SUBJECT: &str = "SelfSubjectReview";
 
 /// Responds to a review; nothing is stored.
 pub(super) fn create(
@@ -20,8 +27,14 @@ pub(super) fn create(
     bytes: &Bytes,
     content_type: &str,
 ) -> Result<Reply, StatusError> {
+    let kind = request.resource.kind.as_str();
+    if kind == SUBJECT_ACCESS {
+        // The others are open to every credential.
+        request.authorize("create", "")?;
+    }
     // The response to the administrator does not depend on the request, so protobuf need not be decoded.
-    let is_independent = request.grant.is_none() || request.resource.kind == "SelfSubjectReview";
+    let is_independent =
+        kind == SELF_SUBJECT || (kind != SUBJECT_ACCESS && request.requester.is_administrator());
     let review = if is_independent && media_type(content_type) == "application/vnd.kubernetes.protobuf" {
         None
     } else {
@@ -32,54 +45,127 @@ pub(super) fn create(
         validate(request, review)?;
     }
     let mut response = json!({
-        "kind": request.resource.kind, "apiVersion": request.resource.api_version(), "metadata": {},
+        "kind": kind, "apiVersion": request.resource.api_version(), "metadata": {},
     });
-    if request.resource.kind == "SelfSubjectReview" {
+    if kind == SELF_SUBJECT {
         meta::set(&mut response, "creationTimestamp", meta::now().into());
     } else {
         response["spec"] = if spec.is_null() { json!({}) } else { spec.clone() };
     }
-    response["status"] = match (request.resource.kind.as_str(), request.grant.as_deref()) {
-        ("SelfSubjectAccessReview", grant) => {
-            json!({"allowed": grant.is_none_or(|grant| is_allowed(grant, spec))})
-        }
-        ("SelfSubjectRulesReview", Some(grant)) => resource_rules(grant, spec),
-        ("SelfSubjectRulesReview", None) => json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        }),
-        (_, Some(_)) => json!({"userInfo": {"username": LIMITED_USER, "groups": ["system:authenticated"]}}),
-        (_, None) => json!({"userInfo": {"username": ADMIN_USER, "groups": ADMIN_GROUPS}}),
+    response["status"] = match kind {
+        SUBJECT_ACCESS => user_access(request, &subject(spec), spec),
+        "SelfSubjectAccessReview" => self_access(request, spec),
+        "SelfSubjectRulesReview" => self_rules(request, spec),
+        _ => json!({ "userInfo": user_info(&request.requester.user()) }),
     };
     Ok(Reply::Plain(StatusCode::CREATED, response))
 }
 
-/// Whether a grant allows the attributes in the spec of a review. Non-resource paths are open to every credential.
-fn is_allowed(grant: &Grant, spec: &Value) -> bool {
+/// Returns the user that a `SubjectAccessReview` names.
+fn subject(spec: &Value) -> User {
+    let text = |field: &str| spec[field].as_str().unwrap_or("").to_owned();
+    let groups = meta::strings(&spec["groups"]).into_iter();
+    User {
+        name: text("user"),
+        uid: text("uid"),
+        groups: groups.map(str::to_owned).collect(),
+        ..User::default()
+    }
+}
+
+fn user_info(user: &User) -> Value {
+    let mut info = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.as_str().into();
+    }
+    if !user.extra.is_empty() {
+        info["extra"] = json!(user.extra);
+    }
+    info
+}
+
+fn self_access(request: &ObjectRequest, spec: &Value) -> Value {
+    match &*request.requester {
+        Requester::Limited(grant) => json!({ "allowed": is_allowed(grant, spec) }),
+        Requester::User(user) => user_access(request, user, spec),
+    }
+}
+
+/// Returns the status of an access review.
+fn user_access(request: &ObjectRequest, user: &User, spec: &Value) -> Value {
+    let decision = with_attributes(spec, |attributes| {
+        rbac::authorize(user, attributes, &request.api.roles())
+    });
+    let (allowed, reason) = match decision {
+        Decision::Allowed(reason) => (true, reason),
+        Decision::Denied(reason) => (false, reason),
+    };
+    let mut status = json!({ "allowed": allowed });
+    if !reason.is_empty() {
+        status["reason"] = reason.into();
+    }
+    status
+}
+
+/// Calls `decide` with the attributes in the spec of a review.
+fn with_attributes<T>(spec: &Value, decide: impl FnOnce(Attributes<'_>) -> T) -> T {
     let attributes = &spec["resourceAttributes"];
     if !attributes.is_object() {
-        let verb = spec["nonResourceAttributes"]["verb"].as_str();
-        return matches!(verb, Some("get" | "head"));
+        let text = |field: &str| spec["nonResourceAttributes"][field].as_str().unwrap_or("");
+        return decide(Attributes::NonResource {
+            verb: text("verb"),
+            path: text("path"),
+        });
     }
     let text = |field: &str| attributes[field].as_str().unwrap_or("");
     let resource = match text("subresource") {
         "" => text("resource").to_owned(),
         sub => format!("{}/{sub}", text("resource")),
     };
-    let review = ResourceAttributes {
+    decide(Attributes::Resource(ResourceAttributes {
         verb: text("verb"),
         group: text("group"),
         resource: &resource,
         namespace: text("namespace"),
         name: text("name"),
         selector: "",
-    };
-    grant.allows(review).is_some()
+    }))
+}
+
+/// Whether a grant allows the attributes in the spec of a review. Non-resource paths are open to every limited credential.
+fn is_allowed(grant: &Grant, spec: &Value) -> bool {
+    with_attributes(spec, |attributes| match attributes {
+        Attributes::Resource(resource) => grant.allows(resource).is_some(),
+        Attributes::NonResource { verb, .. } => matches!(verb, "get" | "head"),
+    })
+}
+
+fn self_rules(request: &ObjectRequest, spec: &Value) -> Value {
+    match &*request.requester {
+        Requester::Limited(grant) => grant_rules(grant, spec),
+        Requester::User(user) if user.is_administrator() => json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        }),
+        Requester::User(user) => {
+            let roles = request.api.roles();
+            let rules = roles.rules_of(user, spec["namespace"].as_str().unwrap_or(""));
+            let of_resources = rules.iter().filter_map(|rule| PolicyRule::resource_rule(rule));
+            let of_urls = rules
+                .iter()
+                .filter_map(|rule| PolicyRule::non_resource_rule(rule));
+            json!({
+                "resourceRules": of_resources.collect::<Vec<_>>(),
+                "nonResourceRules": of_urls.collect::<Vec<_>>(),
+                "incomplete": false,
+            })
+        }
+    }
 }
 
 /// Returns the rules of a grant if the review is for its namespace. A trailing `*` of a name matches any suffix.
-fn resource_rules(grant: &Grant, spec: &Value) -> Value {
+fn grant_rules(grant: &Grant, spec: &Value) -> Value {
     let all = grant.rules.iter();
     let here = all.filter(|_| spec["namespace"] == grant.namespace.as_str());
     let rule = here.map(|rule| {
@@ -104,27 +190,28 @@ fn validate(request: &ObjectRequest, review: &Value) -> Result<(), StatusError> 
             request.resource.kind
         )));
     }
-    let spec = &review["spec"];
-    let resource = spec["resourceAttributes"].is_object();
-    if kind == "SelfSubjectAccessReview" && resource == spec["nonResourceAttributes"].is_object() {
-        let (field, value, reason) = if resource {
-            let attributes = &spec["nonResourceAttributes"];
-            let text = |field: &str| attributes[field].as_str().unwrap_or("").to_owned();
-            (
-                "spec.nonResourceAttributes",
-                // The Go type has no JSON names.
-                json!({"Path": text("path"), "Verb": text("verb")}),
-                "cannot be specified in combination with resourceAttributes",
-            )
-        } else {
-            (
-                "spec.resourceAttributes",
-                Value::Null,
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            )
-        };
+    let invalid = |field: &str, value: Value, reason: &str| {
         let cause = Cause::invalid_json(field, value, reason);
-        return Err(StatusError::invalid_review(&request.resource, cause));
+        Err(StatusError::invalid_review(&request.resource, cause))
+    };
+    let spec = &review["spec"];
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let is_access = matches!(kind, "SelfSubjectAccessReview" | SUBJECT_ACCESS);
+    if is_access && resource.is_object() && path.is_object() {
+        let text = |field: &str| path[field].as_str().unwrap_or("").to_owned();
+        // The Go type has no JSON names.
+        let value = json!({"Path": text("path"), "Verb": text("verb")});
+        let reason = "cannot be specified in combination with resourceAttributes";
+        return invalid("spec.nonResourceAttributes", value, reason);
+    }
+    if is_access && !resource.is_object() && !path.is_object() {
+        let reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        return invalid("spec.resourceAttributes", Value::Null, reason);
+    }
+    let has_user = !spec["user"].as_str().unwrap_or("").is_empty();
+    if kind == SUBJECT_ACCESS && !has_user && meta::strings(&spec["groups"]).is_empty() {
+        let reason = "at least one of user or group must be specified";
+        return invalid("spec.user", "".into(), reason);
     }
     Ok(())
 }

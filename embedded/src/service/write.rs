@@ -146,7 +146,8 @@ pub(super) async fn update(
         && matches!(request.resource.strategy, Strategy::Lease | Strategy::Event)
         && request.api.store.read().get(&key).is_none()
     {
-        // As in kube-apiserver, an update creates objects of these kinds.
+        // As in kube-apiserver, an update creates objects of these kinds, with the right to create them.
+        request.authorize("create", &request.at.name)?;
         return create_object(request, object).await.map(created);
     }
     let (resource, at) = (request.resource.clone(), key.clone());

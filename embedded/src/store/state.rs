@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::watch_cache::{Change, ChangeType, Expired, WatchCache};
-use crate::meta;
+use crate::{meta, rbac};
 
 /// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +51,8 @@ pub(crate) struct State {
     keys_by_uid: HashMap<String, Key>,
     /// Keys of dependents by the uid of their owner.
     dependents: HashMap<String, BTreeSet<Key>>,
+    /// Number of changes of roles and bindings.
+    role_changes: u64,
     /// Changes from which watches resume.
     pub(super) watch_cache: WatchCache,
 }
@@ -77,6 +79,11 @@ impl State {
     /// Returns the newest revision.
     pub(crate) const fn revision(&self) -> u64 {
         self.watch_cache.newest()
+    }
+
+    /// Returns the number of changes of roles and bindings since the start.
+    pub(crate) const fn role_changes(&self) -> u64 {
+        self.role_changes
     }
 
     /// Returns one object.
@@ -177,6 +184,9 @@ impl State {
 
     /// Publishes a persisted change.
     pub(super) fn publish(&mut self, key: Key, kind: ChangeType, object: Arc<Value>, revision: u64) {
+        if key.resource.ends_with(rbac::GROUP) {
+            self.role_changes += 1;
+        }
         let before = match kind {
             ChangeType::Put => self.objects.insert(key.clone(), object.clone()),
             ChangeType::Remove => self.objects.remove(&key),

@@ -325,17 +325,17 @@ async fn unserved_kinds_in_a_manifest_do_not_block_other_objects() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
-    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules: []\n";
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {}\n";
     let mut definition = crate::fixture::widget_definition();
     definition.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     let definition = serde_json::to_string(&definition).unwrap();
     kubectl.write(
         "bundle.yaml",
-        &format!("{role}---\n{definition}\n---\n{MANIFEST}"),
+        &format!("{deployment}---\n{definition}\n---\n{MANIFEST}"),
     );
     let (success, output) = kubectl.try_run("apply -f bundle.yaml").await;
     assert!(
-        !success && output.contains("no matches for kind \"Role\""),
+        !success && output.contains("no matches for kind \"Deployment\""),
         "{output}"
     );
     assert!(output.contains("widget.example.dev/a created"), "{output}");

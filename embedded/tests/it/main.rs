@@ -18,6 +18,7 @@ mod kubectl_apply;
 mod lists;
 mod response;
 mod restart;
+mod roles;
 mod socket;
 mod terraform;
 mod watch;

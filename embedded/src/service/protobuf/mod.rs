@@ -4,6 +4,7 @@
 //! A body is `k8s\0` and a `runtime.Unknown` with the kind and the encoded object. The decoder uses tables of field numbers
 //! (`generated.proto` of k8s.io/api) and rejects fields and kinds without an entry.
 
+mod authorization;
 mod tables;
 
 use base64::Engine;
@@ -11,6 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use self::authorization::{
+    ACCESS_REVIEW, CLUSTER_ROLE, ROLE, ROLE_BINDING, RULES_REVIEW, SELF_REVIEW, TOKEN_REQUEST,
+};
 use self::tables::{
     CONFIG_MAP, DELETE_OPTIONS, EVENT, EVENT_OF_EVENTS_V1, Field, FieldType, LEASE, NAMESPACE, SECRET,
     SERVICE_ACCOUNT, UNKNOWN,
@@ -58,6 +62,13 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
         "Event" => EVENT,
         "ServiceAccount" => SERVICE_ACCOUNT,
         "DeleteOptions" => DELETE_OPTIONS,
+        "Role" => ROLE,
+        "ClusterRole" => CLUSTER_ROLE,
+        "RoleBinding" | "ClusterRoleBinding" => ROLE_BINDING,
+        "SelfSubjectReview" => SELF_REVIEW,
+        "SelfSubjectAccessReview" | "SubjectAccessReview" => ACCESS_REVIEW,
+        "SelfSubjectRulesReview" => RULES_REVIEW,
+        "TokenRequest" => TOKEN_REQUEST,
         _ => return Err(ProtobufError::Kind(kind)),
     };
     let mut raw: &[u8] = &[];
@@ -332,6 +343,35 @@ mod tests {
         .concat();
         let decoded = decode(&body_of("events.k8s.io/v1", "Event", &newer)).unwrap();
         assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn a_binding_and_the_request_of_a_token_are_decoded() {
+        let subject = [
+            bytes(1, b"User"),
+            bytes(2, b"g"),
+            bytes(3, b"jane"),
+            bytes(4, b""),
+        ]
+        .concat();
+        let role = [bytes(1, b"g"), bytes(2, b"Role"), bytes(3, b"r")].concat();
+        let raw = [bytes(1, &bytes(1, b"b")), bytes(2, &subject), bytes(3, &role)].concat();
+        let object = decode(&body("RoleBinding", &raw)).unwrap();
+        assert_eq!(
+            object["subjects"],
+            json!([{ "kind": "User", "apiGroup": "g", "name": "jane", "namespace": "" }])
+        );
+        assert_eq!(
+            object["roleRef"],
+            json!({ "apiGroup": "g", "kind": "Role", "name": "r" })
+        );
+        let spec = [bytes(1, b"vault"), vec![4 << 3, 0x84, 0x07]].concat();
+        let raw = [bytes(1, b""), bytes(2, &spec), bytes(3, b"")].concat();
+        let object = decode(&body("TokenRequest", &raw)).unwrap();
+        assert_eq!(
+            object["spec"],
+            json!({ "audiences": ["vault"], "expirationSeconds": 900 })
+        );
     }
 
     #[test]

@@ -36,7 +36,7 @@ const OWNER_REFERENCE: &[Field] = &[
     (6, "controller", FieldType::Bool),
     (7, "blockOwnerDeletion", FieldType::Bool),
 ];
-const OBJECT_META: &[Field] = &[
+pub(super) const OBJECT_META: &[Field] = &[
     (1, "name", FieldType::String),
     (2, "generateName", FieldType::String),
     (3, "namespace", FieldType::String),

@@ -15,14 +15,19 @@ const CLUSTER: &str = "_cluster";
 /// The directory of the core group.
 const CORE: &str = "core";
 
-/// Kinds that stay on this machine: secret, short-lived, or made by the program itself.
-const LOCAL: [&str; 6] = [
+/// Kinds that stay on this machine: secret, short-lived, made by the program itself, or about the users of the machine. A push must not
+/// give permissions that its author does not have.
+const LOCAL: [&str; 10] = [
     "secrets",
     "events",
     "serviceaccounts",
     "leases.coordination.k8s.io",
     "customresourcedefinitions.apiextensions.k8s.io",
     "terraformruns.infra.sluice.dev",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+    "roles.rbac.authorization.k8s.io",
 ];
 
 /// Whether the object is kept in the repository.
@@ -134,6 +139,8 @@ mod tests {
         let shared = |resource: &str, name: &str| is_shared(&Key::new(resource, "", name));
         assert!(shared("terraforms.infra.contrib.fluxcd.io", "a") && shared("namespaces", "prod"));
         assert!(!shared("secrets", "a") && !shared("leases.coordination.k8s.io", "a"));
+        assert!(!shared("clusterroles.rbac.authorization.k8s.io", "view"));
+        assert!(!shared("rolebindings.rbac.authorization.k8s.io", "a"));
         assert!(!shared("terraformruns.infra.sluice.dev", "a") && !shared("namespaces", "default"));
     }
 }

@@ -1,5 +1,7 @@
 //! Errors in the form of meta/v1 `Status`, with kube-apiserver's messages.
 
+mod authorization;
+
 use serde_json::{Value, json};
 
 use crate::cause::Cause;

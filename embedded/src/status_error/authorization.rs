@@ -1,0 +1,52 @@
+//! Errors of authorization by roles.
+
+use super::StatusError;
+use crate::cause::Cause;
+use crate::grant::ResourceAttributes;
+use crate::rbac::{self, Attributes, User};
+use crate::resource::{Resource, with_group};
+
+impl StatusError {
+    /// 403 for a request that no role allows.
+    pub(crate) fn denied(user: &User, attributes: Attributes<'_>, reason: &str) -> Self {
+        let text = rbac::denial(user, attributes, reason);
+        let Attributes::Resource(ResourceAttributes {
+            group,
+            resource,
+            name,
+            ..
+        }) = attributes
+        else {
+            return Self::generic(403, "Forbidden", format!("forbidden: {text}"));
+        };
+        let plural = resource.split('/').next().unwrap_or_default();
+        let of = with_group(plural, group);
+        let message = if name.is_empty() {
+            format!("{of} is forbidden: {text}")
+        } else {
+            format!("{of} {name:?} is forbidden: {text}")
+        };
+        Self::new(403, "Forbidden", message).with_details(group, plural, name, &[])
+    }
+
+    /// 403 for a role or binding with more rights than those of its author.
+    pub(crate) fn escalation(resource: &Resource, name: &str, reason: &str) -> Self {
+        let text = format!("is forbidden: {reason}");
+        Self::of(403, "Forbidden", resource, name, &text)
+    }
+
+    /// 404 for the role of a binding, with this message.
+    pub(crate) fn role_not_found(plural: &str, name: &str, message: String) -> Self {
+        Self::new(404, "NotFound", message).with_details(rbac::GROUP, plural, name, &[])
+    }
+
+    /// 422 for the request of a token.
+    pub(crate) fn invalid_token_request(name: &str, cause: Cause) -> Self {
+        Self::invalid_kind("authentication.k8s.io", "TokenRequest", name, &[cause])
+    }
+
+    /// 403 for a limited credential that acts as another user.
+    pub(crate) fn limited_impersonation() -> Self {
+        Self::generic(403, "Forbidden", "a limited credential cannot impersonate")
+    }
+}
