@@ -227,6 +227,7 @@ mod tests {
             .as_array()
             .unwrap()
             .iter()
+            .filter(|object| object["kind"] == "Namespace")
             .map(|o| o["metadata"]["name"].clone())
             .collect();
         assert_eq!(names, ["default", "kube-system"]);

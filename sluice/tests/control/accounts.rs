@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::json;
 
 use crate::environment::TestEnvironment;
@@ -64,10 +67,25 @@ impl Roles {
     }
 }
 
+/// Lets the accounts of the namespace read Secrets: only the proxy refuses requests.
+async fn bind_accounts(env: &TestEnvironment) {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": { "name": "accounts" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "edit" },
+        "subjects": [{ "apiGroup": group, "kind": "Group", "name": "system:serviceaccounts:team" }],
+    });
+    let api: Api<RoleBinding> = env.api();
+    api.create(&PostParams::default(), &serde_json::from_value(binding).unwrap())
+        .await
+        .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stack_reads_what_its_account_may_read() {
     let mut env = TestEnvironment::without_controller().await;
     let roles = Arc::new(Roles::default());
+    bind_accounts(&env).await;
     env.kubeconfig = open_proxy(&env, roles.refusal()).await;
     env.default_account = Some("tf-runner".to_owned());
     env.start(4).await;
@@ -137,6 +155,7 @@ async fn a_destroy_without_the_right_to_a_secret_uses_the_last_applied_record() 
     let mut env = TestEnvironment::without_controller().await;
     let roles = Arc::new(Roles::default());
     roles.permitted.store(true, Ordering::SeqCst);
+    bind_accounts(&env).await;
     env.kubeconfig = open_proxy(&env, roles.refusal()).await;
     env.default_account = Some("tf-runner".to_owned());
     env.start(4).await;
