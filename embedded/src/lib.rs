@@ -48,4 +48,5 @@ mod store;
 pub use grant::{ADMIN_GROUPS, ADMIN_USER, Grant, GrantRule};
 pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
+pub use service::UserFields;
 pub use store::{BadRecord, GitOptions, Inspection, StorageHealth, Store, StoreError, discard, inspect};

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::definitions::{self, Reconciler};
 use crate::resource::Registry;
 use crate::serve::{self, ServeError, TlsServer};
-use crate::service::{Api, ResponseBody};
+use crate::service::{Api, ResponseBody, UserFields};
 use crate::store::{StorageHealth, Store};
 use crate::{bootstrap, gc, maintenance};
 
@@ -27,6 +27,7 @@ pub struct ApiServerBuilder {
     crds: Vec<CustomResourceDefinition>,
     store: Store,
     event_ttl: Duration,
+    user_fields: Vec<UserFields>,
 }
 
 /// The error of a server that cannot be built.
@@ -78,6 +79,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Sets fields that can name only the requesting user, as an admission policy of a cluster would enforce it.
+    #[must_use]
+    pub fn user_fields(mut self, fields: UserFields) -> Self {
+        self.user_fields.push(fields);
+        self
+    }
+
     /// Starts the server. Must be called inside a tokio runtime.
     ///
     /// # Errors
@@ -94,7 +102,7 @@ impl ApiServerBuilder {
                 })?;
         }
         let registry = Arc::new(registry);
-        let api = Arc::new(Api::new(Arc::new(self.store), registry.clone()));
+        let api = Arc::new(Api::new(Arc::new(self.store), registry.clone(), self.user_fields));
         bootstrap::create_initial_objects(&api, &self.crds)
             .map_err(|error| BuildError::Bootstrap(error.message().to_owned()))?;
         // Before the first request: the kinds of stored definitions.
@@ -119,6 +127,7 @@ impl ApiServer {
             crds: Vec::new(),
             store: Store::memory(),
             event_ttl: maintenance::EVENT_TTL,
+            user_fields: Vec::new(),
         }
     }
 

@@ -251,3 +251,116 @@ fn validate_subject(resource: &Resource, subject: &Value, at: &str) -> Vec<Cause
     }
     causes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::{normalize, prepare_create};
+    use crate::resource::Registry;
+
+    /// Returns the object as it is stored, or the message that refuses it.
+    fn create(kind: &str, object: &Value) -> Result<Value, String> {
+        let registry = Registry::builtin();
+        let resource = registry.by_kind(GROUP, kind).unwrap();
+        let mut object = object.clone();
+        object["apiVersion"] = resource.api_version().into();
+        object["kind"] = kind.into();
+        object["metadata"]["name"] = "system:a".into();
+        normalize(resource, &mut object)?;
+        prepare_create(resource, object).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn defaults_are_those_of_kube_apiserver() {
+        let subjects = json!([
+            {"kind": "User", "name": "jane", "apiGroup": "", "namespace": ""},
+            {"kind": "ServiceAccount", "name": "a", "namespace": "b", "apiGroup": ""},
+        ]);
+        let binding = json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects});
+        let stored = create("RoleBinding", &binding).unwrap();
+        assert_eq!(
+            stored["roleRef"],
+            json!({"apiGroup": GROUP, "kind": "Role", "name": "r"})
+        );
+        assert_eq!(
+            stored["subjects"],
+            json!([
+                {"kind": "User", "name": "jane", "apiGroup": GROUP},
+                {"kind": "ServiceAccount", "name": "a", "namespace": "b"},
+            ])
+        );
+        let role = create("Role", &json!({})).unwrap();
+        assert_eq!(role.get("rules"), Some(&Value::Null));
+    }
+
+    #[test]
+    fn invalid_roles_and_bindings_are_refused() {
+        let user = |name: &str| json!([{"kind": "User", "name": name}]);
+        let to = |kind: &str| json!({"kind": kind, "name": "r"});
+        for (kind, object, expected) in [
+            (
+                "Role",
+                json!({"rules": [{"verbs": ["get"]}]}),
+                "rules[0].apiGroups: Required value",
+            ),
+            (
+                "Role",
+                json!({"rules": [{"apiGroups": [""], "resources": ["a"], "verbs": []}]}),
+                "rules[0].verbs: Required value: verbs must contain at least one value",
+            ),
+            (
+                "Role",
+                json!({"rules": [{"nonResourceURLs": ["/a"], "verbs": ["get"]}]}),
+                "namespaced rules cannot apply to non-resource URLs",
+            ),
+            (
+                "ClusterRole",
+                json!({"rules": [{"nonResourceURLs": ["/a"], "resources": ["b"], "verbs": ["get"]}]}),
+                "rules cannot apply to both regular resources and non-resource URLs",
+            ),
+            (
+                "ClusterRole",
+                json!({"aggregationRule": {}}),
+                "at least one clusterRoleSelector required",
+            ),
+            (
+                "RoleBinding",
+                json!({"subjects": user("a")}),
+                "roleRef.kind: Unsupported value",
+            ),
+            (
+                "ClusterRoleBinding",
+                json!({"roleRef": to("Role")}),
+                "roleRef.kind: Unsupported value",
+            ),
+            (
+                "RoleBinding",
+                json!({"roleRef": to("Role"), "subjects": user("")}),
+                "subjects[0].name: Required value",
+            ),
+            (
+                "RoleBinding",
+                json!({"roleRef": to("Role"), "subjects": [{"kind": "Robot", "name": "a"}]}),
+                "subjects[0].kind: Unsupported value",
+            ),
+            (
+                "ClusterRoleBinding",
+                json!({"roleRef": to("ClusterRole"), "subjects": [{"kind": "ServiceAccount", "name": "a"}]}),
+                "subjects[0].namespace: Required value",
+            ),
+        ] {
+            let refusal = create(kind, &object).unwrap_err();
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+        let cluster = json!({"rules": [{"nonResourceURLs": ["/a"], "verbs": ["get"]}]});
+        assert!(create("ClusterRole", &cluster).is_ok());
+    }
+
+    #[test]
+    fn names_are_segments_of_a_path() {
+        assert!(validate_name("system:basic-user").is_empty());
+        for name in ["..", "a/b", "a%b"] {
+            assert_eq!(validate_name(name).len(), 1, "{name}");
+        }
+    }
+}

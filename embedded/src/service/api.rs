@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::user_fields::UserFields;
 use crate::account_token::TokenKey;
 use crate::rbac::{self, RoleIndex, RoleObjects};
 use crate::resource::{Registry, with_group};
@@ -27,19 +28,22 @@ pub(crate) struct Api {
     roles: Mutex<Option<(u64, Arc<RoleIndex>)>>,
     /// The key of ServiceAccount tokens.
     token_key: RwLock<Arc<TokenKey>>,
+    /// Fields that name the requesting user.
+    pub(super) user_fields: Vec<UserFields>,
     /// Ends watches and background tasks.
     pub(crate) stop: CancellationToken,
 }
 
 impl Api {
     /// Creates the state of a server with these kinds.
-    pub(crate) fn new(store: Arc<Store>, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(store: Arc<Store>, registry: Arc<Registry>, user_fields: Vec<UserFields>) -> Self {
         Self {
             store,
             registry: watch::Sender::new(registry),
             served_revision: watch::Sender::new(0),
             roles: Mutex::default(),
             token_key: RwLock::new(Arc::new(TokenKey::random())),
+            user_fields,
             stop: CancellationToken::new(),
         }
     }

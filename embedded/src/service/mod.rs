@@ -24,6 +24,7 @@ mod route;
 mod strategic_merge;
 mod table;
 mod token_request;
+mod user_fields;
 mod watch;
 mod write;
 
@@ -42,6 +43,7 @@ pub(crate) use self::request::{ObjectRequest, decide_write};
 use self::response::Reply;
 pub(crate) use self::response::{ResponseBody, end_on_stop, error_response};
 use self::route::{ObjectPath, Target};
+pub use self::user_fields::UserFields;
 use crate::definitions;
 use crate::rbac::{self, Attributes, Decision};
 use crate::requester::Requester;

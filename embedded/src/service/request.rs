@@ -10,6 +10,7 @@ use super::event;
 use super::negotiation::ResponseFormat;
 use super::query::Query;
 use super::route::ObjectPath;
+use super::user_fields::UserFieldsCheck;
 use crate::admission::Endpoint;
 use crate::apply::{Writer, differ_only_in_times};
 use crate::grant::ResourceAttributes;
@@ -160,16 +161,24 @@ impl ObjectRequest {
         StatusError::method_not_allowed(is_custom.then_some((&*self.resource, verb)))
     }
 
-    /// Runs a write; a dry run only decides it. A write of a role or binding is checked for privilege escalation.
+    /// Runs a write; a dry run only decides it. A write of a role or binding is checked for privilege escalation, and one of fields that
+    /// name the user for other names.
     pub(crate) async fn write<F>(&self, key: Key, decide: F) -> Result<Arc<Value>, StatusError>
     where
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
-        let (check, at) = (EscalationCheck::of(self), key.clone());
+        let (escalation, user_fields) = (EscalationCheck::of(self), UserFieldsCheck::of(self));
+        let at = key.clone();
         let decide = move |state: &TransactionView<'_>| -> Result<Write, StatusError> {
             let decision = decide(state)?;
-            if let (Some(check), Write::Put(object)) = (&check, &decision) {
-                check.check(state.get(&at).map(|old| &**old), object)?;
+            if let Write::Put(object) = &decision {
+                let old = state.get(&at).map(|old| &**old);
+                if let Some(check) = &escalation {
+                    check.check(old, object)?;
+                }
+                if let Some(check) = &user_fields {
+                    check.check(old, object)?;
+                }
             }
             Ok(decision)
         };

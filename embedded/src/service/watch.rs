@@ -299,11 +299,13 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::requester::Requester;
     use crate::service::{Api, route};
     use crate::store::{Key, Store, Write};
 
     fn api() -> Arc<Api> {
-        Arc::new(Api::new(Arc::new(Store::memory()), Arc::new(Registry::builtin())))
+        let (store, registry) = (Arc::new(Store::memory()), Arc::new(Registry::builtin()));
+        Arc::new(Api::new(store, registry, Vec::new()))
     }
 
     fn put(api: &Api, name: &str) -> Arc<Value> {
@@ -324,7 +326,8 @@ mod tests {
             .body(())
             .unwrap()
             .into_parts();
-        open(&api.object_request(&parts, at, "").unwrap()).unwrap()
+        let requester = Arc::new(Requester::administrator());
+        open(&api.object_request(&parts, at, "", requester).unwrap()).unwrap()
     }
 
     #[tokio::test]

@@ -269,7 +269,9 @@ async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, Tl
     let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
     // Always, so that objects in the state directory are served after a restart without their manifests.
     crds.extend(sluice_api::optional_crds());
-    own_approvals::require_own_user(&mut crds);
+    if args.store.store.is_some() {
+        own_approvals::require_administrator(&mut crds);
+    }
     let opening = store_location::open(
         args.store.clone(),
         args.state.is_some(),
@@ -277,7 +279,11 @@ async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, Tl
         crds.clone(),
     );
     let store = opening.await.map_err(|error| UpError::Store { error })?;
-    let embedded = ApiServer::builder().crds(crds).store(store).build()?;
+    let embedded = ApiServer::builder()
+        .crds(crds)
+        .store(store)
+        .user_fields(own_approvals::user_fields())
+        .build()?;
     let mut listen = args.listen;
     if listen.port() == 0 {
         listen.set_port(state_dir.saved_port(API));

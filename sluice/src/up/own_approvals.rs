@@ -1,13 +1,26 @@
-//! Approvals in `sluice up`: its API has one user, so a PlanApproval can name no other. On a cluster the component `approval-admission` of
-//! `config/` does this; the API of `sluice up` has no admission policies, so here rules of the definition do.
+//! Approvals in `sluice up`: a PlanApproval names the user that creates it, and groups of this user. On a cluster the component
+//! `approval-admission` of `config/` does this; the API of `sluice up` has no admission policies.
+//!
+//! A commit in a repository of objects has no authenticated user. There a PlanApproval names the administrator, so that the number of
+//! approvers cannot be forged.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, ValidationRule,
 };
-use sluice_embedded::{ADMIN_GROUPS, ADMIN_USER};
+use sluice_embedded::{ADMIN_GROUPS, ADMIN_USER, UserFields};
 
-/// Adds the rules to the definition of PlanApprovals: approver and groups are those of the user.
-pub(super) fn require_own_user(definitions: &mut [CustomResourceDefinition]) {
+/// Returns the fields of a PlanApproval that name its author.
+pub(super) fn user_fields() -> UserFields {
+    UserFields {
+        group: "infra.sluice.dev".to_owned(),
+        kind: "PlanApproval".to_owned(),
+        user: "approver".to_owned(),
+        groups: "groups".to_owned(),
+    }
+}
+
+/// Adds rules to the definition of PlanApprovals: approver and groups are those of the administrator.
+pub(super) fn require_administrator(definitions: &mut [CustomResourceDefinition]) {
     let approvals = definitions
         .iter_mut()
         .filter(|definition| definition.spec.names.kind == "PlanApproval");
@@ -51,15 +64,12 @@ mod tests {
     use kube::api::PostParams;
     use serde_json::{Value, json};
     use sluice_api::run::PlanApproval;
-    use sluice_embedded::ApiServer;
+    use sluice_embedded::{ApiServer, ApiServerBuilder};
 
     use super::*;
 
-    #[tokio::test]
-    async fn an_approval_names_no_other_user_than_that_of_the_api() {
-        let mut definitions = sluice_api::crds();
-        require_own_user(&mut definitions);
-        let embedded = ApiServer::builder().crds(definitions).build().unwrap();
+    async fn check(builder: ApiServerBuilder) {
+        let embedded = builder.build().unwrap();
         let api: Api<PlanApproval> = Api::namespaced(embedded.client(), "default");
         let create = async |name: &str, approver: &str, groups: Value| {
             let approval = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval", "metadata": { "name": name },
@@ -85,5 +95,18 @@ mod tests {
         );
         assert_eq!(create("own", ADMIN_USER, json!(["system:masters"])).await, "");
         assert_eq!(create("without-groups", ADMIN_USER, json!([])).await, "");
+    }
+
+    #[tokio::test]
+    async fn an_approval_names_no_other_user_than_its_author() {
+        let builder = ApiServer::builder().crds(sluice_api::crds());
+        check(builder.user_fields(user_fields())).await;
+    }
+
+    #[tokio::test]
+    async fn an_approval_in_a_repository_names_the_administrator() {
+        let mut definitions = sluice_api::crds();
+        require_administrator(&mut definitions);
+        check(ApiServer::builder().crds(definitions)).await;
     }
 }
