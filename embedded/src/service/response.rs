@@ -162,7 +162,15 @@ pub(crate) fn error_response(error: &StatusError) -> Response<ResponseBody> {
         return text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    json(code, &error.to_value())
+    let mut response = json(code, &error.to_value());
+    if error.is_denial() {
+        // As kube-apiserver: the message quotes the path.
+        let nosniff = HeaderValue::from_static("nosniff");
+        response
+            .headers_mut()
+            .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    }
+    response
 }
 
 /// Returns a JSON response.

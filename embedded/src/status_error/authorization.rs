@@ -10,16 +10,19 @@ impl StatusError {
     /// 403 for a request that no role allows.
     pub(crate) fn denied(user: &User, attributes: Attributes<'_>, reason: &str) -> Self {
         let text = rbac::denial(user, attributes, reason);
-        let Attributes::Resource(ResourceAttributes {
-            group,
-            resource,
-            name,
-            ..
-        }) = attributes
-        else {
-            return Self::generic(403, "Forbidden", format!("forbidden: {text}"));
+        let error = match attributes {
+            Attributes::NonResource { .. } => Self::generic(403, "Forbidden", format!("forbidden: {text}")),
+            Attributes::Resource(resource) => Self::denied_resource(resource, &text),
         };
-        let plural = resource.split('/').next().unwrap_or_default();
+        Self {
+            is_denial: true,
+            ..error
+        }
+    }
+
+    fn denied_resource(attributes: ResourceAttributes<'_>, text: &str) -> Self {
+        let (group, name) = (attributes.group, attributes.name);
+        let plural = attributes.resource.split('/').next().unwrap_or_default();
         let of = with_group(plural, group);
         let message = if name.is_empty() {
             format!("{of} is forbidden: {text}")
@@ -27,6 +30,11 @@ impl StatusError {
             format!("{of} {name:?} is forbidden: {text}")
         };
         Self::new(403, "Forbidden", message).with_details(group, plural, name, &[])
+    }
+
+    /// Whether the authorization of the request failed.
+    pub(crate) const fn is_denial(&self) -> bool {
+        self.is_denial
     }
 
     /// 403 for a role or binding with more rights than those of its author.

@@ -16,6 +16,8 @@ pub(crate) struct StatusError {
     details: Value,
     /// `metadata.continue`, empty if absent.
     continue_token: String,
+    /// Whether the authorization of the request failed.
+    is_denial: bool,
 }
 
 /// The reason of an error whose response is plain text instead of a `Status`.
@@ -29,6 +31,7 @@ impl StatusError {
             message: message.into(),
             details: Value::Null,
             continue_token: String::new(),
+            is_denial: false,
         }
     }
 

@@ -17,6 +17,7 @@ mod names;
 mod objects;
 mod patch_types;
 mod patches;
+mod roles;
 mod selectors;
 mod strictness;
 mod unknown;
@@ -60,6 +61,7 @@ fn by_subject() -> Vec<Case> {
         watches::cases(),
         deletion::cases(),
         builtin::cases(),
+        roles::cases(),
         definitions::cases(),
         chunks::cases(),
         selectors::cases(),
