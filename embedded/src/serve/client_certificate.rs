@@ -33,6 +33,10 @@ pub(super) fn user(certificate: &[u8]) -> Option<User> {
                 return None;
             }
             let text = std::str::from_utf8(text).ok()?.to_owned();
+            // A name is printed in logs and in the trailers of commits.
+            if text.chars().any(char::is_control) {
+                return None;
+            }
             if id == COMMON_NAME {
                 name = text;
             } else {
@@ -119,7 +123,9 @@ mod tests {
         .unwrap();
         assert_eq!(jane.name, "jané");
         assert_eq!(jane.groups, ["dev", AUTHENTICATED]);
-        assert_eq!(user(&certificate(&[(DnType::OrganizationName, "dev")])), None);
+        for attribute in [(DnType::OrganizationName, "dev"), (DnType::CommonName, "a\nb")] {
+            assert_eq!(user(&certificate(&[attribute])), None);
+        }
     }
 
     #[test]
