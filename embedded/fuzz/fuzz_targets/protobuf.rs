@@ -4,13 +4,17 @@
 use libfuzzer_sys::fuzz_target;
 use sluice_embedded_fuzz::send;
 
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 10] = [
     "/api/v1/namespaces/default/secrets",
     "/api/v1/namespaces/default/configmaps",
     "/api/v1/namespaces",
     "/apis/coordination.k8s.io/v1/namespaces/default/leases",
     "/api/v1/namespaces/default/events",
     "/apis/events.k8s.io/v1/namespaces/default/events",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+    "/api/v1/namespaces/default/serviceaccounts/default/token",
 ];
 
 fuzz_target!(|data: &[u8]| {
