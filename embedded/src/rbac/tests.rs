@@ -41,7 +41,7 @@ pub(super) fn user(name: &str, groups: &[&str]) -> User {
 }
 
 /// Returns the attributes of a request: verb, group, resource, namespace, name.
-pub(super) const fn resource<'a>([verb, group, resource, namespace, name]: [&'a str; 5]) -> Attributes<'a> {
+pub(super) const fn resource([verb, group, resource, namespace, name]: [&str; 5]) -> Attributes<'_> {
     Attributes::Resource(ResourceAttributes {
         verb,
         group,

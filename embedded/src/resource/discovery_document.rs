@@ -72,7 +72,8 @@ fn resource(kind: &Resource) -> Value {
         }]);
     }
     if kind.strategy == Strategy::ServiceAccount {
-        let response_kind = json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"});
+        let response_kind =
+            json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"});
         resource["subresources"] = json!([{
             "subresource": "token", "responseKind": response_kind, "verbs": ["create"],
         }]);

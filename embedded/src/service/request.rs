@@ -168,20 +168,7 @@ impl ObjectRequest {
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
         let (escalation, user_fields) = (EscalationCheck::of(self), UserFieldsCheck::of(self));
-        let at = key.clone();
-        let decide = move |state: &TransactionView<'_>| -> Result<Write, StatusError> {
-            let decision = decide(state)?;
-            if let Write::Put(object) = &decision {
-                let old = state.get(&at).map(|old| &**old);
-                if let Some(check) = &escalation {
-                    check.check(old, object)?;
-                }
-                if let Some(check) = &user_fields {
-                    check.check(old, object)?;
-                }
-            }
-            Ok(decision)
-        };
+        let decide = with_checks(escalation, user_fields, key.clone(), decide);
         if !self.query.dry_run {
             return self.api.store.write_as(self.origin(), key, decide).await;
         }
@@ -212,6 +199,31 @@ impl ObjectRequest {
         } else {
             Arc::new(event::to_events_v1(&object))
         }
+    }
+}
+
+/// Adds the checks of the author to the decision of a write.
+fn with_checks<F>(
+    escalation: Option<EscalationCheck>,
+    user_fields: Option<UserFieldsCheck>,
+    key: Key,
+    decide: F,
+) -> impl Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static
+where
+    F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
+{
+    move |state| {
+        let decision = decide(state)?;
+        if let Write::Put(object) = &decision {
+            let old = state.get(&key).map(|old| &**old);
+            if let Some(check) = &escalation {
+                check.check(old, object)?;
+            }
+            if let Some(check) = &user_fields {
+                check.check(old, object)?;
+            }
+        }
+        Ok(decision)
     }
 }
 

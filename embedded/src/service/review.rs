@@ -151,10 +151,8 @@ fn self_rules(request: &ObjectRequest, spec: &Value) -> Value {
         Requester::User(user) => {
             let roles = request.api.roles();
             let rules = roles.rules_of(user, spec["namespace"].as_str().unwrap_or(""));
-            let of_resources = rules.iter().filter_map(|rule| PolicyRule::resource_rule(rule));
-            let of_urls = rules
-                .iter()
-                .filter_map(|rule| PolicyRule::non_resource_rule(rule));
+            let of_resources = rules.iter().copied().filter_map(PolicyRule::resource_rule);
+            let of_urls = rules.iter().copied().filter_map(PolicyRule::non_resource_rule);
             json!({
                 "resourceRules": of_resources.collect::<Vec<_>>(),
                 "nonResourceRules": of_urls.collect::<Vec<_>>(),
