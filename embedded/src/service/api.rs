@@ -118,3 +118,34 @@ impl Api {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::{Key, Write};
+
+    #[test]
+    fn roles_are_read_once_per_change_of_one() {
+        let api = Api::new(
+            Arc::new(Store::memory()),
+            Arc::new(Registry::builtin()),
+            Vec::new(),
+        );
+        let put = |resource: &str| {
+            let object = json!({"metadata": {"name": "a"}});
+            let written = api
+                .store
+                .write_now(&Key::new(resource, "", "a"), |_| Ok(Write::Put(object.clone())));
+            written.unwrap();
+        };
+        let first = api.roles();
+        put("configmaps");
+        assert!(Arc::ptr_eq(&first, &api.roles()), "no role has changed");
+        put("clusterroles.rbac.authorization.k8s.io");
+        let second = api.roles();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&second, &api.roles()));
+    }
+}

@@ -68,3 +68,49 @@ impl UserFieldsCheck {
         Err(StatusError::invalid(&self.resource, meta::name(new), &causes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::Registry;
+
+    #[test]
+    fn a_user_writes_only_its_own_name_and_groups() {
+        let check = UserFieldsCheck {
+            fields: UserFields {
+                group: String::new(),
+                kind: "ConfigMap".to_owned(),
+                user: "approver".to_owned(),
+                groups: "groups".to_owned(),
+            },
+            user: User {
+                name: "jane".to_owned(),
+                groups: vec!["dev".to_owned()],
+                ..User::default()
+            },
+            resource: Registry::builtin().by_kind("", "ConfigMap").unwrap().clone(),
+        };
+        let object = |name: &str, groups: &[&str]| json!({"metadata": {"name": "a"}, "spec": {"approver": name, "groups": groups}});
+        assert_eq!(check.check(None, &object("jane", &["dev"])), Ok(()));
+        assert_eq!(check.check(None, &object("jane", &[])), Ok(()));
+        for forged in [
+            object("admin", &[]),
+            object("jane", &["dev", "ops"]),
+            object("", &[]),
+        ] {
+            let error = check.check(None, &forged).unwrap_err();
+            assert!(error.message().contains("the requesting user"), "{error:?}");
+        }
+        let mut status = object("admin", &["ops"]);
+        status["status"]["accepted"] = true.into();
+        let old = object("admin", &["ops"]);
+        assert_eq!(
+            check.check(Some(&old), &status),
+            Ok(()),
+            "the author was another user"
+        );
+        assert!(check.check(Some(&old), &object("john", &["ops"])).is_err());
+    }
+}
