@@ -211,11 +211,7 @@ impl RoleIndex {
     }
 
     /// Returns the bindings of a user in a namespace; an empty namespace means the cluster.
-    pub(super) fn bound_roles<'a>(
-        &'a self,
-        user: &User,
-        namespace: &str,
-    ) -> impl Iterator<Item = BoundRole<'a>> {
+    pub(super) fn bound_roles(&self, user: &User, namespace: &str) -> impl Iterator<Item = BoundRole<'_>> {
         let local = self.namespaces.get(namespace).into_iter().flatten();
         self.cluster.iter().chain(local).filter_map(move |binding| {
             let mut subjects = binding.subjects.iter();
