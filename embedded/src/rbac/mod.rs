@@ -64,7 +64,7 @@ pub(crate) fn authorize(user: &User, attributes: Attributes<'_>, roles: &RoleInd
     let mut unresolved = Vec::new();
     for bound in roles.bound_roles(user, attributes.namespace()) {
         match bound.rules() {
-            Some(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+            Some(granted) if granted.iter().any(|rule| rule.allows(attributes)) => {
                 return Decision::Allowed(format!("RBAC: allowed by {}", bound.describe()));
             }
             Some(_) => {}

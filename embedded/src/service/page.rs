@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     fn start_of(query: &str) -> Result<Start, u16> {
-        let query = Query::parse(query, "").unwrap();
+        let query = Query::parse(query, "").map_err(|error| error.code())?;
         start(&query, "configmaps/a").map_err(|error| error.code())
     }
 

@@ -149,8 +149,8 @@ fn self_rules(request: &ObjectRequest, spec: &Value) -> Value {
             "incomplete": false,
         }),
         Requester::User(user) => {
-            let roles = request.api.roles();
-            let rules = roles.rules_of(user, spec["namespace"].as_str().unwrap_or(""));
+            let index = request.api.roles();
+            let rules = index.rules_of(user, spec["namespace"].as_str().unwrap_or(""));
             let of_resources = rules.iter().copied().filter_map(PolicyRule::resource_rule);
             let of_urls = rules.iter().copied().filter_map(PolicyRule::non_resource_rule);
             json!({

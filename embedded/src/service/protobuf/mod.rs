@@ -56,7 +56,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
         "Namespace" => NAMESPACE,
         "Lease" => LEASE,
         "Event" if version == event::VERSION => {
-            version = "v1".to_owned();
+            "v1".clone_into(&mut version);
             EVENT_OF_EVENTS_V1
         }
         "Event" => EVENT,
