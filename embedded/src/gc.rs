@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use serde_json::Value;
 
+use crate::definitions::DEFINITIONS;
 use crate::meta;
 use crate::resource::{Registry, Strategy};
 use crate::revisions::Revisions;
@@ -200,7 +201,7 @@ impl Snapshot<'_> {
                     waiting += 1;
                     dangling.push(text("uid").to_owned());
                 }
-                None if self.registry.by_kind(group, text("kind")).is_some() => {
+                None if self.is_served(group, text("kind")) => {
                     dangling.push(text("uid").to_owned());
                 }
                 _ => solid += 1,
@@ -222,6 +223,16 @@ impl Snapshot<'_> {
         }
         steps.push(Action::Delete(Some(PropagationPolicy::Foreground)));
         steps
+    }
+
+    /// Whether the owners of a kind can be looked up. The kinds follow their definitions a moment later: a push that removes a definition
+    /// takes the owners out of service and does not delete them.
+    fn is_served(&self, group: &str, kind: &str) -> bool {
+        let resource = self.registry.by_kind(group, kind);
+        resource.is_some_and(|resource| {
+            let definition = Key::new(DEFINITIONS, "", &resource.group_resource());
+            resource.strategy != Strategy::Custom || self.state.get(&definition).is_some()
+        })
     }
 
     fn waits_for_dependents(&self, key: &Key) -> bool {

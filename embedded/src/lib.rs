@@ -45,6 +45,7 @@ mod service;
 mod status_error;
 mod store;
 
+pub use definitions::{DefinitionProblem, read_only_definition};
 pub use grant::{ADMIN_GROUPS, ADMIN_USER, Grant, GrantRule};
 pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};

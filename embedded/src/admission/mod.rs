@@ -7,6 +7,7 @@ mod role_kinds;
 
 use serde_json::{Value, json};
 
+pub(crate) use self::definition::record_storage_version;
 pub(crate) use self::metadata::generate_name;
 use crate::cause::Cause;
 use crate::resource::{Resource, Strategy};

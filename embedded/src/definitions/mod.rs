@@ -2,23 +2,22 @@
 //!
 //! A task examines all stored definitions after each change of one. It writes conditions and accepted names, replaces the kinds of the
 //! server, and deletes the objects of a deleted definition. A write of a definition is answered when the task has seen it. The
-//! definitions that the program brings are not examined: they are always served, and read-only.
+//! definitions that the program brings are not examined: they are always served, and read-only. [`read_only`] admits those that
+//! it reads from files.
 
 mod names;
+mod read_only;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use http::Method;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionSpec,
-};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::names::{DefinitionNames, UsedNames};
+pub use self::read_only::{DefinitionProblem, read_only_definition};
 use crate::meta;
-use crate::resource::{Registry, Resource, Strategy, resources_of};
+use crate::resource::{Registry, Resource, Strategy, resources_of_spec};
 use crate::revisions::Revisions;
 use crate::service::{Api, ObjectRequest, decide_deletion, decide_write};
 use crate::status_error::StatusError;
@@ -33,7 +32,7 @@ pub(crate) const ORIGIN: &str = "sluice.dev/origin";
 /// The value of [`ORIGIN`].
 pub(crate) const PROGRAM: &str = "program";
 /// Maximum number of definitions, with those of the program.
-const MAX_DEFINITIONS: usize = 256;
+pub(crate) const MAX_DEFINITIONS: usize = 256;
 
 /// Whether the program brings the definition.
 pub(crate) fn is_own(definition: &Value) -> bool {
@@ -66,18 +65,16 @@ pub(crate) fn check_creation(request: &ObjectRequest, method: &Method) -> Result
             state.list(DEFINITIONS, "").len(),
         )
     };
-    if exists {
+    if exists || count < MAX_DEFINITIONS {
         return Ok(());
     }
-    let reason = if api.store.poll_interval().is_some() {
-        // The files of a store in Git are those of the kinds that it was opened with.
-        "a store in Git has the kinds that the program has when it starts".to_owned()
-    } else if count >= MAX_DEFINITIONS {
-        format!("there are {count} definitions, the limit is {MAX_DEFINITIONS}")
-    } else {
-        return Ok(());
-    };
+    let reason = too_many(count);
     Err(StatusError::definition_refused(&request.resource, name, &reason))
+}
+
+/// Returns why there can be no further definition beside this number of them.
+pub(crate) fn too_many(count: usize) -> String {
+    format!("there are {count} definitions, the limit is {MAX_DEFINITIONS}")
 }
 
 /// The kinds of a served definition.
@@ -202,19 +199,8 @@ impl Reconciler {
         if let Some(served) = self.served.get(name).filter(|served| served.spec == spec) {
             return Some(served.clone());
         }
-        let parsed = CustomResourceDefinitionSpec::deserialize(&spec);
-        let resources = parsed.map_err(|error| error.to_string()).and_then(|spec| {
-            let crd = CustomResourceDefinition {
-                spec,
-                ..CustomResourceDefinition::default()
-            };
-            resources_of(&crd).map_err(|error| error.to_string())
-        });
-        match resources {
-            Ok(resources) => Some(Served {
-                spec,
-                resources: resources.into_iter().map(Arc::new).collect(),
-            }),
+        match resources_of_spec(&spec) {
+            Ok(resources) => Some(Served { spec, resources }),
             // Validated when it was written, but perhaps by an earlier program.
             Err(error) => {
                 tracing::error!(definition = name, error, "a stored definition cannot be served");

@@ -1,9 +1,14 @@
 //! Resources from CustomResourceDefinitions.
 
+use std::sync::Arc;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion,
 };
 use kube::core::Version;
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::object_schema::{ObjectSchema, SchemaError};
 use super::{CellSource, Column, Resource, Strategy};
@@ -41,6 +46,17 @@ pub(crate) fn resources(crd: &CustomResourceDefinition) -> Result<Vec<Resource>,
     served
         .map(|version| resource(crd, version, &storage.name))
         .collect()
+}
+
+/// Returns one resource for each served version of the spec of a stored definition. The error is the reason.
+pub(crate) fn resources_of_spec(spec: &Value) -> Result<Vec<Arc<Resource>>, String> {
+    let spec = CustomResourceDefinitionSpec::deserialize(spec).map_err(|error| error.to_string())?;
+    let crd = CustomResourceDefinition {
+        spec,
+        ..CustomResourceDefinition::default()
+    };
+    let resources = resources(&crd).map_err(|error| error.to_string())?;
+    Ok(resources.into_iter().map(Arc::new).collect())
 }
 
 fn resource(

@@ -8,7 +8,7 @@ mod registry;
 
 use std::sync::{Arc, LazyLock};
 
-pub(crate) use definition::{DefinitionError, resources as resources_of};
+pub(crate) use definition::{DefinitionError, resources as resources_of, resources_of_spec};
 pub(crate) use discovery_document::DiscoveryDocument;
 pub(crate) use registry::Registry;
 use serde_json::Value;

@@ -104,7 +104,7 @@ pub(super) fn initialize(object: &mut Value) {
 }
 
 /// Adds the storage version to the versions that objects may be stored in.
-pub(super) fn record_storage_version(object: &mut Value) {
+pub(crate) fn record_storage_version(object: &mut Value) {
     let Some(name) = storage_versions(object).first().map(|name| (*name).to_owned()) else {
         return;
     };

@@ -45,14 +45,22 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
     {
         match status {
             Some(status) => fields.insert("status".to_owned(), status),
+            // That of a definition follows from its spec, and people take definitions from elsewhere.
+            None if resource.strategy == Strategy::Definition => None,
             None => fields.remove("status"),
         };
+    }
+    if resource.strategy == Strategy::Definition {
+        admission::record_storage_version(&mut admitted);
     }
     if !meta::is_deleting(&admitted) && !deletion[0].1.is_null() {
         for (field, value) in deletion {
             meta::set(&mut admitted, field, value);
         }
-        raise_generation(&mut admitted);
+        // As in kube-apiserver, the deletion of a definition leaves its generation.
+        if resource.strategy != Strategy::Definition {
+            raise_generation(&mut admitted);
+        }
     }
     admitted["apiVersion"] = resource.storage_api_version().into();
     Ok(admitted)

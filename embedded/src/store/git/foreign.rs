@@ -52,17 +52,19 @@ impl Git {
         Ok(foreign)
     }
 
-    fn apply(&mut self, id: git2::Oid) -> Result<Vec<Record>, git2::Error> {
-        let applied = self.history.apply(&self.branch, &self.kinds, id);
+    /// Applies the next commit on the branch.
+    pub(super) fn apply(&mut self, id: git2::Oid) -> Result<Vec<Record>, git2::Error> {
+        let applied = self.history.apply(&self.branch, &mut self.kinds, id);
         self.stale |= applied.is_err();
         applied
     }
 
     /// Reads a rewritten history. Whatever differs is a change with a new revision.
     fn replace_history(&mut self) -> Result<Foreign, git2::Error> {
-        let mut new = read(&self.branch, &self.kinds, self.history.identities.clone())?;
+        let mut kinds = self.kinds.before_history();
+        let mut new = read(&self.branch, &mut kinds, self.history.identities.clone())?;
         new.generation = new.generation.max(history::generation(self.newest) + 1);
-        carry_over(&self.history.objects, &mut new);
+        carry_over(&self.history, &mut new);
         if new.identities != self.history.identities {
             // First: an identity that the next start does not know would be a new object then.
             self.local
@@ -89,7 +91,7 @@ impl Git {
                 origin: Origin::default(),
             });
         }
-        self.history = new;
+        (self.history, self.kinds) = (new, kinds);
         self.stale = false;
         Ok(foreign)
     }
@@ -97,15 +99,17 @@ impl Git {
 
 /// Gives objects that are still there their identity from before. With a new uid they would be other objects, and the garbage collector
 /// would delete what they own.
-fn carry_over(old: &BTreeMap<Key, Arc<Value>>, new: &mut History) {
+fn carry_over(old: &History, new: &mut History) {
     // Uids that follow from the history, by those that objects have in their place.
     let computed: HashMap<String, String> = new
         .identities
         .iter()
         .map(|(computed, identity)| (identity.uid.clone(), computed.clone()))
         .collect();
-    for (key, object) in &mut new.objects {
-        let Some(before) = old.get(key).map(|before| identity(before)) else {
+    // An object that is withdrawn on either side is the same when its definition is back.
+    for (key, object) in new.objects.iter_mut().chain(&mut new.withdrawn) {
+        let before = old.objects.get(key).or_else(|| old.withdrawn.get(key));
+        let Some(before) = before.map(|before| identity(before)) else {
             continue;
         };
         let after = identity(object);
@@ -137,9 +141,10 @@ pub(super) fn carry_over_from_last_run(
     if branch.line(Some(known), head)?.is_some() {
         return Ok(());
     }
-    match read_to(branch, kinds, new.identities.clone(), known) {
+    let mut kinds = kinds.before_history();
+    match read_to(branch, &mut kinds, new.identities.clone(), known) {
         Ok(old) => {
-            carry_over(&old.objects, new);
+            carry_over(&old, new);
             local.set_identities(&new.identities).map_err(failed)
         }
         Err(error) => {
@@ -185,8 +190,12 @@ fn is_same(one: &Value, other: &Value) -> bool {
     without_version(one) == without_version(other)
 }
 
-/// Reads the whole history of a branch.
-pub(super) fn read(branch: &Branch, kinds: &Kinds, identities: Identities) -> Result<History, git2::Error> {
+/// Reads the whole history of a branch. `kinds` are those before the first commit, and then those after the last one.
+pub(super) fn read(
+    branch: &Branch,
+    kinds: &mut Kinds,
+    identities: Identities,
+) -> Result<History, git2::Error> {
     match branch.head()? {
         Some(head) => read_to(branch, kinds, identities, head),
         None => Ok(History::new(identities)),
@@ -195,7 +204,7 @@ pub(super) fn read(branch: &Branch, kinds: &Kinds, identities: Identities) -> Re
 
 fn read_to(
     branch: &Branch,
-    kinds: &Kinds,
+    kinds: &mut Kinds,
     identities: Identities,
     head: git2::Oid,
 ) -> Result<History, git2::Error> {

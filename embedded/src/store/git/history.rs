@@ -3,6 +3,10 @@
 //! Everything that is not in a file follows from the history, so each process that reads it gets the same: uid, generation, times and
 //! versions. The version of an object has the generation of the commit in its upper half, and a number in the commit in its lower
 //! half. Writes to the local file count on in the lower half.
+//!
+//! A commit that changes definitions changes the served kinds before its objects are read ([`definitions`]).
+
+mod definitions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use serde_json::Value;
 
 use super::admit;
 use super::branch::Branch;
-use super::kinds::{self, Kinds};
+use super::kinds::{Content, Kinds};
 use super::message::{self, Trailers};
 use super::step::Step;
 use crate::meta;
@@ -63,6 +67,10 @@ pub(super) struct History {
     files: BTreeMap<String, Vec<Key>>,
     /// Files of each identity, with the number of its documents.
     places: BTreeMap<Key, BTreeMap<String, usize>>,
+    /// API groups in each file that was read, also of kinds that are not served.
+    groups: BTreeMap<String, BTreeSet<String>>,
+    /// Last states of objects whose definition was removed: they come back with it, with the same uid.
+    pub(super) withdrawn: BTreeMap<Key, Arc<Value>>,
 }
 
 impl History {
@@ -74,12 +82,16 @@ impl History {
         }
     }
 
-    /// Applies the next commit, and returns its changes in the order of their revisions.
-    pub(super) fn apply(&mut self, branch: &Branch, kinds: &Kinds, id: Oid) -> Result<Vec<Record>, Error> {
+    /// Applies the next commit, and returns its changes in the order of their revisions. `kinds` are then those after it.
+    pub(super) fn apply(
+        &mut self,
+        branch: &Branch,
+        kinds: &mut Kinds,
+        id: Oid,
+    ) -> Result<Vec<Record>, Error> {
         let info = branch.info(id)?;
         let mut step = Step {
             branch,
-            kinds,
             id,
             previous: self.head,
             trailers: message::parse(&info.message),
@@ -90,11 +102,11 @@ impl History {
         let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
-            affected.extend(self.index(&step, &path, text.as_deref()));
+            affected.extend(self.index(&step, kinds, &path, text.as_deref()));
         }
-        let mut changes = Vec::new();
-        for key in affected.into_iter().filter(kinds::is_shared) {
-            if let Some((kind, object)) = self.change(&mut step, &key)? {
+        let mut changes = self.change_definitions(&mut step, kinds, &mut affected)?;
+        for key in affected.into_iter().filter(|key| kinds.is_shared(key)) {
+            if let Some((kind, object)) = self.change(&mut step, kinds, &key)? {
                 changes.push((key, kind, object));
             }
         }
@@ -107,6 +119,7 @@ impl History {
                 ChangeType::Remove => self.objects.remove(&record.key),
             };
         }
+        self.withdraw(kinds, &records);
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest).max(first_revision(self.generation) - 1);
         Ok(records)
@@ -152,9 +165,9 @@ impl History {
     }
 
     /// Replaces the identities of a file that a commit changed. Returns the previous and the new ones.
-    fn index(&mut self, step: &Step<'_>, path: &str, text: Option<&str>) -> Vec<Key> {
-        let (keys, problem) = text.map_or_else(Default::default, |text| step.kinds.keys(text));
-        if let Some(reason) = problem {
+    fn index(&mut self, step: &Step<'_>, kinds: &Kinds, path: &str, text: Option<&str>) -> Vec<Key> {
+        let content = text.map_or_else(Content::default, |text| kinds.content(text));
+        if let Some(reason) = content.problem {
             // Its objects remain as they were: a slip of the pen must delete nothing.
             tracing::warn!(
                 path,
@@ -168,7 +181,11 @@ impl History {
             return Vec::new();
         }
         self.unreadable.remove(path);
-        self.set_keys(path, keys)
+        self.groups.remove(path);
+        if !content.groups.is_empty() {
+            self.groups.insert(path.to_owned(), content.groups);
+        }
+        self.set_keys(path, content.keys)
     }
 
     /// Replaces the identities of a file. Returns the previous and the new ones.
@@ -221,9 +238,18 @@ impl History {
     }
 
     /// Returns how a commit changes an object; `None` if it does not.
-    fn change(&mut self, step: &mut Step<'_>, key: &Key) -> Result<Option<(ChangeType, Value)>, Error> {
+    fn change(
+        &mut self,
+        step: &mut Step<'_>,
+        kinds: &Kinds,
+        key: &Key,
+    ) -> Result<Option<(ChangeType, Value)>, Error> {
         self.invalid.remove(key);
         let before = self.objects.get(key).cloned();
+        if !kinds.is_served(key) {
+            // Its definition is gone. The file stays, and so do finalizers: nobody deleted the object.
+            return Ok(before.map(|before| (ChangeType::Remove, Value::clone(&before))));
+        }
         let paths = self.places.get(key);
         let Some(path) = paths.and_then(|paths| paths.keys().next()).cloned() else {
             return Ok(before.and_then(|before| without_file(step, key, &before)));
@@ -234,13 +260,15 @@ impl History {
                 return Ok(None);
             }
         }
-        let Some(written) = step.take(&path, key)? else {
+        let Some(written) = step.take(kinds, &path, key)? else {
             return Ok(None);
         };
-        let Some(resource) = step.kinds.of(&written) else {
+        let Some(resource) = kinds.of(&written) else {
             return Ok(None);
         };
-        let mut object = match admit::admit(resource, &written, before.as_deref()) {
+        let is_new = before.is_none();
+        let last = before.or_else(|| self.withdrawn.get(key).cloned());
+        let mut object = match admit::admit(resource, &written, last.as_deref()) {
             Ok(object) => object,
             Err(reason) => {
                 self.reports.push(step.report(key, &path, &reason));
@@ -255,15 +283,15 @@ impl History {
                 return Ok(None);
             }
         };
-        let Some(before) = before else {
+        let Some(last) = last else {
             let identity = self.identity(step, key);
             meta::set(&mut object, "uid", identity.uid.into());
             meta::set(&mut object, "creationTimestamp", identity.created.into());
             return Ok(Some((ChangeType::Put, object)));
         };
-        let version = before["metadata"]["resourceVersion"].clone();
+        let version = last["metadata"]["resourceVersion"].clone();
         meta::set(&mut object, "resourceVersion", version);
-        Ok((object != *before).then_some((ChangeType::Put, object)))
+        Ok((is_new || object != *last).then_some((ChangeType::Put, object)))
     }
 
     /// Returns the identity of an object that a commit creates.
@@ -275,7 +303,8 @@ impl History {
         })
     }
 
-    /// Gives the changes of a commit their revisions: those of its trailers, or numbers in the order of the keys.
+    /// Gives the changes of a commit their revisions: those of its trailers, and then numbers in the order of the changes. A commit of a
+    /// definition can make files objects, which its trailers do not name.
     fn number(&self, changes: Vec<(Key, ChangeType, Value)>, trailers: &Trailers) -> Vec<Record> {
         let claimed: BTreeSet<u64> = changes
             .iter()
@@ -283,22 +312,30 @@ impl History {
             .copied()
             .filter(|revision| generation(*revision) == self.generation)
             .collect();
-        let is_complete = claimed.len() == changes.len();
-        let mut records: Vec<Record> = (first_revision(self.generation)..)
-            .zip(changes)
-            .map(|(number, (key, kind, mut object))| {
-                let claimed = trailers.versions.get(&key).filter(|_| is_complete);
-                let revision = claimed.copied().unwrap_or(number);
-                meta::set(&mut object, "resourceVersion", revision.to_string().into());
-                Record {
-                    key,
-                    kind,
-                    object: Arc::new(object),
-                    revision,
-                    origin: Origin::default(),
-                }
-            })
-            .collect();
+        let with_claim = changes
+            .iter()
+            .filter(|(key, ..)| trailers.versions.contains_key(key))
+            .count();
+        // Anybody can write a trailer: the others must not get versions of the next generation.
+        let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
+        let has_space = |last: &u64| generation(last.saturating_add(count)) == self.generation;
+        let is_complete = claimed.len() == with_claim && claimed.last().is_none_or(has_space);
+        let last_claimed = claimed.last().filter(|_| is_complete);
+        let mut next = last_claimed.map_or_else(|| first_revision(self.generation), |last| last + 1);
+        let mut records = Vec::with_capacity(changes.len());
+        for (key, kind, mut object) in changes {
+            let claimed = trailers.versions.get(&key).filter(|_| is_complete);
+            let revision = claimed.copied().unwrap_or(next);
+            next += u64::from(claimed.is_none());
+            meta::set(&mut object, "resourceVersion", revision.to_string().into());
+            records.push(Record {
+                key,
+                kind,
+                object: Arc::new(object),
+                revision,
+                origin: Origin::default(),
+            });
+        }
         records.sort_by_key(|record| record.revision);
         records
     }

@@ -2,7 +2,7 @@
 //!
 //! A commit moves the branch only from the commit that the store knows (compare and swap). If another process or a person has moved
 //! it, the batch is rejected, their commits become changes, and the writes decide again. What must not be in a repository is kept in
-//! a file on this machine ([`kinds::is_shared`]).
+//! a file on this machine ([`Kinds::is_shared`]).
 //!
 //! A remote repository has a bare clone here. A commit is written to the clone, and counts once the remote has moved its branch to it.
 //! A poll downloads the commits of others without the lock of the store, and takes them over with it.
@@ -68,6 +68,8 @@ pub(super) struct Git {
     local: File,
     /// Newest revision that the store knows.
     newest: u64,
+    /// What the last commit changed beside its batch: a definition makes files objects.
+    unpublished: Vec<Record>,
     /// Time of the next commit, once it creates an object.
     time: Option<i64>,
     /// A read of a commit failed half-way, so the next poll must read the whole history.
@@ -82,10 +84,10 @@ impl Git {
         options: GitOptions,
         crds: &[CustomResourceDefinition],
     ) -> Result<(Self, State), StoreError> {
-        let kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
+        let mut kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
         let (branch, remote) = remote::connect(&options).map_err(|error| unreadable(&options, &error))?;
         let (local, state) = File::open(&options.local)?;
-        let mut history = foreign::read(&branch, &kinds, local.identities()?)
+        let mut history = foreign::read(&branch, &mut kinds, local.identities()?)
             .map_err(|error| unreadable(&options, &error))?;
         foreign::carry_over_from_last_run(&branch, &kinds, &local, &mut history)
             .map_err(|error| unreadable(&options, &error))?;
@@ -93,7 +95,7 @@ impl Git {
         // After a rewrite the local file can be ahead of the history.
         history.generation = history.generation.max(history::generation(revision));
         let mut objects: BTreeMap<Key, Arc<Value>> = state.into_objects();
-        objects.retain(|key, _| !kinds::is_shared(key));
+        objects.retain(|key, _| !kinds.is_shared(key));
         objects.extend(
             history
                 .objects
@@ -108,6 +110,7 @@ impl Git {
             history,
             local,
             newest: revision,
+            unpublished: Vec::new(),
             time: None,
             stale: false,
             saved: None,
@@ -119,11 +122,14 @@ impl Git {
     /// Returns the changes of others after a move of the branch, unless that failed.
     fn publish(&mut self, moved: Result<(), git2::Error>) -> Result<Foreign, StoreError> {
         let foreign = moved.and_then(|()| self.follow());
-        let foreign = foreign.map_err(|error| unreadable(&self.options, &error))?;
+        let mut foreign = foreign.map_err(|error| unreadable(&self.options, &error))?;
         self.newest = foreign
             .records
             .last()
             .map_or(self.newest, |record| record.revision);
+        let mut records = std::mem::take(&mut self.unpublished);
+        records.append(&mut foreign.records);
+        foreign.records = records;
         self.save_head();
         Ok(foreign)
     }
@@ -164,11 +170,11 @@ impl Backend for Git {
     }
 
     fn is_shared(&self, key: &Key) -> bool {
-        kinds::is_shared(key)
+        self.kinds.is_shared(key)
     }
 
     fn check(&self, key: &Key, kind: ChangeType) -> Result<(), StoreError> {
-        if kinds::is_shared(key) {
+        if self.kinds.is_shared(key) {
             self.check_shared(key, kind)
         } else {
             Ok(())
@@ -176,7 +182,7 @@ impl Backend for Git {
     }
 
     fn first_revision(&self, newest: u64, key: &Key) -> u64 {
-        if kinds::is_shared(key) {
+        if self.kinds.is_shared(key) {
             let generation = history::generation(newest).max(self.history.generation) + 1;
             history::first_revision(generation)
         } else {
@@ -185,7 +191,7 @@ impl Backend for Git {
     }
 
     fn create(&mut self, key: &Key, object: &mut Value) {
-        if kinds::is_shared(key) {
+        if self.kinds.is_shared(key) {
             let now = || jiff::Timestamp::now().as_second();
             let time = admit::timestamp(*self.time.get_or_insert_with(now));
             meta::set(object, "uid", admit::uid(key, self.history.head).into());
@@ -194,7 +200,7 @@ impl Backend for Git {
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
-        let shared = records.iter().filter(|record| kinds::is_shared(&record.key));
+        let shared = records.iter().filter(|record| self.kinds.is_shared(&record.key));
         match shared.count() {
             0 => self.local.persist(records).map_err(CommitError::Failed)?,
             shared if shared == records.len() => self.commit_shared(records)?,
@@ -204,12 +210,15 @@ impl Backend for Git {
                 return Err(CommitError::Failed(failed(&self.options, mixed.to_owned())));
             }
         }
-        self.newest = records.last().map_or(self.newest, |record| record.revision);
+        let newest = records.iter().chain(&self.unpublished).next_back();
+        self.newest = newest.map_or(self.newest, |record| record.revision);
         Ok(())
     }
 
     fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
-        self.local.recover()
+        let mut records = self.local.recover()?;
+        records.extend(std::mem::take(&mut self.unpublished));
+        Ok(records)
     }
 
     fn foreign(&mut self) -> Result<Foreign, StoreError> {

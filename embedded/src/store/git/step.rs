@@ -16,24 +16,23 @@ use crate::store::state::Key;
 /// One commit that is applied.
 pub(super) struct Step<'a> {
     pub(super) branch: &'a Branch,
-    pub(super) kinds: &'a Kinds,
     pub(super) id: Oid,
     /// The commit before it.
     pub(super) previous: Option<Oid>,
     pub(super) info: CommitInfo,
     pub(super) trailers: Trailers,
-    /// Objects in the files that were read, by path.
+    /// Objects in the files that were read, by path. Other kinds make other objects of the same files.
     pub(super) contents: BTreeMap<String, BTreeMap<Key, Value>>,
 }
 
 impl Step<'_> {
     /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once.
-    pub(super) fn take(&mut self, path: &str, key: &Key) -> Result<Option<Value>, Error> {
+    pub(super) fn take(&mut self, kinds: &Kinds, path: &str, key: &Key) -> Result<Option<Value>, Error> {
         let objects = match self.contents.entry(path.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let text = self.branch.read(self.id, path)?;
-                entry.insert(parse(self.kinds, &text.unwrap_or_default()))
+                entry.insert(parse(kinds, &text.unwrap_or_default()))
             }
         };
         Ok(objects.remove(key))

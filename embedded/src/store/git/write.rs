@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::branch::Edits;
 use super::file_edit::FileEdit;
-use super::{Git, admit, failed, kinds, message, unreadable};
+use super::{Git, admit, failed, message, unreadable};
+use crate::definitions::DEFINITIONS;
 use crate::store::backend::{CommitError, Record};
 use crate::store::error::StoreError;
 use crate::store::state::Key;
@@ -29,9 +30,32 @@ impl Git {
             .store(&edits, &message, time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
             .ok_or(CommitError::Rejected)?;
-        let keys = files.into_iter().map(|(path, file)| (path, file.keys()));
-        self.history.accept(id, records, keys.collect());
+        if records.iter().any(|record| record.key.resource == DEFINITIONS) {
+            self.apply_own(id, records);
+        } else {
+            let keys = files.into_iter().map(|(path, file)| (path, file.keys()));
+            self.history.accept(id, records, keys.collect());
+        }
         Ok(())
+    }
+
+    /// Reads a commit of this process that changes definitions, as other processes do: files can become objects, and objects be
+    /// withdrawn.
+    fn apply_own(&mut self, id: Oid, records: &[Record]) {
+        match self.apply(id) {
+            Ok(mut applied) => {
+                applied.retain(|applied| !records.iter().any(|record| record.key == applied.key));
+                self.unpublished.extend(applied);
+            }
+            // The commit is stored. If it cannot be read back now, the next poll reads the whole history.
+            Err(error) => {
+                let error = unreadable(&self.options, &error);
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot read a new commit"
+                );
+            }
+        }
     }
 
     /// Fails if an object cannot be written: it is in several places, its file does not parse, or its kind is not served.
@@ -42,7 +66,7 @@ impl Git {
     /// Returns the path of the file of a change; `None` if it needs no file.
     fn path(&self, key: &Key, kind: ChangeType) -> Result<Option<String>, StoreError> {
         let failed = |reason: String| failed(&self.options, reason);
-        if !kinds::is_shared(key) {
+        if !self.kinds.is_shared(key) {
             return Err(failed(format!(
                 "{key} stays on this machine and is not written to the repository"
             )));
@@ -109,8 +133,9 @@ impl Git {
         // The write is validated. If the document describes the object before it, in the stored version, it describes the object after
         // it now. Otherwise it may have fields that are not valid, or that its version does not have, and gives way to the whole object.
         let is_same_version = written["apiVersion"] == after["apiVersion"];
-        if (is_same_version && self.history.is_valid(&record.key)) || self.describes(&content, before, &after)
-        {
+        // The status of a definition follows from its spec where the document does not have it.
+        let is_literal = is_same_version && record.key.resource != DEFINITIONS;
+        if (is_literal && self.history.is_valid(&record.key)) || self.describes(&content, before, &after) {
             content
         } else {
             after

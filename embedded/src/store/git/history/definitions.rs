@@ -1,0 +1,123 @@
+//! Definitions in the repository: a commit that changes one changes which documents are objects.
+//!
+//! A document whose kind is not served is no object, and its file stays as it is. With the definition of its kind it becomes one, and
+//! without it the object is withdrawn: nobody has deleted it.
+
+use std::collections::BTreeSet;
+
+use git2::Error;
+use serde_json::Value;
+
+use super::History;
+use crate::definitions::{DEFINITIONS, MAX_DEFINITIONS, too_many};
+use crate::store::backend::Record;
+use crate::store::git::kinds::Kinds;
+use crate::store::git::step::Step;
+use crate::store::state::Key;
+use crate::store::watch_cache::ChangeType;
+
+impl History {
+    /// Applies the changed definitions of a commit to `kinds`, and returns their changes. They leave `affected`, and the objects of kinds
+    /// that differ then are added.
+    pub(super) fn change_definitions(
+        &mut self,
+        step: &mut Step<'_>,
+        kinds: &mut Kinds,
+        affected: &mut BTreeSet<Key>,
+    ) -> Result<Vec<(Key, ChangeType, Value)>, Error> {
+        let is_definition = |key: &&Key| key.resource == DEFINITIONS;
+        let keys: Vec<Key> = affected.iter().filter(is_definition).cloned().collect();
+        let (mut changes, mut groups) = (Vec::new(), BTreeSet::new());
+        for key in keys {
+            let Some((kind, object)) = self.change_definition(step, kinds, &key)? else {
+                continue;
+            };
+            let definition = (kind == ChangeType::Put).then_some(&object);
+            groups.extend(kinds.define(&key.name, definition));
+            changes.push((key, kind, object));
+        }
+        if !groups.is_empty() {
+            // They were read with the kinds before.
+            step.contents.clear();
+            self.read_groups(step, kinds, &groups, affected)?;
+        }
+        affected.retain(|key| key.resource != DEFINITIONS);
+        Ok(changes)
+    }
+
+    /// Returns how a commit changes a definition; `None` if it does not.
+    fn change_definition(
+        &mut self,
+        step: &mut Step<'_>,
+        kinds: &Kinds,
+        key: &Key,
+    ) -> Result<Option<(ChangeType, Value)>, Error> {
+        let definition = key.name.as_str();
+        if !kinds.is_shared(key) {
+            tracing::warn!(
+                definition,
+                "a definition of the program is in the repository; the program ignores the file"
+            );
+            return Ok(None);
+        }
+        let count = kinds.definition_count();
+        if count >= MAX_DEFINITIONS && !self.objects.contains_key(key) {
+            let reason = too_many(count);
+            tracing::warn!(
+                definition,
+                reason,
+                "a definition of the repository is ignored until its file changes"
+            );
+            return Ok(None);
+        }
+        self.change(step, kinds, key)
+    }
+
+    /// Reads the files with documents of these groups again, and adds the objects that can differ.
+    fn read_groups(
+        &mut self,
+        step: &Step<'_>,
+        kinds: &Kinds,
+        groups: &BTreeSet<String>,
+        affected: &mut BTreeSet<Key>,
+    ) -> Result<(), Error> {
+        for path in self.paths_of(groups) {
+            let text = step.branch.read(step.id, &path)?;
+            affected.extend(self.index(step, kinds, &path, text.as_deref()));
+        }
+        // Objects without a readable file: it does not parse now, or is gone while finalizers remain.
+        let objects = self.objects.keys();
+        affected.extend(objects.filter(|key| !kinds.is_served(key)).cloned());
+        Ok(())
+    }
+
+    /// Returns the files that parse and have documents of these groups.
+    fn paths_of(&self, groups: &BTreeSet<String>) -> BTreeSet<String> {
+        let is_of_group = |key: &Key| {
+            let group = key.resource.split_once('.').map(|(_, group)| group);
+            group.is_some_and(|group| groups.contains(group))
+        };
+        let objects = self.files.iter();
+        let objects = objects.filter(|(_, keys)| keys.iter().any(is_of_group));
+        let documents = self.groups.iter();
+        let documents = documents.filter(|(_, of_file)| !of_file.is_disjoint(groups));
+        let mut paths: BTreeSet<String> = objects.map(|(path, _)| path.clone()).collect();
+        paths.extend(documents.map(|(path, _)| path.clone()));
+        // Their objects stay as they are, and the commit that broke them is reported already.
+        paths.retain(|path| !self.unreadable.contains_key(path));
+        paths
+    }
+
+    /// Keeps the last states of objects whose definition is gone, and forgets those that are back or have no file.
+    pub(super) fn withdraw(&mut self, kinds: &Kinds, records: &[Record]) {
+        for record in records {
+            if record.kind == ChangeType::Remove && !kinds.is_served(&record.key) {
+                self.withdrawn.insert(record.key.clone(), record.object.clone());
+            }
+        }
+        let (objects, places) = (&self.objects, &self.places);
+        self.withdrawn.retain(|key, _| {
+            !kinds.is_served(key) || (places.contains_key(key) && !objects.contains_key(key))
+        });
+    }
+}
