@@ -114,8 +114,8 @@ pub(super) trait Backend: fmt::Debug + Send {
     /// the store has published, and count only if the batch is stored.
     fn commit(&mut self, records: &[Record]) -> Result<(), CommitError>;
 
-    /// Makes the backend usable after an error. Returns the records of a failed batch that are stored all the same, and those that the last
-    /// batch brought about.
+    /// Makes the backend usable after an error. Returns the records of a failed batch that are stored all the same, and what the last
+    /// batch changed beside its own records.
     fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
         Ok(Vec::new())
     }

@@ -1,6 +1,7 @@
 //! `sluice up`: the API, all controllers and the process executor in one program.
 
 mod access;
+mod definitions;
 mod descriptor_limit;
 mod ending;
 mod logs;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::RunAccess;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+pub use definitions::DefinitionsError;
 use kube::Client;
 use sluice_api::interval::Interval;
 use sluice_api::reference::CrossNamespace;
@@ -69,6 +70,9 @@ pub struct UpArgs {
     /// Where the objects are.
     #[command(flatten)]
     pub store: StoreArgs,
+    /// Directory with YAML files of CustomResourceDefinitions, whose kinds are served; repeatable. They are read at the start.
+    #[arg(long = "crd-dir", value_name = "DIR")]
+    pub crd_dirs: Vec<PathBuf>,
     /// Also write the kubeconfig here (mode 0600).
     #[arg(long, value_name = "FILE")]
     pub kubeconfig_out: Option<PathBuf>,
@@ -110,6 +114,9 @@ pub enum UpError {
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
+    /// A definition of a directory cannot be served.
+    #[error(transparent)]
+    Definitions(#[from] DefinitionsError),
     /// The store cannot be opened.
     #[error("{error}{}", store_location::advice(error))]
     Store {
@@ -266,12 +273,8 @@ fn load(args: &UpArgs) -> Result<manifests::Loaded, UpError> {
 }
 
 async fn serve_api(args: &UpArgs, state_dir: &StateDir) -> Result<(ApiServer, TlsServer), UpError> {
-    let mut crds: Vec<CustomResourceDefinition> = sluice_api::crds();
-    // Always, so that objects in the state directory are served after a restart without their manifests.
-    crds.extend(sluice_api::optional_crds());
-    if args.store.store.is_some() {
-        own_approvals::require_administrator(&mut crds);
-    }
+    let own = definitions::own(args.store.store.is_some());
+    let crds = definitions::load(own, &args.crd_dirs)?;
     let opening = store_location::open(
         args.store.clone(),
         args.state.is_some(),
