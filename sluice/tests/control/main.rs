@@ -13,6 +13,7 @@ mod blocked_deletions;
 mod break_glass;
 mod cloud;
 mod commands;
+mod crd_dir;
 mod deletion;
 mod dependencies;
 mod environment;
