@@ -302,3 +302,50 @@ fn apply(object: &Arc<Value>, action: &Action) -> Value {
     }
     updated
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::resources_of_spec;
+    use crate::store::Store;
+
+    fn put(store: &Store, key: &Key, object: &Value) {
+        let write = |_: &crate::store::TransactionView<'_>| Ok(Write::Put(object.clone()));
+        store.write_now(key, write).unwrap();
+    }
+
+    #[test]
+    fn an_owner_whose_definition_was_removed_is_not_a_deleted_one() {
+        let spec = json!({
+            "group": "tools.dev", "scope": "Namespaced", "names": {"plural": "tools", "kind": "Tool"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        });
+        // The kinds follow the definitions a moment later.
+        let registry = Registry::builtin().extended(resources_of_spec(&spec).unwrap());
+        let store = Store::memory();
+        let dependent = Key::new("configmaps", "default", "a");
+        let owner = json!({"apiVersion": "tools.dev/v1", "kind": "Tool", "name": "a", "uid": "1"});
+        let metadata = json!({"name": "a", "namespace": "default", "uid": "2", "ownerReferences": [owner]});
+        put(&store, &dependent, &json!({"metadata": metadata}));
+        let actions = || {
+            let state = store.read();
+            let snapshot = Snapshot {
+                state: &state,
+                registry: &registry,
+                namespace_resource: namespace_resource(&registry),
+            };
+            let steps = snapshot.steps(&dependent);
+            steps.into_iter().map(|step| step.action).collect::<Vec<_>>()
+        };
+        assert!(actions().is_empty());
+        let definition = Key::new(DEFINITIONS, "", "tools.tools.dev");
+        put(
+            &store,
+            &definition,
+            &json!({"metadata": {"name": "tools.tools.dev", "uid": "3"}}),
+        );
+        assert_eq!(actions(), [Action::Delete(None)]);
+    }
+}

@@ -8,10 +8,10 @@ use crate::kubectl::KubectlFixture;
 use crate::restart::open_when_released;
 use crate::watch::{pair, watch};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const TOOLS: &str = "/apis/tools.dev/v1/namespaces/default/tools";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const TOOLS: &str = "/apis/tools.dev/v1/namespaces/default/tools";
 
-fn definition() -> Value {
+pub(crate) fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "tools.tools.dev"},
@@ -26,7 +26,7 @@ fn definition() -> Value {
     })
 }
 
-fn tool(name: &str) -> Value {
+pub(crate) fn tool(name: &str) -> Value {
     json!({"apiVersion": "tools.dev/v1", "kind": "Tool", "metadata": {"name": name}, "spec": {"size": 1}})
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn options(dir: &Path, repository: &Path) -> GitOptions {
     }
 }
 
-fn server(dir: &Path, repository: &Path) -> ApiServer {
+pub(crate) fn server(dir: &Path, repository: &Path) -> ApiServer {
     server_on(Store::git(options(dir, repository), &[widget_definition()]).unwrap())
 }
 

@@ -11,6 +11,7 @@ mod discovery;
 mod fixture;
 mod full_disk;
 mod garbage_collection;
+mod git_definitions;
 mod git_store;
 mod git_store_writers;
 mod kubectl;

@@ -1,5 +1,6 @@
 //! Stores on bare repositories, and people who commit to them.
 
+mod definitions;
 mod foreign;
 mod remote;
 

@@ -1,0 +1,204 @@
+//! Definitions in the repository, and the objects of their kinds.
+
+use super::*;
+use crate::definitions::DEFINITIONS;
+
+const TOOLS: &str = "tools.tools.dev";
+const DEFINITION: &str = "# Of the tools.
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: tools.tools.dev}
+spec:
+  group: tools.dev
+  scope: Namespaced
+  names: {plural: tools, kind: Tool}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {spec: {type: object, properties: {size: {type: integer, default: 1, maximum: 10}}}}
+";
+const TOOL: &str = "apiVersion: tools.dev/v1\nkind: Tool\nmetadata: {name: a}\nspec: {}\n";
+
+fn tools(store: &Store) -> Vec<Value> {
+    let objects = store.read().list(TOOLS, "");
+    objects.iter().map(|object| Value::clone(object)).collect()
+}
+
+fn definition(store: &Store) -> Option<Value> {
+    let key = Key::new(DEFINITIONS, "", TOOLS);
+    store.read().get(&key).map(|object| Value::clone(object))
+}
+
+/// Checks that a process that reads the whole history has the same objects.
+fn assert_same_after_restart(environment: &Environment, store: &Store) {
+    let restarted = environment.store("restarted");
+    assert_eq!(tools(&restarted), tools(store));
+    assert_eq!(definition(&restarted), definition(store));
+}
+
+#[test]
+fn a_definition_and_an_object_arrive_in_one_push() {
+    let both = format!("{TOOL}---\n{DEFINITION}");
+    for files in [
+        [("a.yaml", DEFINITION), ("b.yaml", TOOL)],
+        [("a.yaml", TOOL), ("b.yaml", DEFINITION)],
+        [("a.yaml", both.as_str()), ("b.yaml", "# nothing\n")],
+    ] {
+        let environment = Environment::new();
+        let store = environment.store("a");
+        environment.commit(files.map(|(path, text)| (path, Some(text))));
+        store.poll();
+        let found = tools(&store);
+        assert_eq!(found.len(), 1, "{files:?}");
+        assert_eq!(
+            found[0]["spec"]["size"], 1,
+            "the default of the definition is applied"
+        );
+        assert!(definition(&store).is_some());
+        assert_same_after_restart(&environment, &store);
+    }
+}
+
+#[test]
+fn files_become_objects_with_the_definition_of_their_kind() {
+    let environment = Environment::new();
+    environment.commit([("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    assert_eq!(tools(&store), Vec::<Value>::new());
+    let before = store.read().revision();
+    environment.commit([("crd.yaml", Some(DEFINITION))]);
+    store.poll();
+    assert_eq!(tools(&store).len(), 1);
+    let changes = store.read().changes_since(before).unwrap();
+    let changed: Vec<&str> = changes
+        .iter()
+        .map(|change| change.key.resource.as_str())
+        .collect();
+    assert_eq!(changed, [DEFINITIONS, TOOLS], "watches see both");
+    assert_same_after_restart(&environment, &store);
+}
+
+#[test]
+fn without_their_definition_objects_are_withdrawn_and_come_back_as_the_same() {
+    let environment = Environment::new();
+    let tool = TOOL.replace("{name: a}", "{name: a, finalizers: [tools.dev/b]}");
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(tool.as_str()))]);
+    let store = environment.store("a");
+    let first = tools(&store);
+    assert_eq!(first.len(), 1);
+    environment.commit([("crd.yaml", None)]);
+    store.poll();
+    assert_eq!(tools(&store), Vec::<Value>::new());
+    assert_eq!(definition(&store), None);
+    assert_eq!(environment.read("a.yaml"), Some(tool), "the file stays");
+    assert_same_after_restart(&environment, &store);
+    environment.commit([("crd.yaml", Some(DEFINITION))]);
+    store.poll();
+    let second = tools(&store);
+    assert_eq!(second[0]["metadata"]["uid"], first[0]["metadata"]["uid"]);
+    assert!(!meta::is_deleting(&second[0]), "{second:?}");
+    assert_same_after_restart(&environment, &store);
+    environment.commit([("crd.yaml", None)]);
+    environment.commit([("a.yaml", None)]);
+    environment.commit([("crd.yaml", Some(DEFINITION))]);
+    environment.commit([("a.yaml", Some(TOOL))]);
+    store.poll();
+    let third = tools(&store);
+    assert_ne!(
+        third[0]["metadata"]["uid"], first[0]["metadata"]["uid"],
+        "its file was removed in between"
+    );
+}
+
+#[test]
+fn an_invalid_definition_keeps_the_last_good_one() {
+    let environment = Environment::new();
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    let good = definition(&store);
+    for (number, broken) in [
+        "kind: [\n".to_owned(),
+        DEFINITION.replace("type: integer", "type: number of parts"),
+        DEFINITION.replace("Namespaced", "Galaxy"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("{{name: b{number}}}");
+        let tool = TOOL.replace("{name: a}", &name);
+        let path = format!("b{number}.yaml");
+        environment.commit([
+            ("crd.yaml", Some(broken.as_str())),
+            (path.as_str(), Some(tool.as_str())),
+        ]);
+        store.poll();
+        assert_eq!(definition(&store), good, "{broken}");
+        assert_eq!(tools(&store).len(), number + 2, "its kind is served: {broken}");
+    }
+    assert_same_after_restart(&environment, &store);
+    let changed = DEFINITION.replace("default: 1", "default: 2");
+    environment.commit([("crd.yaml", Some(changed.as_str()))]);
+    store.poll();
+    assert_eq!(definition(&store).unwrap()["metadata"]["generation"], 2);
+    assert_eq!(tools(&store)[0]["spec"]["size"], 2, "its objects are read again");
+}
+
+#[test]
+fn a_written_definition_makes_files_objects_at_once() {
+    let environment = Environment::new();
+    environment.commit([("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    let key = Key::new(DEFINITIONS, "", TOOLS);
+    let before = store.read().revision();
+    let object = yaml::parse(DEFINITION).unwrap();
+    store.write_now(&key, |_| Ok(Write::Put(object.clone()))).unwrap();
+    // Each write and poll publishes what the commit before changed beside its own objects.
+    put(&store, "m", "one", "1").unwrap();
+    assert_eq!(tools(&store).len(), 1);
+    let changes = store.read().changes_since(before).unwrap();
+    let revisions: Vec<u64> = changes.iter().map(|change| change.revision).collect();
+    assert_eq!(changes.len(), 3);
+    assert!(revisions.is_sorted(), "{revisions:?}");
+    let path = "apiextensions.k8s.io/v1/customresourcedefinitions/_cluster/tools.tools.dev.yaml";
+    assert!(environment.read(path).is_some());
+    assert_eq!(tools(&environment.store("b")), tools(&store), "the same versions");
+}
+
+#[test]
+fn definitions_of_the_program_are_not_read_from_the_repository() {
+    let environment = Environment::new();
+    let crd = serde_json::from_value(yaml::parse(DEFINITION).unwrap()).unwrap();
+    let other = DEFINITION.replace("default: 1", "default: 2");
+    environment.commit([("crd.yaml", Some(other.as_str())), ("a.yaml", Some(TOOL))]);
+    let store = Store::git(environment.options("a"), &[crd]).unwrap();
+    assert_eq!(definition(&store), None, "the server adds its own");
+    assert_eq!(tools(&store)[0]["spec"]["size"], 1);
+    environment.commit([("crd.yaml", None)]);
+    store.poll();
+    assert_eq!(tools(&store).len(), 1);
+}
+
+#[test]
+fn a_rewritten_history_has_its_own_kinds() {
+    let environment = Environment::new();
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    assert_eq!(tools(&store).len(), 1);
+    let branch = environment.branch();
+    let edits = [("a.yaml".to_owned(), Some(TOOL.to_owned()))];
+    let rewritten = branch.write(None, &edits.into(), "rewritten\n", 1_700_000_001);
+    assert!(
+        branch
+            .advance(branch.head().unwrap(), rewritten.unwrap())
+            .unwrap()
+    );
+    store.poll();
+    assert_eq!(tools(&store), Vec::<Value>::new());
+    environment.commit([("crd.yaml", Some(DEFINITION))]);
+    store.poll();
+    assert_eq!(tools(&store).len(), 1);
+}
