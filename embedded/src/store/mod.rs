@@ -86,7 +86,8 @@ impl Store {
     /// Opens a branch of a bare Git repository. Each batch of writes is a commit, and commits of others become changes. Blocks, also on
     /// the network if the repository is remote.
     ///
-    /// `crds` are the definitions of the server: only their kinds and the built-in ones are objects.
+    /// `crds` are the definitions of the server: only their kinds, those of definitions in the repository, and the built-in ones are
+    /// objects.
     ///
     /// # Errors
     /// If the repository or the local file cannot be opened, a remote repository cannot be read or does not accept a push, or a

@@ -13,7 +13,7 @@ use crate::watch::{pair, watch};
 /// Place of the definition in the repository.
 const FILE: &str = "apiextensions.k8s.io/v1/customresourcedefinitions/_cluster/tools.tools.dev.yaml";
 
-/// A clone of a person.
+/// A clone of a user.
 struct Checkout(PathBuf);
 
 impl Checkout {

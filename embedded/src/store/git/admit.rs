@@ -45,7 +45,7 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
     {
         match status {
             Some(status) => fields.insert("status".to_owned(), status),
-            // That of a definition follows from its spec, and people take definitions from elsewhere.
+            // That of a definition follows from its spec, and users take definitions from elsewhere.
             None if resource.strategy == Strategy::Definition => None,
             None => fields.remove("status"),
         };

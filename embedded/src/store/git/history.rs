@@ -247,7 +247,7 @@ impl History {
         self.invalid.remove(key);
         let before = self.objects.get(key).cloned();
         if !kinds.is_served(key) {
-            // Its definition is gone. The file stays, and so do finalizers: nobody deleted the object.
+            // Its definition is gone. The file stays, and so do finalizers: no user deleted the object.
             return Ok(before.map(|before| (ChangeType::Remove, Value::clone(&before))));
         }
         let paths = self.places.get(key);

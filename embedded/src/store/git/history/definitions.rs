@@ -1,7 +1,7 @@
 //! Definitions in the repository: a commit that changes one changes which documents are objects.
 //!
 //! A document whose kind is not served is no object, and its file stays as it is. With the definition of its kind it becomes one, and
-//! without it the object is withdrawn: nobody has deleted it.
+//! without it the object is withdrawn: no user has deleted it.
 
 use std::collections::BTreeSet;
 
