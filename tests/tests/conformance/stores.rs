@@ -7,8 +7,6 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sluice_embedded::{GitOptions, Store};
 
-use crate::server::Response;
-
 /// Where an embedded API keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StoreType {
@@ -31,11 +29,6 @@ impl StoreType {
             Self::File => "file",
             Self::Git => "git",
         }
-    }
-
-    /// Whether docs/guides/git-store.md says that it refuses new definitions.
-    pub(crate) const fn may_refuse_definitions(self) -> bool {
-        matches!(self, Self::Git)
     }
 
     /// Creates an empty store below a directory. `definitions` are those of the server.
@@ -62,10 +55,4 @@ impl StoreType {
             }
         }
     }
-}
-
-/// Whether a response says that the store takes no definitions after its start.
-pub(crate) fn is_refused_definition(response: &Response) -> bool {
-    let message = response.body["message"].as_str().unwrap_or_default();
-    response.status == 403 && message.contains("a store in Git has the kinds")
 }

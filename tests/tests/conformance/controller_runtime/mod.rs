@@ -65,7 +65,6 @@ async fn a_controller_works_on_a_git_store() {
         interval: Duration::from_millis(50),
         local: folder.path().join("local.redb"),
     };
-    // A store in Git admits only the definitions of its program.
     let store = Store::git(options, &[definition()]).unwrap();
     let server = ApiServer::builder()
         .crds([definition()])

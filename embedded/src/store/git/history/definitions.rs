@@ -97,6 +97,7 @@ impl History {
             let group = key.resource.split_once('.').map(|(_, group)| group);
             group.is_some_and(|group| groups.contains(group))
         };
+        // Of a file that was only written the groups are not known, but its objects are.
         let objects = self.files.iter();
         let objects = objects.filter(|(_, keys)| keys.iter().any(is_of_group));
         let documents = self.groups.iter();
