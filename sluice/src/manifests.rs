@@ -70,13 +70,21 @@ pub fn load(root: &Path) -> std::io::Result<Loaded> {
         read_file(root, name, &mut loaded);
         return Ok(loaded);
     }
-    let mut files = Vec::new();
-    list(root, root, 0, &mut files)?;
-    files.sort();
-    for relative in files {
+    for relative in files(root)? {
         read_file(&root.join(&relative), relative, &mut loaded);
     }
     Ok(loaded)
+}
+
+/// Returns the files that [`load`] reads below the directory `root`, sorted and relative to it.
+///
+/// # Errors
+/// When a directory cannot be read.
+pub fn files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    list(root, root, 0, &mut files)?;
+    files.sort();
+    Ok(files)
 }
 
 fn list(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Result<()> {

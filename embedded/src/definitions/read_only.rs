@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceValidation,
+};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::names::{DefinitionNames, UsedNames};
@@ -107,13 +111,53 @@ fn admitted(object: Value) -> Result<Value, DefinitionProblem> {
         ));
     };
     let mut object = without_server_fields(object);
-    let unknown = admission::normalize(resource, &mut object).map_err(DefinitionProblem::Invalid)?;
+    let unknown = admission::normalize(resource, &mut object)
+        .map_err(|error| DefinitionProblem::Invalid(with_field(&object, error)))?;
     if !unknown.is_empty() {
         return Err(DefinitionProblem::UnknownFields(unknown));
     }
     let admitted = admission::prepare_create(resource, object);
     let admitted = admitted.map_err(|error| DefinitionProblem::Invalid(error.message().to_owned()))?;
     Ok(without_server_fields(admitted))
+}
+
+/// Returns an error of the decoder, which names no field, with the field whose value has another type.
+fn with_field(object: &Value, error: String) -> String {
+    match field_of_other_type(&object["spec"]) {
+        Some(field) => format!("{field}: {error}"),
+        None => error,
+    }
+}
+
+/// Returns the innermost field of a spec that a type of the API describes and whose value has another type.
+fn field_of_other_type(spec: &Value) -> Option<String> {
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    for (number, version) in versions.enumerate() {
+        if has_other_type::<CustomResourceValidation>(&version["schema"]) {
+            return Some(format!("spec.versions[{number}].schema"));
+        }
+        if has_other_type::<CustomResourceDefinitionVersion>(version) {
+            return Some(format!("spec.versions[{number}]"));
+        }
+    }
+    let field = if has_other_type::<CustomResourceDefinitionNames>(&spec["names"]) {
+        "spec.names"
+    } else if has_other_type::<CustomResourceConversion>(&spec["conversion"]) {
+        "spec.conversion"
+    } else if has_other_type::<String>(&spec["group"]) {
+        "spec.group"
+    } else if has_other_type::<String>(&spec["scope"]) {
+        "spec.scope"
+    } else if has_other_type::<CustomResourceDefinitionSpec>(spec) {
+        "spec"
+    } else {
+        return None;
+    };
+    Some(field.to_owned())
+}
+
+fn has_other_type<T: DeserializeOwned>(value: &Value) -> bool {
+    !value.is_null() && T::deserialize(value).is_err()
 }
 
 fn without_server_fields(mut object: Value) -> Value {
@@ -210,5 +254,25 @@ mod tests {
         object["spec"]["nope"] = 1.into();
         let text = read_only_definition(object, &[]).unwrap_err().to_string();
         assert_eq!(text, "spec.nope: unknown");
+    }
+
+    #[test]
+    fn an_error_of_a_type_names_the_field() {
+        for (pointer, expected) in [
+            (
+                "/spec/versions/0/schema/openAPIV3Schema/type",
+                "spec.versions[0].schema: ",
+            ),
+            ("/spec/versions/0/name", "spec.versions[0]: "),
+            ("/spec/names/kind", "spec.names: "),
+            ("/spec/group", "spec.group: "),
+            ("/spec/scope", "spec.scope: "),
+            ("/spec/versions", "spec: "),
+        ] {
+            let mut object = definition("tools", "Tool");
+            *object.pointer_mut(pointer).unwrap() = 1.into();
+            let text = read_only_definition(object, &[]).unwrap_err().to_string();
+            assert!(text.starts_with(expected), "{pointer}: {text}");
+        }
     }
 }

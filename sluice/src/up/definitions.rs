@@ -8,6 +8,9 @@ use sluice_embedded::{DefinitionProblem, read_only_definition};
 use super::own_approvals;
 use crate::manifests::{self, Manifest, Problem};
 
+/// Maximum number of files in a directory: one with more is most likely not a directory of definitions.
+const MAX_FILES: usize = 1000;
+
 /// Why the definitions cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionsError {
@@ -18,6 +21,14 @@ pub enum DefinitionsError {
         path: String,
         /// The error of the system.
         source: std::io::Error,
+    },
+    /// The directory has too many files.
+    #[error("--crd-dir {path}: there are {count} files, the limit is {MAX_FILES}")]
+    TooManyFiles {
+        /// The directory.
+        path: String,
+        /// Their number.
+        count: usize,
     },
     /// A file or a document of it cannot be read.
     #[error("--crd-dir {path}: {problem}")]
@@ -78,10 +89,15 @@ pub(super) fn load(
 
 fn read(directory: &Path) -> Result<Vec<Manifest>, DefinitionsError> {
     let path = directory.display().to_string();
-    let loaded = match manifests::load(directory) {
-        Ok(loaded) => loaded,
-        Err(source) => return Err(DefinitionsError::Directory { path, source }),
+    let unreadable = |source| DefinitionsError::Directory {
+        path: path.clone(),
+        source,
     };
+    let count = manifests::files(directory).map_err(unreadable)?.len();
+    if count > MAX_FILES {
+        return Err(DefinitionsError::TooManyFiles { path, count });
+    }
+    let loaded = manifests::load(directory).map_err(unreadable)?;
     match loaded.problems.into_iter().next() {
         Some(problem) => Err(DefinitionsError::File { path, problem }),
         None => Ok(loaded.manifests),
@@ -181,5 +197,22 @@ spec:
         }
         let absent = load(own(false), &[PathBuf::from("/absent")]).unwrap_err();
         assert!(absent.to_string().starts_with("--crd-dir /absent: "), "{absent}");
+    }
+
+    #[test]
+    fn the_number_of_files_is_limited() {
+        let dir = directory(&[]);
+        for number in 0..=MAX_FILES {
+            std::fs::write(dir.path().join(format!("{number}.yaml")), "").unwrap();
+        }
+        let error = load(own(false), &[dir.path().to_owned()])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.ends_with(": there are 1001 files, the limit is 1000"),
+            "{error}"
+        );
+        std::fs::remove_file(dir.path().join("0.yaml")).unwrap();
+        load(own(false), &[dir.path().to_owned()]).unwrap();
     }
 }
