@@ -202,3 +202,70 @@ fn a_rewritten_history_has_its_own_kinds() {
     store.poll();
     assert_eq!(tools(&store).len(), 1);
 }
+
+#[test]
+fn a_withdrawn_object_is_the_same_in_a_rewritten_history() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    let first = tools(&store);
+    environment.commit([("crd.yaml", None)]);
+    store.poll();
+    assert_eq!(tools(&store), Vec::<Value>::new());
+    let branch = environment.branch();
+    let edits = [("crd.yaml", DEFINITION), ("a.yaml", TOOL)]
+        .map(|(path, text)| (path.to_owned(), Some(text.to_owned())));
+    let rewritten = branch
+        .write(None, &edits.into(), "rewritten\n", 1_700_000_001)
+        .unwrap();
+    assert!(branch.advance(branch.head().unwrap(), rewritten).unwrap());
+    store.poll();
+    let uid = &first[0]["metadata"]["uid"];
+    assert_eq!(&tools(&store)[0]["metadata"]["uid"], uid);
+    drop(store);
+    let restarted = environment.store("a");
+    assert_eq!(&tools(&restarted)[0]["metadata"]["uid"], uid, "after a restart");
+}
+
+#[test]
+fn a_file_that_does_not_parse_is_reported_once() {
+    let environment = Environment::new();
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    environment.commit([("a.yaml", Some("kind: [\n"))]);
+    store.poll();
+    assert_eq!(store.take_invalid_files().len(), 1);
+    let changed = DEFINITION.replace("default: 1", "default: 2");
+    environment.commit([("crd.yaml", Some(changed.as_str()))]);
+    store.poll();
+    assert!(store.take_invalid_files().is_empty());
+    assert_eq!(tools(&store)[0]["spec"]["size"], 1, "it stays as it was");
+    environment.commit([("a.yaml", Some(TOOL))]);
+    store.poll();
+    assert_eq!(tools(&store)[0]["spec"]["size"], 2);
+}
+
+#[test]
+fn a_trailer_leaves_the_versions_of_the_next_commit() {
+    let environment = Environment::new();
+    let branch = environment.branch();
+    let last = history::first_revision(2) - 2;
+    let message = format!("by hand\n\nResource-Version: {last} {DEFINITIONS}//{TOOLS}\n");
+    let edits = [
+        ("crd.yaml", DEFINITION.to_owned()),
+        ("a.yaml", TOOL.to_owned()),
+        ("b.yaml", TOOL.replace("{name: a}", "{name: b}")),
+    ]
+    .map(|(path, text)| (path.to_owned(), Some(text)));
+    let id = branch
+        .write(None, &edits.into(), &message, 1_700_000_000)
+        .unwrap();
+    assert!(branch.advance(None, id).unwrap());
+    let found = tools(&environment.store("a"));
+    assert_eq!(found.len(), 2);
+    for tool in found {
+        let version: u64 = meta::resource_version(&tool).parse().unwrap();
+        assert_eq!(history::generation(version), 1, "{tool}");
+    }
+}
