@@ -150,6 +150,13 @@ fn has_plain_artifact(bundle: &str) -> bool {
     found.is_ok_and(|found| found.artifact.url.starts_with("http://"))
 }
 
+fn fetcher(args: &RunnerArgs, bundle: Option<&str>) -> Result<Fetcher, StartError> {
+    let mut fetcher = Fetcher::new(http::client(&artifact_client(bundle))?);
+    fetcher.retries = args.http_retry;
+    fetcher.host.clone_from(&args.source_controller_localhost);
+    Ok(fetcher)
+}
+
 async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -182,12 +189,9 @@ async fn context(args: &RunnerArgs) -> Result<Context, StartError> {
             uid,
         });
     let pod = args.pod.clone().or(own_pod);
-    let mut fetcher = Fetcher::new(http::client(&artifact_client(bundle.as_deref()))?);
-    fetcher.retries = args.http_retry;
-    fetcher.host.clone_from(&args.source_controller_localhost);
     Ok(Context {
         client: client::build(&settings).await?,
-        fetcher,
+        fetcher: fetcher(args, bundle.as_deref())?,
         kubeconfig,
         backend_kubeconfig: access.map(|access| access.backend),
         bundle,

@@ -130,8 +130,8 @@ async fn a_pushed_definition_serves_the_files_of_its_kind() {
     clone.write("mine/definition.yaml", &definition().to_string());
     clone.push();
     established(&client).await;
-    let path = format!("{TOOLS}?watch=1&resourceVersion={before}");
-    let mut events = watch(&client, &path).await;
+    let since = format!("{TOOLS}?watch=1&resourceVersion={before}");
+    let mut events = watch(&client, &since).await;
     assert_eq!(events.next_name().await, pair("ADDED", "a"));
     let patch = json!({"spec": {"size": 2}});
     ok(&client, "PATCH", &format!("{TOOLS}/a"), Some(&patch)).await;

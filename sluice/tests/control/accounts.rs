@@ -101,16 +101,12 @@ async fn a_stack_reads_what_its_account_may_read() {
     slow["retryInterval"] = json!("1h");
     env.stack("slow", slow).await;
     // Without `values` no input comes from the Secret, but its values are sensitive.
-    let unused = json!([{ "name": "closed", "as": "closed" }]);
-    env.stack(
-        "unused",
-        json!({ "serviceAccountName": "stranger", "readInputsFromSecrets": unused, "retryInterval": "1h" }),
-    )
-    .await;
+    let mut unused = json!({ "serviceAccountName": "stranger", "retryInterval": "1h" });
+    unused["readInputsFromSecrets"] = json!([{ "name": "closed", "as": "closed" }]);
+    env.stack("unused", unused).await;
     // The default of the definition, and the flag for a stack without an account.
     env.stack("usual", reads("tf-runner", false)).await;
     env.stack("unnamed", reads("", false)).await;
-
     let text = "False AccessDenied ServiceAccount team/deployer may not get Secret team/closed of varsFrom";
     for name in ["own", "optional"] {
         let waiting = env.wait_ready(name, text).await;

@@ -28,7 +28,7 @@ pub(crate) enum Answer {
     Stored(Option<u64>),
     /// The object has this version; `None` if it does not exist.
     Found(Option<u64>),
-    /// 409 AlreadyExists.
+    /// 409 `AlreadyExists`.
     Exists,
     /// 404.
     Missing,

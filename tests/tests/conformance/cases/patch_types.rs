@@ -20,8 +20,8 @@ fn operations(name: &'static str, operations: &Value) -> Case {
 }
 
 /// Sends a strategic merge patch of a ConfigMap.
-fn strategic(name: &'static str, patch: &str) -> Case {
-    let map = json!({
+fn strategic(name: &'static str, body: &str) -> Case {
+    let object = json!({
         "metadata": { "name": "m", "labels": { "l": "1" } },
         "data": { "a": "b", "c": "d" },
     });
@@ -29,7 +29,11 @@ fn strategic(name: &'static str, patch: &str) -> Case {
     let content = "application/strategic-merge-patch+json";
     case(
         name,
-        [post(MAPS, &map), raw("PATCH", &path, content, patch), get(&path)],
+        [
+            post(MAPS, &object),
+            raw("PATCH", &path, content, body),
+            get(&path),
+        ],
     )
 }
 

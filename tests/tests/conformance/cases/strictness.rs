@@ -73,9 +73,9 @@ fn patches() -> Vec<Case> {
     let operations = json!([{ "op": "add", "path": "/spec/colour", "value": "red" }]);
     let patch = |name, mode: &str| after(name, json_patch(&in_mode(&path_of("a"), mode), &operations));
     let merge = |name, mode: &str| {
-        let path = in_mode(&path_of("a"), mode);
+        let target = in_mode(&path_of("a"), mode);
         let body = r#"{"spec":{"colour":"red"}}"#;
-        after(name, raw("PATCH", &path, "application/merge-patch+json", body))
+        after(name, raw("PATCH", &target, "application/merge-patch+json", body))
     };
     vec![
         patch("unknown fields in a JSON patch: refused", "Strict"),

@@ -118,9 +118,9 @@ impl Fixture {
         let record = self.get("first-record").await;
         assert_eq!(record["data"]["uid"], page["metadata"]["uid"]);
         let managers = applied["metadata"]["managedFields"].as_array().unwrap();
-        let applies = managers.iter().filter(|entry| entry["operation"] == "Apply");
+        let of_applies = managers.iter().filter(|entry| entry["operation"] == "Apply");
         assert_eq!(
-            applies.map(|entry| &entry["manager"]).collect::<Vec<_>>(),
+            of_applies.map(|entry| &entry["manager"]).collect::<Vec<_>>(),
             [MANAGER]
         );
         self.wait_for_event("events.k8s.io", "Published", |event| {

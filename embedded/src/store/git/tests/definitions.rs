@@ -73,11 +73,8 @@ fn files_become_objects_with_the_definition_of_their_kind() {
     environment.commit([("crd.yaml", Some(DEFINITION))]);
     store.poll();
     assert_eq!(tools(&store).len(), 1);
-    let changes = store.read().changes_since(before).unwrap();
-    let changed: Vec<&str> = changes
-        .iter()
-        .map(|change| change.key.resource.as_str())
-        .collect();
+    let later = store.read().changes_since(before).unwrap();
+    let changed: Vec<&str> = later.iter().map(|change| change.key.resource.as_str()).collect();
     assert_eq!(changed, [DEFINITIONS, TOOLS], "watches see both");
     assert_same_after_restart(&environment, &store);
 }

@@ -134,7 +134,8 @@ async fn an_upload_that_is_stopped_leaves_no_parts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_program_ends_listings_and_removals() {
-    let operations: [fn(&BucketStorage) -> Result<(), StorageError>; 2] = [
+    type Operation = fn(&BucketStorage) -> Result<(), StorageError>;
+    let operations: [Operation; 2] = [
         |storage| storage.directories().map(drop),
         |storage| storage.remove(&directory()).map(drop),
     ];
