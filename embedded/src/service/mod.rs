@@ -204,9 +204,10 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
         definitions::check_creation(request, &parts.method)?;
     }
     match (&parts.method, is_item) {
-        (&Method::GET | &Method::HEAD, true) if !request.query.watch => read::get(request),
+        // As in kube-apiserver, one object is not watched by its path: the parameter has no effect there.
+        (&Method::GET | &Method::HEAD, true) => read::get(request),
         (&Method::GET | &Method::HEAD, false) if !request.query.watch => read::list(request),
-        (&Method::GET, _) if sub.is_empty() => watch::start(request),
+        (&Method::GET, false) => watch::start(request),
         (&Method::POST, false) if !request.resource.namespaced || !request.at.namespace.is_empty() => {
             write::create(request, &body, content_type).await
         }
@@ -271,10 +272,11 @@ fn options(method: &Method) -> &'static str {
 /// Returns the verb of a request for authorization.
 fn request_verb(parts: &Parts, request: &ObjectRequest) -> &'static str {
     let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
-    if is_read && request.query.watch {
+    let is_item = !request.at.name.is_empty();
+    if is_read && !is_item && request.query.watch {
         "watch"
     } else {
-        verb(&parts.method, !request.at.name.is_empty())
+        verb(&parts.method, is_item)
     }
 }
 

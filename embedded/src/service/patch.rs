@@ -155,13 +155,20 @@ impl PatchBody {
 }
 
 /// Applies operations in order. As in Go's library, a test for null also passes for an absent field, by which clients require
-/// its absence.
+/// its absence, and the replacement of a field that its object lacks adds the field.
 fn apply_operations(object: &mut Value, patch: &Patch) -> Result<(), StatusError> {
     for operation in &patch.0 {
         if let PatchOperation::Test(test) = operation
             && test.value.is_null()
             && object.pointer(test.path.as_str()).is_none()
         {
+            continue;
+        }
+        if let PatchOperation::Replace(replace) = operation
+            && let Some((parent, field)) = replace.path.split_back()
+            && let Some(Value::Object(fields)) = object.pointer_mut(parent.as_str())
+        {
+            fields.insert(field.decoded().into_owned(), replace.value.clone());
             continue;
         }
         json_patch::patch(object, std::slice::from_ref(operation))
