@@ -67,6 +67,14 @@ pub(super) fn parse(resource: &Resource, text: &str) -> Result<Vec<Requirement>,
     Ok(requirements)
 }
 
+/// Returns the name that a selector requires; `None` if it requires none.
+pub(super) fn required_name(text: &str) -> Option<String> {
+    let terms = split(text);
+    let mut requirements = terms.iter().filter_map(|term| parse_term(term).ok());
+    let name = requirements.find(Requirement::is_name)?;
+    Some(name.value)
+}
+
 fn unsupported(strategy: Strategy, path: &str) -> String {
     match strategy {
         Strategy::ConfigMap | Strategy::Lease | Strategy::ServiceAccount => {
@@ -167,5 +175,14 @@ mod tests {
             }
         );
         assert!(parse_term("a").is_err());
+    }
+
+    #[test]
+    fn a_name_in_the_value_of_another_field_is_not_required() {
+        let name = |text: &str| required_name(text).unwrap_or_default();
+        assert_eq!(name("metadata.namespace=a,metadata.name=b"), "b");
+        assert_eq!(name("metadata.name==b"), "b");
+        assert_eq!(required_name("metadata.name!=b"), None);
+        assert_eq!(required_name(r"metadata.namespace!=a\,metadata.name=b"), None);
     }
 }

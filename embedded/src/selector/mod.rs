@@ -17,6 +17,12 @@ pub(crate) struct Selector {
     fields: Vec<field::Requirement>,
 }
 
+/// Returns the name that a field selector requires; `None` if it requires none. It reads the selector as [`Selector::parse`] does:
+/// authorization decides with this name.
+pub(crate) fn required_name(fields: &str) -> Option<String> {
+    field::required_name(fields)
+}
+
 impl Selector {
     /// Parses both selectors of a request for `resource`. An empty namespace means all namespaces.
     pub(crate) fn parse(

@@ -172,12 +172,12 @@ fn authorize(request: &mut ObjectRequest, parts: &Parts) -> Result<(), StatusErr
     let verb = request_verb(parts, request);
     let is_user = matches!(&*request.requester, Requester::User(_));
     let name = if is_user {
-        request.attribute_name(verb)
+        request.attribute_name(verb).into_owned()
     } else {
-        &*request.at.name
+        request.at.name.clone()
     };
     if is_user || parts.method != Method::POST {
-        request.query.label_selector = request.authorize(verb, name)?;
+        request.query.label_selector = request.authorize(verb, &name)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A request for objects: path, parameters, response format, warnings and permissions.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
@@ -18,6 +19,7 @@ use crate::meta;
 use crate::rbac::{self, Attributes, Decision};
 use crate::requester::Requester;
 use crate::resource::{Registry, Resource, Strategy};
+use crate::selector;
 use crate::status_error::StatusError;
 use crate::store::{Key, Origin, TransactionView, Write};
 
@@ -117,14 +119,14 @@ impl ObjectRequest {
 
     /// Returns the name for the authorization of a user: that of the path, or for a collection the one that a field selector
     /// requires, as in kube-apiserver.
-    pub(crate) fn attribute_name(&self, verb: &str) -> &str {
+    pub(crate) fn attribute_name(&self, verb: &str) -> Cow<'_, str> {
         if !self.at.name.is_empty() || !matches!(verb, "list" | "watch" | "deletecollection") {
-            return &self.at.name;
+            return Cow::Borrowed(&self.at.name);
         }
-        let mut terms = self.query.field_selector.split(',');
-        let name = terms.find_map(|term| term.strip_prefix("metadata.name="));
-        let name = name.map_or("", |name| name.trim_start_matches('='));
-        if name.contains(['/', '%', '\\']) { "" } else { name }
+        match selector::required_name(&self.query.field_selector) {
+            Some(name) if !name.contains(['/', '%', '\\']) => Cow::Owned(name),
+            _ => Cow::Borrowed(""),
+        }
     }
 
     /// Returns the endpoint of a write; 404 for a subresource that the kind does not have.

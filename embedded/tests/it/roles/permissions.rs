@@ -109,6 +109,28 @@ async fn an_account_watches_what_its_role_permits() {
     served.stop().await;
 }
 
+#[tokio::test]
+async fn a_role_for_one_name_permits_lists_of_this_name_only() {
+    let served = Served::start().await;
+    let mut of_a = rule("", "configmaps", &["list", "watch", "deletecollection"]);
+    of_a["resourceNames"] = json!(["a"]);
+    let client = served.account("reader", &json!([of_a])).await;
+    let of = |selector: &str| format!("{CONFIGMAPS}?fieldSelector={selector}");
+    ok(&client, "GET", &of("metadata.name%3Da"), None).await;
+    // An escaped comma is part of a value, so that this selector matches each name.
+    let each = of("metadata.namespace!%3Dx%5C%2Cmetadata.name%3Da");
+    for (method, path) in [
+        ("GET", of("metadata.name%3Db")),
+        ("GET", of("metadata.name!%3Da")),
+        ("GET", each.clone()),
+        ("GET", format!("{each}&watch=true")),
+        ("DELETE", each),
+    ] {
+        forbidden(&client, method, &path, None).await;
+    }
+    served.stop().await;
+}
+
 async fn get_as(client: &Client, user: &str, path: &str) -> TestResponse {
     send(client, "GET", path, &[("impersonate-user", user)], Vec::new()).await
 }
