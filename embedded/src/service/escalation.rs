@@ -65,8 +65,9 @@ impl EscalationCheck {
             return Ok(());
         }
         let mut rules = PolicyRule::of_role(role);
-        let aggregation = &role["aggregationRule"];
-        if !aggregation.is_null() && old.is_none_or(|old| old["aggregationRule"] != *aggregation) {
+        // As in kube-apiserver, also if the rule stays: a label of the role can add all that it collects to another role.
+        let is_aggregated = |role: &Value| !role["aggregationRule"].is_null();
+        if is_aggregated(role) || old.is_some_and(is_aggregated) {
             rules.extend(all_rules());
         }
         self.confirm(name, &rules)
@@ -222,7 +223,17 @@ mod tests {
         assert!(check_of.check(None, &aggregated).is_err());
         let mut labelled = aggregated.clone();
         labelled["metadata"]["labels"]["a"] = "b".into();
-        assert_eq!(check_of.check(Some(&aggregated), &labelled), Ok(()));
+        assert!(
+            check_of.check(Some(&aggregated), &labelled).is_err(),
+            "a label adds its rules to another role"
+        );
+        assert!(
+            check_of.check(Some(&aggregated), &role(&[])).is_err(),
+            "its rules were not its own"
+        );
+        let mut collected = aggregated.clone();
+        collected["metadata"]["ownerReferences"] = json!([]);
+        assert_eq!(check_of.check(Some(&aggregated), &collected), Ok(()));
     }
 
     #[test]
