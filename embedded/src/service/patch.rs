@@ -24,6 +24,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// Maximum number of operations in a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
+/// Maximum size of all values that a JSON patch copies, as kube-apiserver's `JSONPatchMaxCopyBytes`: each copy can double an object.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// A decoded patch.
 enum PatchBody {
@@ -157,7 +159,16 @@ impl PatchBody {
 /// Applies operations in order. As in Go's library, a test for null also passes for an absent field, by which clients require
 /// its absence, and the replacement of a field that its object lacks adds the field.
 fn apply_operations(object: &mut Value, patch: &Patch) -> Result<(), StatusError> {
+    let mut copied = 0_usize;
     for operation in &patch.0 {
+        if let PatchOperation::Copy(copy) = operation
+            && let Some(source) = object.pointer(copy.from.as_str())
+        {
+            copied = copied.saturating_add(source.to_string().len());
+            if copied > MAX_COPIED_BYTES {
+                return Err(StatusError::patch_does_not_apply());
+            }
+        }
         if let PatchOperation::Test(test) = operation
             && test.value.is_null()
             && object.pointer(test.path.as_str()).is_none()
@@ -175,4 +186,25 @@ fn apply_operations(object: &mut Value, patch: &Patch) -> Result<(), StatusError
             .map_err(|_| StatusError::patch_does_not_apply())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_copies_of_a_patch_are_limited() {
+        let copies = |count: usize| {
+            let copies: Vec<Value> = (0..count)
+                .map(|number| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{number}")}))
+                .collect();
+            let patch: Patch = serde_json::from_value(copies.into()).unwrap();
+            let mut object = json!({"data": {"a": "x".repeat(1 << 20)}});
+            apply_operations(&mut object, &patch)
+        };
+        assert_eq!(copies(2), Ok(()));
+        assert_eq!(copies(4), Err(StatusError::patch_does_not_apply()));
+    }
 }
