@@ -27,6 +27,7 @@ mod bootstrap;
 mod builtin;
 mod cause;
 mod definitions;
+mod depth;
 mod gc;
 mod grant;
 mod invalid_files;

@@ -13,6 +13,7 @@ use super::write::decide_update;
 use super::{body, strategic_merge};
 use crate::admission::Endpoint;
 use crate::cause::Cause;
+use crate::depth::{self, MAX_DEPTH};
 use crate::meta;
 use crate::resource::Strategy;
 use crate::status_error::StatusError;
@@ -24,7 +25,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// Maximum number of operations in a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
-/// Maximum size of all values that a JSON patch copies, as kube-apiserver's `JSONPatchMaxCopyBytes`: each copy can double an object.
+/// Maximum size of all values that a JSON patch copies or moves, as kube-apiserver's `JSONPatchMaxCopyBytes`: each copy can double an
+/// object.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// A decoded patch.
@@ -161,13 +163,18 @@ impl PatchBody {
 fn apply_operations(object: &mut Value, patch: &Patch) -> Result<(), StatusError> {
     let mut copied = 0_usize;
     for operation in &patch.0 {
-        if let PatchOperation::Copy(copy) = operation
-            && let Some(source) = object.pointer(copy.from.as_str())
-        {
-            copied = copied.saturating_add(source.to_string().len());
-            if copied > MAX_COPIED_BYTES {
+        let (value, is_copy) = written_value(object, operation);
+        if let Some(value) = value {
+            let levels = MAX_DEPTH.checked_sub(operation.path().as_str().matches('/').count());
+            if !levels.is_some_and(|levels| depth::is_within(value, levels)) {
                 return Err(StatusError::patch_does_not_apply());
             }
+            if is_copy {
+                copied = copied.saturating_add(value.to_string().len());
+            }
+        }
+        if copied > MAX_COPIED_BYTES {
+            return Err(StatusError::patch_does_not_apply());
         }
         if let PatchOperation::Test(test) = operation
             && test.value.is_null()
@@ -188,6 +195,17 @@ fn apply_operations(object: &mut Value, patch: &Patch) -> Result<(), StatusError
     Ok(())
 }
 
+/// Returns the value that an operation writes, if there is one, and whether it comes from the object.
+fn written_value<'a>(object: &'a Value, operation: &'a PatchOperation) -> (Option<&'a Value>, bool) {
+    match operation {
+        PatchOperation::Add(add) => (Some(&add.value), false),
+        PatchOperation::Replace(replace) => (Some(&replace.value), false),
+        PatchOperation::Copy(copy) => (object.pointer(copy.from.as_str()), true),
+        PatchOperation::Move(from) => (object.pointer(from.from.as_str()), true),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => (None, false),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -206,5 +224,29 @@ mod tests {
         };
         assert_eq!(copies(2), Ok(()));
         assert_eq!(copies(4), Err(StatusError::patch_does_not_apply()));
+    }
+
+    #[test]
+    fn a_patch_makes_no_deep_object() {
+        let of = |operations: Value| {
+            let patch: Patch = serde_json::from_value(operations).unwrap();
+            apply_operations(&mut json!({"a": {}}), &patch)
+        };
+        // Each copy doubles the depth.
+        let copies = |count: u32| {
+            let copy =
+                |number| json!({"op": "copy", "from": "/a", "path": "/a".repeat(2_usize.pow(number) + 1)});
+            of((0..count).map(copy).collect())
+        };
+        assert_eq!(copies(3), Ok(()));
+        assert_eq!(copies(8), Err(StatusError::patch_does_not_apply()));
+        let moves = (0..200).flat_map(|_| {
+            [
+                json!({"op": "add", "path": "/b", "value": {}}),
+                json!({"op": "move", "from": "/a", "path": "/b/a"}),
+                json!({"op": "move", "from": "/b", "path": "/a"}),
+            ]
+        });
+        assert_eq!(of(moves.collect()), Err(StatusError::patch_does_not_apply()));
     }
 }

@@ -14,6 +14,7 @@ use super::route::ObjectPath;
 use super::user_fields::UserFieldsCheck;
 use crate::admission::Endpoint;
 use crate::apply::{Writer, differ_only_in_times};
+use crate::depth::{self, MAX_DEPTH};
 use crate::grant::ResourceAttributes;
 use crate::meta;
 use crate::rbac::{self, Attributes, Decision};
@@ -218,6 +219,7 @@ where
         let decision = decide(state)?;
         if let Write::Put(object) = &decision {
             let old = state.get(&key).map(|old| &**old);
+            check_depth(old, object)?;
             if let Some(check) = &escalation {
                 check.check(old, object)?;
             }
@@ -227,6 +229,16 @@ where
         }
         Ok(decision)
     }
+}
+
+/// Checks that a write does not make an object so deep that it could not be read again.
+fn check_depth(old: Option<&Value>, new: &Value) -> Result<(), StatusError> {
+    let is_deep = |object: &Value| !depth::is_within(object, MAX_DEPTH);
+    if is_deep(new) && !old.is_some_and(is_deep) {
+        let reason = format!("the object has more than {MAX_DEPTH} levels of lists and maps");
+        return Err(StatusError::bad_request(reason));
+    }
+    Ok(())
 }
 
 /// Converts a stored object to the version of `resource`: conversion strategy `None`, pruned and defaulted by that version.
@@ -260,5 +272,27 @@ pub(crate) fn decide_write(resource: &Resource, new: Value, old: &Arc<Value>) ->
         Write::Unchanged(old.clone())
     } else {
         Write::Put(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn a_write_stores_no_deep_object() {
+        let store = Store::memory();
+        let code = |levels: usize| {
+            let object = (1..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
+            let put = move |_: &TransactionView<'_>| Ok(Write::Put(object.clone()));
+            let decide = with_checks(None, None, Key::new("configmaps", "default", "a"), put);
+            let decision = decide(&TransactionView::of(&store.read()));
+            decision.map_or_else(|error| error.code(), |_| 200)
+        };
+        assert_eq!(code(MAX_DEPTH), 200);
+        assert_eq!(code(MAX_DEPTH + 1), 400);
     }
 }
