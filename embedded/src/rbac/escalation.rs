@@ -7,7 +7,7 @@ use super::index::RoleIndex;
 use super::policy_rule::{PolicyRule, go_list};
 use super::user::User;
 
-/// Maximum number of single permissions in one rule that is not covered as a whole: a small object can name billions.
+/// Maximum number of single permissions in all rules that are not covered as a whole: a small object can name billions.
 const MAX_PERMISSIONS: usize = 100_000;
 /// Maximum number of missing rules in a message.
 const MAX_LINES: usize = 100;
@@ -21,13 +21,15 @@ pub(crate) fn check_escalation(
 ) -> Result<(), String> {
     let held = roles.rules_of(user, namespace);
     let mut missing = Vec::new();
+    let mut left = MAX_PERMISSIONS;
     for rule in granted {
         if held.iter().any(|held| held.covers(rule)) {
             continue;
         }
-        let permissions = single_permissions(rule).ok_or_else(|| {
-            format!("a rule with more than {MAX_PERMISSIONS} combinations must be granted by a user who has it as a whole")
+        let permissions = single_permissions(rule, left).ok_or_else(|| {
+            format!("rules with more than {MAX_PERMISSIONS} combinations must be granted by a user who has each as a whole")
         })?;
+        left = left.saturating_sub(permissions.len());
         let is_missing = |permission: &PolicyRule| !held.iter().any(|held| held.covers(permission));
         missing.extend(permissions.into_iter().filter(is_missing));
     }
@@ -44,8 +46,8 @@ pub(crate) fn check_escalation(
     ))
 }
 
-/// Returns the rules with one verb, group, resource, name or URL each; `None` if there are too many.
-fn single_permissions(rule: &PolicyRule) -> Option<Vec<PolicyRule>> {
+/// Returns the rules with one verb, group, resource, name or URL each; `None` if there are more than `max`.
+fn single_permissions(rule: &PolicyRule, max: usize) -> Option<Vec<PolicyRule>> {
     let names = rule.resource_names.len().max(1);
     let counts = [
         rule.verbs.len(),
@@ -55,7 +57,7 @@ fn single_permissions(rule: &PolicyRule) -> Option<Vec<PolicyRule>> {
     ];
     let resources = counts.into_iter().try_fold(1_usize, usize::checked_mul)?;
     let urls = rule.verbs.len().checked_mul(rule.non_resource_urls.len())?;
-    if resources.checked_add(urls)? > MAX_PERMISSIONS {
+    if resources.checked_add(urls)? > max {
         return None;
     }
     let mut permissions = Vec::new();

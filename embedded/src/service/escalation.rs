@@ -244,7 +244,12 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let huge = json!({"apiGroups": texts("g"), "resources": texts("r"), "verbs": texts("v")});
-        let error = check("Role", &[]).check(None, &role(&[huge])).unwrap_err();
-        assert!(error.message().contains("combinations"), "{error:?}");
+        // Each of these has 40,000.
+        let large = json!({"apiGroups": [""], "resources": texts("r"), "verbs": texts("v")});
+        let larger = json!({"apiGroups": ["a"], "resources": texts("r"), "verbs": texts("v")});
+        for rules in [vec![huge], vec![large.clone(), larger, large]] {
+            let error = check("Role", &[]).check(None, &role(&rules)).unwrap_err();
+            assert!(error.message().contains("combinations"), "{error:?}");
+        }
     }
 }
