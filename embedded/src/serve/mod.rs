@@ -22,18 +22,19 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::client_certificate::ClientCertificate;
 use self::credentials::{Credentials, Token};
 use self::pending::{PendingConnection, PendingConnections};
 use self::stream::TimedWrites;
 use crate::account_token::TokenKey;
 use crate::grant::Grant;
-use crate::rbac::User;
 use crate::service::{Api, ResponseBody, end_on_stop, error_response};
 use crate::status_error::StatusError;
 
@@ -236,15 +237,15 @@ impl Listener {
             let Ok(stream) = accepted else { return };
             let certificates = stream.get_ref().1.peer_certificates();
             let certificate = certificates.and_then(<[_]>::first);
-            let user = certificate.and_then(|certificate| client_certificate::user(certificate));
-            let user = user.map(Arc::new);
+            let certificate = certificate.and_then(|certificate| ClientCertificate::parse(certificate));
+            let certificate = certificate.map(Arc::new);
             let (stopped, connection_state) = (stop.clone(), pending.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let (api, token, stop) = (api.clone(), token.clone(), stop.clone());
-                let (pending, user) = (connection_state.clone(), user.clone());
+                let (pending, certificate) = (connection_state.clone(), certificate.clone());
                 async move {
-                    let user = user.as_deref();
-                    Ok::<_, Infallible>(handle(&api, &token, user, &pending, &stop, request).await)
+                    let certificate = certificate.as_deref();
+                    Ok::<_, Infallible>(handle(&api, &token, certificate, &pending, &stop, request).await)
                 }
             });
             let http_builder = http_builder();
@@ -283,7 +284,7 @@ fn http_builder() -> auto::Builder<TokioExecutor> {
 async fn handle(
     api: &Arc<Api>,
     token: &Token,
-    certificate: Option<&User>,
+    certificate: Option<&ClientCertificate>,
     pending: &PendingConnection,
     stop: &CancellationToken,
     mut request: Request<Incoming>,
@@ -293,7 +294,8 @@ async fn handle(
         .get(AUTHORIZATION)
         .map(http::HeaderValue::as_bytes);
     let authorization = authorization.unwrap_or_default();
-    let Some(requester) = authentication::authenticate(api, token, certificate, authorization) else {
+    let user = certificate.and_then(|certificate| certificate.user_at(Timestamp::now()));
+    let Some(requester) = authentication::authenticate(api, token, user, authorization) else {
         return error_response(&StatusError::unauthorized());
     };
     request.extensions_mut().insert(Arc::new(requester));
