@@ -22,7 +22,10 @@ const EXTRA: &str = "impersonate-extra-";
 /// API group of the resources `uids` and `userextras`.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The groups of users of which one is always present.
-const ANY_USER: [&str; 2] = [AUTHENTICATED, "system:unauthenticated"];
+const ANY_USER: [&str; 2] = [AUTHENTICATED, UNAUTHENTICATED];
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The user of requests without a credential. None is served here, but its rights can be reviewed.
+const ANONYMOUS: &str = "system:anonymous";
 
 /// Returns who the request acts as: its sender, or the impersonated user if the sender may impersonate it.
 pub(super) fn requester(api: &Api, parts: &Parts) -> Result<Arc<Requester>, StatusError> {
@@ -117,7 +120,13 @@ impl Impersonation {
             groups = rbac::account_groups(namespace);
         }
         if !groups.iter().any(|group| ANY_USER.contains(&group.as_str())) {
-            groups.push(AUTHENTICATED.to_owned());
+            let is_anonymous = self.name == ANONYMOUS;
+            let group = if is_anonymous {
+                UNAUTHENTICATED
+            } else {
+                AUTHENTICATED
+            };
+            groups.push(group.to_owned());
         }
         User {
             name: self.name,
@@ -176,6 +185,8 @@ mod tests {
         assert_eq!(jane.extra["scopes/a"], ["view"]);
         let account = user(&[("Impersonate-User", "system:serviceaccount:team:deployer")]);
         assert_eq!(account, User::service_account("team", "deployer", ""));
+        let anonymous = user(&[("Impersonate-User", ANONYMOUS)]);
+        assert_eq!(anonymous.groups, [UNAUTHENTICATED]);
         let error = Impersonation::parse(&headers(&[("Impersonate-Group", "system:masters")])).unwrap_err();
         assert_eq!(error.code(), 400);
     }
