@@ -1,6 +1,7 @@
 //! Aggregated ClusterRoles: the union of the rules of the roles that their selectors match. The controller-manager writes it into
 //! the object; here it is computed when the roles are read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,11 +15,13 @@ pub(super) fn rules(role: &Value, all: &[Arc<Value>]) -> Vec<PolicyRule> {
         return PolicyRule::of_role(role);
     }
     let mut rules: Vec<PolicyRule> = Vec::new();
-    let (mut reached, mut next) = (vec![meta::name(role)], vec![role]);
+    // A set, because users can label many roles.
+    let mut known = BTreeSet::new();
+    let (mut reached, mut next) = (BTreeSet::from([meta::name(role)]), vec![role]);
     while let Some(role) = next.pop() {
         if !is_aggregated(role) {
             for rule in PolicyRule::of_role(role) {
-                if !rules.contains(&rule) {
+                if known.insert(rule.clone()) {
                     rules.push(rule);
                 }
             }
@@ -26,8 +29,7 @@ pub(super) fn rules(role: &Value, all: &[Arc<Value>]) -> Vec<PolicyRule> {
         }
         for selected in all.iter().filter(|other| selects(role, other)) {
             // Aggregated roles may select each other.
-            if !reached.contains(&meta::name(selected)) {
-                reached.push(meta::name(selected));
+            if reached.insert(meta::name(selected)) {
                 next.push(selected);
             }
         }
