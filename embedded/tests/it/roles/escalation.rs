@@ -4,7 +4,8 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{BINDINGS, ROLES, Served, binding, forbidden, rule};
-use crate::fixture::{call, ok, send};
+use crate::definitions::DEFINITIONS;
+use crate::fixture::{call, ok, send, server};
 
 const CLUSTER_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
@@ -86,4 +87,33 @@ async fn nobody_binds_a_role_with_more_than_they_have() {
             .contains("cannot change roleRef")
     );
     served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_with_a_forged_status_adds_no_version_of_roles() {
+    let client = server().client();
+    let name = "roles.rbac.authorization.k8s.io";
+    let names = json!({"plural": "roles", "singular": "role", "kind": "Role", "listKind": "RoleList"});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+        "spec": {
+            "group": "rbac.authorization.k8s.io", "scope": "Namespaced", "names": names,
+            "versions": [{"name": "v2", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    ok(&client, "POST", DEFINITIONS, Some(&definition)).await;
+    let status = json!({"status": {"acceptedNames": names, "conditions": [{
+        "type": "Established", "status": "True", "reason": "InitialNamesAccepted", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    ok(
+        &client,
+        "PATCH",
+        &format!("{DEFINITIONS}/{name}/status"),
+        Some(&status),
+    )
+    .await;
+    let path = "/apis/rbac.authorization.k8s.io/v2/namespaces/default/roles";
+    assert_eq!(call(&client, "GET", path, None).await.code, 404);
 }
