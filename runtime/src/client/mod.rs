@@ -213,6 +213,7 @@ fn is_loopback(url: &http::Uri) -> bool {
 mod tests {
     use http::StatusCode;
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use k8s_openapi::api::rbac::v1::RoleBinding;
     use kube::Api;
     use kube::api::PostParams;
     use sluice_embedded::ApiServer;
@@ -333,6 +334,14 @@ mod tests {
         assert_eq!(managers(controller.clone()).await, ["tf-controller"]);
         let cli = build(&settings(USER_AGENT)).await.unwrap();
         assert_eq!(managers(cli).await, ["sluice"]);
+        let role = serde_json::json!({
+            "metadata": { "name": "runner" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "tf-runner", "namespace": "default" }],
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        });
+        let role = serde_json::from_value(role).unwrap();
+        let roles: Api<RoleBinding> = Api::namespaced(controller.clone(), "default");
+        roles.create(&PostParams::default(), &role).await.unwrap();
         let account = impersonate(&controller, "default", "tf-runner").unwrap();
         assert_eq!(managers(account).await, ["tf-controller"], "impersonated");
 
