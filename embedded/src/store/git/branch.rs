@@ -12,6 +12,12 @@ use super::{message, subdir};
 /// Author of the commits.
 const AUTHOR: (&str, &str) = ("sluice", "sluice@localhost");
 
+/// Largest file that is read or written, in bytes: several thousand objects. A push must not fill the memory.
+const MAX_FILE: usize = 16 << 20;
+
+/// The text of a file, or why it is not read.
+pub(super) type FileText = Result<String, String>;
+
 /// New content of files by path; `None` removes a file.
 pub(super) type Edits = BTreeMap<String, Option<String>>;
 
@@ -37,6 +43,16 @@ pub(super) struct CommitInfo {
     pub(super) time: i64,
     /// Whole message; empty if it is not UTF-8.
     pub(super) message: String,
+}
+
+/// Refuses a file that is too large. The error is the reason.
+pub(super) fn check_size(bytes: usize) -> Result<(), String> {
+    if bytes > MAX_FILE {
+        return Err(format!(
+            "it has {bytes} bytes, and the limit is {MAX_FILE}: split it"
+        ));
+    }
+    Ok(())
 }
 
 impl Branch {
@@ -177,8 +193,8 @@ impl Branch {
         Ok(paths)
     }
 
-    /// Returns the content of a file in a commit; `None` if it has none. Bytes that are not UTF-8 are replaced.
-    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<String>, Error> {
+    /// Returns the content of a file in a commit; `None` if it has none.
+    pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<FileText>, Error> {
         let tree = self.repository.find_commit(commit)?.tree()?;
         let full = format!("{}{path}", self.prefix);
         let entry = match tree.get_path(Path::new(&full)) {
@@ -189,8 +205,13 @@ impl Branch {
         if entry.kind() != Some(git2::ObjectType::Blob) {
             return Ok(None);
         }
+        let (size, _) = self.repository.odb()?.read_header(entry.id())?;
+        if let Err(reason) = check_size(size) {
+            return Ok(Some(Err(reason)));
+        }
         let blob = self.repository.find_blob(entry.id())?;
-        Ok(Some(String::from_utf8_lossy(blob.content()).into_owned()))
+        let text = String::from_utf8(blob.content().to_vec());
+        Ok(Some(text.map_err(|_| "it is not UTF-8".to_owned())))
     }
 
     /// Writes a commit with edited files. The branch does not move.

@@ -15,7 +15,7 @@ use git2::{Error, Oid};
 use serde_json::Value;
 
 use super::admit;
-use super::branch::Branch;
+use super::branch::{Branch, FileText};
 use super::kinds::{Content, Kinds};
 use super::message::{self, Trailers};
 use super::step::Step;
@@ -102,7 +102,7 @@ impl History {
         let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
-            affected.extend(self.index(&step, kinds, &path, text.as_deref()));
+            affected.extend(self.index(&step, kinds, &path, text.as_ref()));
         }
         let mut changes = self.change_definitions(&mut step, kinds, &mut affected)?;
         for key in affected.into_iter().filter(|key| kinds.is_shared(key)) {
@@ -165,8 +165,15 @@ impl History {
     }
 
     /// Replaces the identities of a file that a commit changed. Returns the previous and the new ones.
-    fn index(&mut self, step: &Step<'_>, kinds: &Kinds, path: &str, text: Option<&str>) -> Vec<Key> {
-        let content = text.map_or_else(Content::default, |text| kinds.content(text));
+    fn index(&mut self, step: &Step<'_>, kinds: &Kinds, path: &str, text: Option<&FileText>) -> Vec<Key> {
+        let content = match text {
+            Some(Ok(text)) => kinds.content(text),
+            Some(Err(reason)) => Content {
+                problem: Some(reason.clone()),
+                ..Content::default()
+            },
+            None => Content::default(),
+        };
         if let Some(reason) = content.problem {
             // Its objects remain as they were: a slip of the pen must delete nothing.
             tracing::warn!(

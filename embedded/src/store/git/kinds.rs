@@ -192,10 +192,6 @@ impl Kinds {
     /// Returns what a file contains. Documents that are not objects are left out: an unknown kind is not one.
     pub(super) fn content(&self, text: &str) -> Content {
         let mut content = Content::default();
-        if text.contains(char::REPLACEMENT_CHARACTER) {
-            content.problem = Some("it is not UTF-8".to_owned());
-            return content;
-        }
         for range in yaml::documents(text) {
             match yaml::parse(&text[range]) {
                 Ok(object) => {
@@ -266,7 +262,6 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         assert!(kinds.keys("a: [\n").1.is_some());
-        assert!(kinds.keys("a: \u{fffd}\n").1.is_some());
     }
 
     #[test]

@@ -32,7 +32,8 @@ impl Step<'_> {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let text = self.branch.read(self.id, path)?;
-                entry.insert(parse(kinds, &text.unwrap_or_default()))
+                let text = text.and_then(Result::ok).unwrap_or_default();
+                entry.insert(parse(kinds, &text))
             }
         };
         Ok(objects.remove(key))

@@ -61,7 +61,8 @@ impl Environment {
 
     fn read(&self, path: &str) -> Option<String> {
         let branch = self.branch();
-        branch.read(branch.head().unwrap()?, path).unwrap()
+        let text = branch.read(branch.head().unwrap()?, path).unwrap();
+        text.map(Result::unwrap)
     }
 
     /// Returns the number of commits.

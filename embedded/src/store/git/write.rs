@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use git2::Oid;
 use serde_json::Value;
 
-use super::branch::Edits;
+use super::branch::{Edits, FileText, check_size};
 use super::file_edit::FileEdit;
 use super::{Git, admit, failed, message, unreadable};
 use crate::definitions::DEFINITIONS;
@@ -21,10 +21,7 @@ impl Git {
         let time = self.time.take();
         let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
         let files = self.edit(records).map_err(CommitError::Failed)?;
-        let edits: Edits = files
-            .iter()
-            .map(|(path, file)| (path.clone(), file.render()))
-            .collect();
+        let edits = self.render(&files).map_err(CommitError::Failed)?;
         let message = message::compose(records, &self.history.objects);
         let id = self
             .store(&edits, &message, time)
@@ -96,10 +93,10 @@ impl Git {
             let file = match files.entry(path) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let text = self.read(entry.key())?;
-                    let file = FileEdit::parse(&self.kinds, &text.unwrap_or_default()).map_err(|reason| {
-                        failed(&self.options, unparsable(entry.key(), &record.key, &reason))
-                    })?;
+                    let unusable =
+                        |reason: String| failed(&self.options, unparsable(entry.key(), &record.key, &reason));
+                    let text = self.read(entry.key())?.transpose().map_err(unusable)?;
+                    let file = FileEdit::parse(&self.kinds, &text.unwrap_or_default()).map_err(unusable)?;
                     entry.insert(file)
                 }
             };
@@ -114,7 +111,19 @@ impl Git {
         Ok(files)
     }
 
-    fn read(&self, path: &str) -> Result<Option<String>, StoreError> {
+    /// Returns the new texts of files. One that other processes would not read is an error.
+    fn render(&self, files: &BTreeMap<String, FileEdit>) -> Result<Edits, StoreError> {
+        let mut edits = Edits::new();
+        for (path, file) in files {
+            let text = file.render();
+            check_size(text.as_ref().map_or(0, String::len))
+                .map_err(|reason| failed(&self.options, format!("{path} cannot be written: {reason}")))?;
+            edits.insert(path.clone(), text);
+        }
+        Ok(edits)
+    }
+
+    fn read(&self, path: &str) -> Result<Option<FileText>, StoreError> {
         let Some(head) = self.history.head else {
             return Ok(None);
         };

@@ -83,7 +83,7 @@ impl History {
     ) -> Result<(), Error> {
         for path in self.paths_of(groups) {
             let text = step.branch.read(step.id, &path)?;
-            affected.extend(self.index(step, kinds, &path, text.as_deref()));
+            affected.extend(self.index(step, kinds, &path, text.as_ref()));
         }
         // Objects without a readable file: it does not parse now, or is gone while finalizers remain.
         let objects = self.objects.keys();

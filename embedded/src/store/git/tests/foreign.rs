@@ -223,3 +223,60 @@ fn a_write_changes_one_of_many_documents() {
     let left = environment.read("all.yaml").unwrap();
     assert!(left.contains("name: b") && !left.contains("name: c"), "{left}");
 }
+
+#[test]
+fn a_file_that_is_too_large_changes_nothing_until_it_is_split() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = environment.store("a");
+    let before = object(&store, "a");
+    let large = format!("{BY_HAND}# {}\n", "x".repeat(16 << 20));
+    environment.commit([
+        ("mine.yaml", Some(large.as_str())),
+        ("b.yaml", Some(large.as_str())),
+    ]);
+    store.poll();
+    assert_eq!(object(&store, "a"), before);
+    let error = put(&store, "a", "two", "2").unwrap_err();
+    assert!(
+        error.message().contains("mine.yaml") && error.message().contains("the limit is 16777216"),
+        "{}",
+        error.message()
+    );
+    environment.commit([("mine.yaml", Some(BY_HAND)), ("b.yaml", None)]);
+    store.poll();
+    put(&store, "a", "two", "2").unwrap();
+    // No write makes such a file either.
+    let full = format!("{BY_HAND}# {}\n", "x".repeat((16 << 20) - BY_HAND.len() - 8));
+    environment.commit([("mine.yaml", Some(full.as_str()))]);
+    store.poll();
+    let before = object(&store, "a");
+    let error = put(&store, "a", "three", "3").unwrap_err();
+    assert!(
+        error.message().contains("mine.yaml cannot be written"),
+        "{}",
+        error.message()
+    );
+    assert_eq!(object(&store, "a"), before);
+    assert_eq!(environment.read("mine.yaml"), Some(full));
+}
+
+#[test]
+fn a_file_that_is_not_utf8_has_no_text() {
+    let environment = Environment::new();
+    let repository = git2::Repository::open_bare(environment.repository()).unwrap();
+    let blob = repository.blob(b"a: \xff\n").unwrap();
+    let tree = |name: &str, entry: Oid, mode: i32| {
+        let mut builder = repository.treebuilder(None).unwrap();
+        builder.insert(name, entry, mode).unwrap();
+        builder.write().unwrap()
+    };
+    let root = tree("live", tree("mine.yaml", blob, 0o100_644), 0o040_000);
+    let tree = repository.find_tree(root).unwrap();
+    let author = Signature::new("a", "a@b.example", &Time::new(0, 0)).unwrap();
+    let id = repository
+        .commit(None, &author, &author, "bytes\n", &tree, &[])
+        .unwrap();
+    let text = environment.branch().read(id, "mine.yaml").unwrap();
+    assert_eq!(text, Some(Err("it is not UTF-8".to_owned())));
+}
