@@ -100,7 +100,7 @@ async fn a_controller_works_on_a_real_api_server() {
     fixture.finish(controller).await;
 }
 
-/// Edits the text of the first page in a clone, as a person does, and pushes it.
+/// Edits the text of the first page in a clone, as a user does, and pushes it.
 fn push_text(folder: &Path) {
     git(folder, &["clone", "--quiet", "objects.git", "clone"]);
     let clone = folder.join("clone");
