@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{Action, TerraformRun};
 use sluice_api::terraform::Terraform;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
@@ -98,7 +98,7 @@ pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
         "MESSAGE",
     ])
     .optional_columns(&["DURATION", "ACTION", "TRIGGER"]);
-    for row in rows {
+    for (position, row) in rows.iter().enumerate() {
         table.push(vec![
             row.number().to_string().into(),
             row.age.as_str().into(),
@@ -107,11 +107,50 @@ pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
             short_revision(&row.revision).into(),
             row.subject.as_str().into(),
             Cell::new(row.phase.as_str(), run::tone(row.phase)),
-            row.changes.as_str().into(),
+            changes(row, &rows[position + 1..]).into(),
             row.lasted(now).map(duration).unwrap_or_default().into(),
             row.approved_by.as_str().into(),
             row.message.as_str().into(),
         ]);
     }
     table
+}
+
+/// Returns the counts of a run's plan. The plan of an apply is that of the newest earlier run that made one with changes. Pure.
+///
+/// - `earlier`: the runs before it, newest first.
+fn changes<'a>(row: &'a RunRow, earlier: &'a [RunRow]) -> &'a str {
+    if row.action != Action::Apply.as_str() || !row.changes.is_empty() {
+        return &row.changes;
+    }
+    let plan = earlier.iter().find(|run| !run.plan_id.is_empty());
+    plan.map_or("", |run| &run.changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(action: Action, changes: &str, plan_id: &str) -> RunRow {
+        RunRow {
+            action: action.as_str().to_owned(),
+            changes: changes.to_owned(),
+            plan_id: plan_id.to_owned(),
+            ..RunRow::default()
+        }
+    }
+
+    #[test]
+    fn an_apply_has_the_counts_of_its_plan() {
+        let apply = row(Action::Apply, "", "");
+        let earlier = [
+            row(Action::Unlock, "", ""),
+            row(Action::Plan, "+1 ~0 -0", "plan-main-2"),
+            row(Action::Plan, "+3 ~0 -0", "plan-main-1"),
+        ];
+        assert_eq!(changes(&apply, &earlier), "+1 ~0 -0");
+        assert_eq!(changes(&apply, &earlier[..1]), "");
+        let unlock = row(Action::Unlock, "", "");
+        assert_eq!(changes(&unlock, &earlier), "");
+    }
 }
