@@ -125,7 +125,7 @@ fn carry_over(old: &History, new: &mut History) {
     }
 }
 
-/// Carries identities over if the history was rewritten while the store was closed.
+/// Carries identities over if the history was rewritten while the store was closed. Fails if the branch was deleted.
 pub(super) fn carry_over_from_last_run(
     branch: &Branch,
     kinds: &Kinds,
@@ -135,8 +135,14 @@ pub(super) fn carry_over_from_last_run(
     let failed = |error: StoreError| git2::Error::from_str(&error.to_string());
     let known = local.head().map_err(failed)?;
     let known = known.map(|known| git2::Oid::from_str(&known)).transpose()?;
-    let (Some(known), Some(head)) = (known, new.head) else {
+    let Some(known) = known else {
         return Ok(());
+    };
+    let Some(head) = new.head else {
+        // As while it runs: the garbage collector would delete what the objects own, and the next write would begin another history.
+        return Err(git2::Error::from_str(&format!(
+            "the branch does not exist any more, and this state directory knows its commit {known}; push it again, or use another state directory"
+        )));
     };
     if branch.line(Some(known), head)?.is_some() {
         return Ok(());

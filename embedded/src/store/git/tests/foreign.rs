@@ -127,6 +127,30 @@ fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs()
 }
 
 #[test]
+fn a_branch_that_is_deleted_between_two_runs_is_no_empty_one() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    store.poll();
+    let before = objects(&store);
+    drop(store);
+    let branch = environment.branch();
+    let head = head(&environment);
+    branch.forget().unwrap();
+    let error = Store::git(environment.options("a"), &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("does not exist any more") && error.contains(&head.to_string()),
+        "{error}"
+    );
+    assert!(
+        objects(&environment.store("b")).is_empty(),
+        "a new state directory"
+    );
+    assert!(branch.advance(None, head).unwrap());
+    assert_eq!(objects(&environment.store("a")), before);
+}
+
+#[test]
 fn forged_trailers_take_no_versions() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(BY_HAND))]);
