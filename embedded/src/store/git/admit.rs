@@ -39,6 +39,9 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
         }
     };
     let mut admitted = admitted.map_err(|error| error.message().to_owned())?;
+    if let Some(status) = &status {
+        check_status(resource, &admitted, status)?;
+    }
     if resource.has_status
         && resource.strategy != Strategy::Namespace
         && let Some(fields) = admitted.as_object_mut()
@@ -54,6 +57,7 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
         admission::record_storage_version(&mut admitted);
     }
     if !meta::is_deleting(&admitted) && !deletion[0].1.is_null() {
+        check_time(&deletion[0].1)?;
         for (field, value) in deletion {
             meta::set(&mut admitted, field, value);
         }
@@ -64,6 +68,28 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
     }
     admitted["apiVersion"] = resource.storage_api_version().into();
     Ok(admitted)
+}
+
+/// Validates a status as a write of it would be. A client that decodes types fails for the list of all objects if one is not valid.
+fn check_status(resource: &Resource, admitted: &Value, status: &Value) -> Result<(), String> {
+    // Without the subresource it is validated with the other fields. That of a definition follows from its spec.
+    let is_own_write = resource.has_status && resource.strategy == Strategy::Custom;
+    if !is_own_write || admitted.get("status") == Some(status) {
+        return Ok(());
+    }
+    let mut object = admitted.clone();
+    object["status"] = status.clone();
+    admission::prepare_update(resource, object, admitted, Endpoint::Status)
+        .map(drop)
+        .map_err(|error| error.message().to_owned())
+}
+
+/// Refuses a time of deletion that clients cannot decode.
+fn check_time(time: &Value) -> Result<(), String> {
+    let text = time.as_str().unwrap_or_default();
+    text.parse::<jiff::Timestamp>()
+        .map(drop)
+        .map_err(|error| format!("metadata.deletionTimestamp {time} is not valid: {error}"))
 }
 
 /// Returns a terminating object: its file was removed, and its finalizers are not done.

@@ -266,3 +266,31 @@ fn a_trailer_leaves_the_versions_of_the_next_commit() {
         assert_eq!(history::generation(version), 1, "{tool}");
     }
 }
+
+#[test]
+fn a_status_or_a_time_that_clients_cannot_decode_changes_nothing() {
+    let environment = Environment::new();
+    let status = "properties: {status: {type: object, properties: {phase: {type: string}}}, spec:";
+    let definition = DEFINITION
+        .replace("    schema:\n", "    subresources: {status: {}}\n    schema:\n")
+        .replace("properties: {spec:", status);
+    environment.commit([("crd.yaml", Some(definition.as_str())), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    let before = tools(&store);
+    assert_eq!(before.len(), 1);
+    for invalid in [
+        format!("{TOOL}status: {{phase: 1}}\n"),
+        format!("{TOOL}status: all\n"),
+        TOOL.replace("{name: a}", "{name: a, deletionTimestamp: soon}"),
+    ] {
+        environment.commit([("a.yaml", Some(invalid.as_str()))]);
+        store.poll();
+        assert_eq!(tools(&store), before, "{invalid}");
+        assert_eq!(store.take_invalid_files().len(), 1, "{invalid}");
+    }
+    let valid = format!("{TOOL}status: {{phase: Ready}}\n");
+    environment.commit([("a.yaml", Some(valid.as_str()))]);
+    store.poll();
+    assert_eq!(tools(&store)[0]["status"]["phase"], "Ready");
+    assert_same_after_restart(&environment, &store);
+}
