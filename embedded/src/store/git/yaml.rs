@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
+use super::aliases;
+
 /// Returns the documents of a file, without their separators.
 pub(super) fn documents(text: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
@@ -29,6 +31,7 @@ pub(super) fn parse(document: &str) -> Result<Value, String> {
     if is_blank(document) {
         return Ok(Value::Null);
     }
+    aliases::check(document)?;
     serde_yaml_ng::from_str(document).map_err(|error| error.to_string())
 }
 
@@ -240,6 +243,16 @@ mod tests {
         let text = "# one\na: 1\n--- # next\nb: 2\n";
         let texts: Vec<&str> = documents(text).into_iter().map(|range| &text[range]).collect();
         assert_eq!(texts, ["# one\na: 1\n", "b: 2\n"]);
+    }
+
+    #[test]
+    fn aliases_cannot_fill_the_memory() {
+        let text = "x".repeat(1 << 20);
+        let bomb = format!("a: &a {text}\nb: [{}]\n", "*a, ".repeat(32));
+        let error = parse(&bomb).unwrap_err();
+        assert!(error.contains("its aliases repeat too much"), "{error}");
+        let text = "a: &a {b: 1, c: 0.5, d: null, e: true, f: -1}\ng: [*a, *a]\nh: '*.example.com'\ni:\n";
+        assert_eq!(parse(text).unwrap()["g"][1]["b"], 1);
     }
 
     fn value() -> impl Strategy<Value = Value> {
