@@ -125,7 +125,8 @@ fn carry_over(old: &History, new: &mut History) {
     }
 }
 
-/// Carries identities over if the history was rewritten while the store was closed. Fails if the branch was deleted.
+/// Carries identities over if the history was rewritten while the store was closed. Fails if the branch is missing or has no objects any
+/// more: the repository was created again, or the name is wrong.
 pub(super) fn carry_over_from_last_run(
     branch: &Branch,
     kinds: &Kinds,
@@ -138,17 +139,23 @@ pub(super) fn carry_over_from_last_run(
     let Some(known) = known else {
         return Ok(());
     };
+    // As while it runs: the garbage collector would delete what the objects own, and the next write would begin another history.
     let Some(head) = new.head else {
-        // As while it runs: the garbage collector would delete what the objects own, and the next write would begin another history.
-        return Err(git2::Error::from_str(&format!(
-            "the branch does not exist any more, and this state directory knows its commit {known}; push it again, or use another state directory"
-        )));
+        return Err(unknown_history("the branch does not exist", known));
     };
     if branch.line(Some(known), head)?.is_some() {
         return Ok(());
     }
     let mut kinds = kinds.before_history();
-    match read_to(branch, &mut kinds, new.identities.clone(), known) {
+    let old = read_to(branch, &mut kinds, new.identities.clone(), known);
+    let was_empty = old.as_ref().is_ok_and(|old| old.objects.is_empty());
+    if new.objects.is_empty() && !was_empty {
+        return Err(unknown_history(
+            "the branch has another history without objects",
+            known,
+        ));
+    }
+    match old {
         Ok(old) => {
             carry_over(&old, new);
             local.set_identities(&new.identities).map_err(failed)
@@ -161,6 +168,14 @@ pub(super) fn carry_over_from_last_run(
             Ok(())
         }
     }
+}
+
+/// Returns the error of a start on a branch that lost the objects which this machine knows.
+fn unknown_history(problem: &str, known: git2::Oid) -> git2::Error {
+    git2::Error::from_str(&format!(
+        "{problem}, but this state directory knows its commit {known}: push that commit again, correct the name of the repository or \
+         branch, or use a new state directory"
+    ))
 }
 
 fn identity(object: &Value) -> Identity {

@@ -127,7 +127,7 @@ fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs()
 }
 
 #[test]
-fn a_branch_that_is_deleted_between_two_runs_is_no_empty_one() {
+fn a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one() {
     let environment = Environment::new();
     let store = environment.store("a");
     put(&store, "a", "one", "1").unwrap();
@@ -137,17 +137,45 @@ fn a_branch_that_is_deleted_between_two_runs_is_no_empty_one() {
     let branch = environment.branch();
     let head = head(&environment);
     branch.forget().unwrap();
-    let error = Store::git(environment.options("a"), &[]).unwrap_err().to_string();
+    let start = || Store::git(environment.options("a"), &[]).unwrap_err().to_string();
+    let error = start();
     assert!(
-        error.contains("does not exist any more") && error.contains(&head.to_string()),
+        error.contains("the branch does not exist") && error.contains(&head.to_string()),
         "{error}"
     );
     assert!(
         objects(&environment.store("b")).is_empty(),
         "a new state directory"
     );
+    // A repository that was created again with a first commit, or the branch of something else.
+    environment.commit([("notes.yaml", Some("# nothing\n"))]);
+    let error = start();
+    assert!(
+        error.contains("without objects") && error.contains(&head.to_string()),
+        "{error}"
+    );
+    branch.forget().unwrap();
     assert!(branch.advance(None, head).unwrap());
     assert_eq!(objects(&environment.store("a")), before);
+}
+
+#[test]
+fn a_wrong_name_of_the_branch_is_an_error() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    store.poll();
+    drop(store);
+    let options = GitOptions {
+        branch: "mian".to_owned(),
+        ..environment.options("a")
+    };
+    let error = Store::git(options, &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("branch mian: the branch does not exist"),
+        "{error}"
+    );
+    assert!(error.contains("correct the name"), "{error}");
 }
 
 #[test]

@@ -217,6 +217,33 @@ fn a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake() {
 }
 
 #[test]
+fn a_remote_repository_that_is_created_again_is_an_error_at_the_start() {
+    let environment = Environment::new();
+    let first = store(&environment, "a");
+    put(&first, "a", "one", "1").unwrap();
+    first.poll();
+    let before = objects(&first);
+    drop(first);
+    let head = environment.branch().head().unwrap().unwrap();
+    let earlier = environment.dir.path().join("earlier.git");
+    std::fs::rename(environment.repository(), &earlier).unwrap();
+    git2::Repository::init_bare(environment.repository()).unwrap();
+    let error = Store::git(options(&environment, "a"), &[])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("the branch does not exist") && error.contains(&head.to_string()),
+        "{error}"
+    );
+    let clone = environment.dir.path().join("a.git");
+    let clone = git2::Repository::open_bare(clone).unwrap();
+    assert!(clone.find_commit(head).is_ok(), "the clone still has the commit");
+    std::fs::remove_dir_all(environment.repository()).unwrap();
+    std::fs::rename(&earlier, environment.repository()).unwrap();
+    assert_eq!(objects(&store(&environment, "a")), before);
+}
+
+#[test]
 fn the_rest_of_a_killed_process_is_no_obstacle() {
     let environment = Environment::new();
     let first = store(&environment, "a");
