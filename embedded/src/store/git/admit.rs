@@ -27,7 +27,8 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
     };
     meta::set(&mut object, "namespace", namespace);
     admission::normalize(resource, &mut object)?;
-    let status = object.get("status").cloned();
+    // An empty field is none.
+    let status = object.get("status").filter(|status| !status.is_null()).cloned();
     let deletion = ["deletionTimestamp", "deletionGracePeriodSeconds"]
         .map(|field| (field, object["metadata"][field].clone()));
     let admitted = match before {
@@ -57,10 +58,11 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
         admission::record_storage_version(&mut admitted);
     }
     if !meta::is_deleting(&admitted) && !deletion[0].1.is_null() {
-        check_time(&deletion[0].1)?;
+        let time = deletion_time(&deletion[0].1)?;
         for (field, value) in deletion {
             meta::set(&mut admitted, field, value);
         }
+        meta::set(&mut admitted, "deletionTimestamp", time.into());
         // As in kube-apiserver, the deletion of a definition leaves its generation.
         if resource.strategy != Strategy::Definition {
             raise_generation(&mut admitted);
@@ -84,12 +86,13 @@ fn check_status(resource: &Resource, admitted: &Value, status: &Value) -> Result
         .map_err(|error| error.message().to_owned())
 }
 
-/// Refuses a time of deletion that clients cannot decode.
-fn check_time(time: &Value) -> Result<(), String> {
-    let text = time.as_str().unwrap_or_default();
-    text.parse::<jiff::Timestamp>()
-        .map(drop)
-        .map_err(|error| format!("metadata.deletionTimestamp {time} is not valid: {error}"))
+/// Returns a time of deletion in the format of meta/v1 `Time`: clients cannot decode another one. The error is the reason.
+fn deletion_time(written: &Value) -> Result<String, String> {
+    let text = written.as_str().unwrap_or_default();
+    let time = text
+        .parse::<jiff::Timestamp>()
+        .map_err(|error| format!("metadata.deletionTimestamp {text:?} is not valid: {error}"))?;
+    Ok(timestamp(time.as_second()))
 }
 
 /// Returns a terminating object: its file was removed, and its finalizers are not done.

@@ -288,9 +288,19 @@ fn a_status_or_a_time_that_clients_cannot_decode_changes_nothing() {
         assert_eq!(tools(&store), before, "{invalid}");
         assert_eq!(store.take_invalid_files().len(), 1, "{invalid}");
     }
-    let valid = format!("{TOOL}status: {{phase: Ready}}\n");
+    let empty = format!("{TOOL}status:\n");
+    environment.commit([("a.yaml", Some(empty.as_str()))]);
+    store.poll();
+    assert!(store.take_invalid_files().is_empty(), "an empty field is none");
+    let metadata = "{name: a, finalizers: [tools.dev/b], deletionTimestamp: '2026-01-02T03:04:05+01:00'}";
+    let valid = format!(
+        "{}status: {{phase: Ready}}\n",
+        TOOL.replace("{name: a}", metadata)
+    );
     environment.commit([("a.yaml", Some(valid.as_str()))]);
     store.poll();
-    assert_eq!(tools(&store)[0]["status"]["phase"], "Ready");
+    let found = &tools(&store)[0];
+    assert_eq!(found["status"]["phase"], "Ready");
+    assert_eq!(found["metadata"]["deletionTimestamp"], "2026-01-02T02:04:05Z");
     assert_same_after_restart(&environment, &store);
 }
