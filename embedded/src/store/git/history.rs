@@ -4,9 +4,11 @@
 //! versions. The version of an object has the generation of the commit in its upper half, and a number in the commit in its lower
 //! half. Writes to the local file count on in the lower half.
 //!
-//! A commit that changes definitions changes the served kinds before its objects are read ([`definitions`]).
+//! A commit that changes definitions changes the served kinds before its objects are read ([`definitions`]). One with a file that does not
+//! parse removes no object ([`moves`]).
 
 mod definitions;
+mod moves;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use git2::{Error, Oid};
 use serde_json::Value;
 
+use self::moves::{Before, PendingMove};
 use super::admit;
 use super::branch::{Branch, FileText};
 use super::kinds::{Content, Kinds};
@@ -63,6 +66,8 @@ pub(super) struct History {
     invalid: BTreeSet<Key>,
     /// Why files do not parse, by path.
     unreadable: BTreeMap<String, String>,
+    /// Objects without a file that may be in one that does not parse, so that they stayed as they were.
+    moves: BTreeMap<Key, PendingMove>,
     /// Identities in each file, in the order of the documents.
     files: BTreeMap<String, Vec<Key>>,
     /// Files of each identity, with the number of its documents.
@@ -100,10 +105,14 @@ impl History {
         };
         let next = self.next_generation(&step.trailers)?;
         let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
+        let mut changed = Vec::new();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
+            let keys = self.files.get(&path).cloned().unwrap_or_default();
             affected.extend(self.index(&step, kinds, &path, text.as_ref()));
+            changed.push(Before { path, keys });
         }
+        self.keep_moved(&step, changed, &mut affected);
         let mut changes = self.change_definitions(&mut step, kinds, &mut affected)?;
         for key in affected.into_iter().filter(|key| kinds.is_shared(key)) {
             if let Some((kind, object)) = self.change(&mut step, kinds, &key)? {
@@ -259,6 +268,7 @@ impl History {
         }
         let paths = self.places.get(key);
         let Some(path) = paths.and_then(|paths| paths.keys().next()).cloned() else {
+            let before = before.filter(|_| !self.moves.contains_key(key));
             return Ok(before.and_then(|before| without_file(step, key, &before)));
         };
         if let Err(reason) = self.place(key) {

@@ -2,6 +2,7 @@
 
 mod definitions;
 mod foreign;
+mod moves;
 mod remote;
 
 use std::path::Path;

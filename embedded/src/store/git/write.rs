@@ -68,6 +68,9 @@ impl Git {
                 "{key} stays on this machine and is not written to the repository"
             )));
         }
+        if let Some(reason) = self.history.pending_move(key) {
+            return Err(failed(reason));
+        }
         let path = match self.history.place(key).map_err(failed)? {
             Some(path) => path.to_owned(),
             // It ends without having a file.

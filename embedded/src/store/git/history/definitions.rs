@@ -116,9 +116,10 @@ impl History {
                 self.withdrawn.insert(record.key.clone(), record.object.clone());
             }
         }
-        let (objects, places) = (&self.objects, &self.places);
+        let (objects, places, moves) = (&self.objects, &self.places, &self.moves);
         self.withdrawn.retain(|key, _| {
-            !kinds.is_served(key) || (places.contains_key(key) && !objects.contains_key(key))
+            let has_file = places.contains_key(key) || moves.contains_key(key);
+            !kinds.is_served(key) || (has_file && !objects.contains_key(key))
         });
     }
 }
