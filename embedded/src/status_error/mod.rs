@@ -177,11 +177,10 @@ impl StatusError {
         Self::conflict(resource, name, detail)
     }
 
-    /// 409 for a write that other processes outpaced again and again.
-    pub(crate) fn outpaced(resource: &str, name: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {resource} {name:?}: other processes write to the store all the time; please try again"
-        );
+    /// 409 for a write that can succeed when it is repeated.
+    pub(crate) fn try_again(resource: &str, name: &str, reason: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {resource} {name:?}: {reason}; please try again");
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
         Self::new(409, "Conflict", message).with_details(group, plural, name, &[])
     }

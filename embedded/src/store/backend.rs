@@ -10,6 +10,7 @@ use super::error::StoreError;
 use super::file::File;
 use super::state::Key;
 use super::watch_cache::ChangeType;
+use crate::status_error::StatusError;
 
 /// The health of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,6 +98,18 @@ pub(super) trait Backend: fmt::Debug + Send {
         false
     }
 
+    /// Whether a change of the object changes which kinds are served. Then it is a batch of its own: the next writes are decided with
+    /// the kinds after it.
+    fn changes_kinds(&self, _: &Key) -> bool {
+        false
+    }
+
+    /// Decides a write again with the newest definition of its kind: the caller may have validated it with an older one. Returns the
+    /// object with the defaults of that definition.
+    fn admit(&self, _: &Key, object: Value) -> Result<Value, StatusError> {
+        Ok(object)
+    }
+
     /// Fails if this change cannot be stored, whatever else is in its batch.
     fn check(&self, _: &Key, _: ChangeType) -> Result<(), StoreError> {
         Ok(())
@@ -111,11 +124,11 @@ pub(super) trait Backend: fmt::Debug + Send {
     fn create(&mut self, _: &Key, _: &mut Value) {}
 
     /// Stores a batch, all of it or nothing. The records are in the order of their revisions. These follow the newest revision that
-    /// the store has published, and count only if the batch is stored.
-    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError>;
+    /// the store has published, and count only if the batch is stored. Afterwards they are what other processes read from it: a record
+    /// that these refuse is gone, and one for each other object that the batch changes follows.
+    fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError>;
 
-    /// Makes the backend usable after an error. Returns the records of a failed batch that are stored all the same, and what the last
-    /// batch changed beside its own records.
+    /// Makes the backend usable after an error. Returns the records of a failed batch that are stored all the same.
     fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
         Ok(Vec::new())
     }
@@ -164,7 +177,7 @@ impl Backend for Memory {
         false
     }
 
-    fn commit(&mut self, _: &[Record]) -> Result<(), CommitError> {
+    fn commit(&mut self, _: &mut Vec<Record>) -> Result<(), CommitError> {
         Ok(())
     }
 }

@@ -6,20 +6,20 @@
 //! Revisions follow the newest published one, so they are valid only if no other process has written since. The backend checks
 //! that: it rejects the commit otherwise, the changes of the other process are published, and all writes decide again.
 
+mod batch;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::backend::{Backend, CommitError, Origin, Record, StorageHealth};
+use self::batch::Commit;
+use super::backend::{Backend, CommitError, Origin, StorageHealth};
 use super::state::{Key, State};
-use super::watch_cache::{ChangeType, approximate_size};
 use super::{Store, Write, write_error};
-use crate::meta;
 use crate::status_error::StatusError;
 
 /// Attempts to store a commit while other processes write first. Then its writes fail with 409.
@@ -92,99 +92,6 @@ impl fmt::Debug for Transaction<'_> {
 /// Waiting writes, oldest first.
 pub(super) type Queue = VecDeque<Transaction<'static>>;
 
-/// The decision of a write in a commit.
-struct Decided {
-    outcome: Outcome,
-    /// Whether the write changed something or saw uncommitted changes, so that it fails with the commit.
-    depends: bool,
-}
-
-/// The content of one commit, and the outcomes of its writes.
-struct Commit {
-    records: Vec<Record>,
-    staged: HashMap<Key, Option<Arc<Value>>>,
-    bytes: usize,
-    /// Revision of the newest record, or of the state.
-    revision: u64,
-    /// The disk is full: only updates and essential objects are stored, one write per commit.
-    uses_reserve: bool,
-    /// One for each write, in their order.
-    decided: Vec<Decided>,
-}
-
-impl Commit {
-    fn after(state: &State, uses_reserve: bool) -> Self {
-        Self {
-            records: Vec::new(),
-            staged: HashMap::new(),
-            bytes: 0,
-            revision: state.revision(),
-            uses_reserve,
-            decided: Vec::new(),
-        }
-    }
-
-    const fn has_capacity(&self) -> bool {
-        self.records.is_empty() || (self.bytes < MAX_COMMIT_BYTES && !self.uses_reserve)
-    }
-
-    /// Lets a write decide and stages its change.
-    fn add(&mut self, state: &State, backend: &mut dyn Backend, transaction: &Transaction<'_>) {
-        let key = &transaction.key;
-        let view = TransactionView {
-            state,
-            staged: Some(&self.staged),
-        };
-        let exists = view.get(key).is_some();
-        // A panic must not affect the other writes.
-        let decision =
-            catch_unwind(AssertUnwindSafe(|| (transaction.decide)(&view))).unwrap_or_else(|_| Err(aborted()));
-        let outcome = decision.and_then(|decision| self.stage(backend, transaction, exists, decision));
-        let depends = !self.records.is_empty();
-        self.decided.push(Decided { outcome, depends });
-    }
-
-    fn stage(
-        &mut self,
-        backend: &mut dyn Backend,
-        transaction: &Transaction<'_>,
-        exists: bool,
-        decision: Write,
-    ) -> Outcome {
-        let key = transaction.key.clone();
-        let (kind, mut object) = match decision {
-            Write::Unchanged(object) => return Ok(object),
-            Write::Put(object) => (ChangeType::Put, object),
-            Write::Remove(object) => (ChangeType::Remove, object),
-        };
-        if self.uses_reserve && !exists && !is_essential(&key) {
-            return Err(StatusError::no_space(&key.resource));
-        }
-        // Before anything is staged, so that only this write fails.
-        backend.check(&key, kind).map_err(|error| write_error(&error))?;
-        self.revision = match self.records.last() {
-            Some(last) => last.revision + 1,
-            None => backend.first_revision(self.revision, &key),
-        };
-        if !exists && kind == ChangeType::Put {
-            backend.create(&key, &mut object);
-        }
-        meta::set(&mut object, "resourceVersion", self.revision.to_string().into());
-        self.bytes += approximate_size(&object);
-        let object = Arc::new(object);
-        let staged_object = (kind == ChangeType::Put).then(|| object.clone());
-        self.staged.insert(key.clone(), staged_object);
-        self.records.push(Record {
-            key,
-            kind,
-            object: object.clone(),
-            revision: self.revision,
-            origin: transaction.origin.clone(),
-        });
-        Ok(object)
-    }
-}
-
 impl Store {
     /// Runs a write of the server itself, as [`Store::write_as`].
     pub(crate) async fn write<F>(self: &Arc<Self>, key: Key, decide: F) -> Outcome
@@ -253,7 +160,7 @@ impl Store {
         let uses_reserve = backend.health() == StorageHealth::OnReserve;
         let (transactions, mut commit) = self.take(&mut **backend, uses_reserve, next);
         let end = Instant::now() + RETRY_LIMIT;
-        let mut stored = self.store(&mut **backend, &commit);
+        let mut stored = self.store(&mut **backend, &mut commit);
         for _ in 1..ATTEMPTS {
             if !matches!(stored, Err(Failure::Rejected)) || Instant::now() >= end {
                 break;
@@ -261,10 +168,11 @@ impl Store {
             stored = self.take_foreign(&mut **backend).map_err(Failure::Error);
             if stored.is_ok() {
                 commit = self.decide_again(&mut **backend, uses_reserve, &transactions);
-                stored = self.store(&mut **backend, &commit);
+                stored = self.store(&mut **backend, &mut commit);
             }
         }
         if stored.is_ok() {
+            commit.correct_outcomes(&transactions);
             // Under the lock of the backend, so that revisions are published in order.
             self.publish(std::mem::take(&mut commit.records));
         }
@@ -316,11 +224,11 @@ impl Store {
         commit
     }
 
-    fn store(&self, backend: &mut dyn Backend, commit: &Commit) -> Result<(), Failure> {
+    fn store(&self, backend: &mut dyn Backend, commit: &mut Commit) -> Result<(), Failure> {
         if commit.records.is_empty() {
             return Ok(());
         }
-        let stored = backend.commit(&commit.records);
+        let stored = backend.commit(&mut commit.records);
         self.update_health(backend);
         stored.map_err(|error| match error {
             CommitError::Rejected => Failure::Rejected,
@@ -340,20 +248,29 @@ enum Failure {
 impl Failure {
     fn to_status(&self, key: &Key) -> StatusError {
         match self {
-            Self::Rejected => StatusError::outpaced(&key.resource, &key.name),
+            Self::Rejected => {
+                let reason = "other processes write to the store all the time";
+                StatusError::try_again(&key.resource, &key.name, reason)
+            }
             Self::Error(error) => error.clone(),
         }
     }
 }
 
-/// Whether a write of this object can be in the batch of these objects: all are shared, each once, or none is.
+/// Whether a write of this object can be in the batch of these objects: all are shared, each once, or none is. A change of the kinds
+/// is alone.
 fn can_join(backend: &dyn Backend, batch: &HashSet<Key>, key: &Key) -> bool {
     let is_shared = backend.is_shared(key);
     let has_same_place = batch
         .iter()
         .next()
         .is_none_or(|other| backend.is_shared(other) == is_shared);
-    has_same_place && !(is_shared && batch.contains(key))
+    let is_alone = batch.is_empty()
+        || !batch
+            .iter()
+            .chain([key])
+            .any(|other| backend.changes_kinds(other));
+    has_same_place && is_alone && !(is_shared && batch.contains(key))
 }
 
 /// Sends an outcome; the caller may have been dropped.
@@ -363,11 +280,6 @@ fn reply(sender: oneshot::Sender<Outcome>, outcome: Outcome) {
 
 fn aborted() -> StatusError {
     StatusError::internal("the write was aborted")
-}
-
-/// Whether a running apply must be able to create the object: its state and other Secrets, and its lock.
-fn is_essential(key: &Key) -> bool {
-    matches!(key.resource.as_str(), "secrets" | "leases.coordination.k8s.io")
 }
 
 #[cfg(test)]

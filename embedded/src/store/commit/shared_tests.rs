@@ -6,11 +6,15 @@ use std::sync::{Mutex, OnceLock, Weak};
 use serde_json::json;
 
 use super::*;
-use crate::store::backend::{Foreign, Job};
+use crate::meta;
+use crate::store::backend::{Foreign, Job, Record};
 use crate::store::error::StoreError;
+use crate::store::watch_cache::ChangeType;
 
 /// Name of an object that cannot be stored.
 const READ_ONLY: &str = "read-only";
+/// Name of an object that changes the kinds.
+const DEFINITION: &str = "definition";
 
 /// A process's view of a log that other processes append to.
 #[derive(Debug, Default)]
@@ -39,6 +43,10 @@ impl Backend for Shared {
         key.resource == "configmaps"
     }
 
+    fn changes_kinds(&self, key: &Key) -> bool {
+        key.name == DEFINITION
+    }
+
     fn check(&self, key: &Key, _: ChangeType) -> Result<(), StoreError> {
         if key.name != READ_ONLY {
             return Ok(());
@@ -50,7 +58,7 @@ impl Backend for Shared {
         })
     }
 
-    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+    fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() != self.known || self.outpaced {
             return Err(CommitError::Rejected);
@@ -201,6 +209,23 @@ fn a_write_that_decides_otherwise_after_a_rejection_joins_no_batch_of_another_pl
     let log = log.lock().unwrap();
     let resources: Vec<&str> = log.iter().map(|record| record.key.resource.as_str()).collect();
     assert_eq!(resources, ["configmaps", "configmaps"], "no Secret is shared");
+}
+
+#[test]
+fn a_change_of_the_kinds_is_a_commit_of_its_own() {
+    let backend = Shared::default();
+    let named = |name: &str| Key::new("configmaps", "default", name);
+    let joins = |batch: &[&str], name: &str| {
+        let batch: HashSet<Key> = batch.iter().map(|name| named(name)).collect();
+        can_join(&backend, &batch, &named(name))
+    };
+    assert!(joins(&["a"], "b"));
+    assert!(joins(&[], DEFINITION));
+    assert!(
+        !joins(&["a"], DEFINITION),
+        "its writes are decided with the old kinds"
+    );
+    assert!(!joins(&[DEFINITION], "a"), "it is decided with the new kinds");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::meta;
 use crate::store::file::fault_injection::{Faults, faulty_file};
 use crate::store::inspect;
 

@@ -207,7 +207,7 @@ impl Backend for File {
         true
     }
 
-    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+    fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         self.persist(records).map_err(CommitError::Failed)
     }
 

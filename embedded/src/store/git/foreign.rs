@@ -202,7 +202,7 @@ fn differences(old: &BTreeMap<Key, Arc<Value>>, new: &mut History) -> Vec<Change
 }
 
 /// Whether two objects differ in nothing but their version.
-fn is_same(one: &Value, other: &Value) -> bool {
+pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     let without_version = |object: &Value| {
         let mut object = object.clone();
         meta::set(&mut object, "resourceVersion", Value::Null);

@@ -160,6 +160,14 @@ impl Kinds {
         !is_initial && !is_own && !LOCAL.contains(&key.resource.as_str())
     }
 
+    /// Whether the definition of an object's kind is in the repository.
+    pub(super) fn is_defined_in_repository(&self, key: &Key) -> bool {
+        // The name of a definition is `<plural>.<group>`.
+        self.definitions
+            .iter()
+            .any(|definition| definition.name == key.resource)
+    }
+
     /// Whether the kind of an object is served, in any version.
     pub(super) fn is_served(&self, key: &Key) -> bool {
         self.served.contains(&key.resource)

@@ -39,7 +39,9 @@ use super::error::StoreError;
 use super::file::File;
 use super::state::{Key, State};
 use super::watch_cache::ChangeType;
+use crate::definitions::DEFINITIONS;
 use crate::meta;
+use crate::status_error::StatusError;
 
 /// Where a Git store keeps its objects.
 #[derive(Clone, Debug)]
@@ -69,8 +71,6 @@ pub(super) struct Git {
     local: File,
     /// Newest revision that the store knows.
     newest: u64,
-    /// What the last commit changed beside its batch: a definition makes files objects.
-    unpublished: Vec<Record>,
     /// Time of the next commit, once it creates an object.
     time: Option<i64>,
     /// A read of a commit failed half-way, so the next poll must read the whole history.
@@ -111,7 +111,6 @@ impl Git {
             history,
             local,
             newest: revision,
-            unpublished: Vec::new(),
             time: None,
             stale: false,
             saved: None,
@@ -123,14 +122,11 @@ impl Git {
     /// Returns the changes of others after a move of the branch, unless that failed.
     fn publish(&mut self, moved: Result<(), git2::Error>) -> Result<Foreign, StoreError> {
         let foreign = moved.and_then(|()| self.follow());
-        let mut foreign = foreign.map_err(|error| unreadable(&self.options, &error))?;
+        let foreign = foreign.map_err(|error| unreadable(&self.options, &error))?;
         self.newest = foreign
             .records
             .last()
             .map_or(self.newest, |record| record.revision);
-        let mut records = std::mem::take(&mut self.unpublished);
-        records.append(&mut foreign.records);
-        foreign.records = records;
         self.save_head();
         Ok(foreign)
     }
@@ -174,6 +170,14 @@ impl Backend for Git {
         self.kinds.is_shared(key)
     }
 
+    fn changes_kinds(&self, key: &Key) -> bool {
+        key.resource == DEFINITIONS && self.kinds.is_shared(key)
+    }
+
+    fn admit(&self, key: &Key, object: Value) -> Result<Value, StatusError> {
+        self.admit_shared(key, object)
+    }
+
     fn check(&self, key: &Key, kind: ChangeType) -> Result<(), StoreError> {
         if self.kinds.is_shared(key) {
             self.check_shared(key, kind)
@@ -200,7 +204,7 @@ impl Backend for Git {
         }
     }
 
-    fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
+    fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let shared = records.iter().filter(|record| self.kinds.is_shared(&record.key));
         match shared.count() {
             0 => self.local.persist(records).map_err(CommitError::Failed)?,
@@ -211,15 +215,12 @@ impl Backend for Git {
                 return Err(CommitError::Failed(failed(&self.options, mixed.to_owned())));
             }
         }
-        let newest = records.iter().chain(&self.unpublished).next_back();
-        self.newest = newest.map_or(self.newest, |record| record.revision);
+        self.newest = records.last().map_or(self.newest, |record| record.revision);
         Ok(())
     }
 
     fn recover(&mut self) -> Result<Vec<Record>, StoreError> {
-        let mut records = self.local.recover()?;
-        records.extend(std::mem::take(&mut self.unpublished));
-        Ok(records)
+        self.local.recover()
     }
 
     fn foreign(&mut self) -> Result<Foreign, StoreError> {

@@ -12,7 +12,6 @@ use serde_json::json;
 use super::super::{Store, Write};
 use super::branch::Edits;
 use super::*;
-use crate::status_error::StatusError;
 
 /// A bare repository, and a directory for the local files of processes.
 struct Environment {

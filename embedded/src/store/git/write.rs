@@ -2,22 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use git2::Oid;
 use serde_json::Value;
 
 use super::branch::{Edits, FileText, check_size};
 use super::file_edit::FileEdit;
-use super::{Git, admit, failed, message, unreadable};
+use super::{Git, admit, failed, foreign, message, unreadable};
 use crate::definitions::DEFINITIONS;
+use crate::meta;
+use crate::status_error::StatusError;
 use crate::store::backend::{CommitError, Record};
 use crate::store::error::StoreError;
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
 impl Git {
-    /// Stores records of shared objects as one commit.
-    pub(super) fn commit_shared(&mut self, records: &[Record]) -> Result<(), CommitError> {
+    /// Stores records of shared objects as one commit. Afterwards they are what other processes read from it.
+    pub(super) fn commit_shared(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let time = self.time.take();
         let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
         let files = self.edit(records).map_err(CommitError::Failed)?;
@@ -38,12 +41,9 @@ impl Git {
 
     /// Reads a commit of this process that changes definitions, as other processes do: files can become objects, and objects be
     /// withdrawn.
-    fn apply_own(&mut self, id: Oid, records: &[Record]) {
+    fn apply_own(&mut self, id: Oid, records: &mut Vec<Record>) {
         match self.apply(id) {
-            Ok(mut applied) => {
-                applied.retain(|applied| !records.iter().any(|record| record.key == applied.key));
-                self.unpublished.extend(applied);
-            }
+            Ok(read) => *records = read_back(std::mem::take(records), read, &self.history.objects),
             // The commit is stored. If it cannot be read back now, the next poll reads the whole history.
             Err(error) => {
                 let error = unreadable(&self.options, &error);
@@ -53,6 +53,29 @@ impl Git {
                 );
             }
         }
+    }
+
+    /// Decides a write again with the definition of its kind in the repository, by which other processes read it. The API serves a
+    /// definition some time after its commit was read, so that a request can be validated with the one before.
+    pub(super) fn admit_shared(&self, key: &Key, object: Value) -> Result<Value, StatusError> {
+        if !self.kinds.is_defined_in_repository(key) {
+            return Ok(object);
+        }
+        let document = admit::without_derived(&object);
+        let before = self.history.objects.get(key).map(|before| &**before);
+        let Some(read) = self.read_document(&document, before) else {
+            return Ok(object);
+        };
+        let mut read = read.map_err(|reason| {
+            let reason = format!("the definition of the kind has changed: {reason}");
+            StatusError::try_again(&key.resource, &key.name, &reason)
+        })?;
+        if admit::without_derived(&read) == document {
+            return Ok(object);
+        }
+        let managers = object["metadata"]["managedFields"].clone();
+        meta::set(&mut read, "managedFields", managers);
+        Ok(read)
     }
 
     /// Fails if an object cannot be written: it is in several places, its file does not parse, or its kind is not served.
@@ -156,10 +179,14 @@ impl Git {
 
     /// Whether other processes read exactly this object from a document.
     fn describes(&self, document: &Value, before: &Value, object: &Value) -> bool {
-        self.kinds.of(document).is_some_and(|resource| {
-            admit::admit(resource, document, Some(before))
-                .is_ok_and(|admitted| admit::without_derived(&admitted) == *object)
-        })
+        let read = self.read_document(document, Some(before)).and_then(Result::ok);
+        read.is_some_and(|read| admit::without_derived(&read) == *object)
+    }
+
+    /// Returns the object that other processes read from a document, or why they refuse it; `None` if its kind is not served.
+    fn read_document(&self, document: &Value, before: Option<&Value>) -> Option<Result<Value, String>> {
+        let resource = self.kinds.of(document)?;
+        Some(admit::admit(resource, document, before))
     }
 
     /// Writes a commit and moves the branch to it. Returns `None` if somebody else has moved it.
@@ -178,6 +205,40 @@ impl Git {
         };
         Ok(is_stored.then_some(id))
     }
+}
+
+/// Returns the changes of a commit of this process as other processes read them. `after` are the objects that they have then.
+fn read_back(written: Vec<Record>, read: Vec<Record>, after: &BTreeMap<Key, Arc<Value>>) -> Vec<Record> {
+    let mut changes = read;
+    for record in written {
+        let change = changes.iter_mut().find(|change| change.key == record.key);
+        match change {
+            // With the managers that the file does not contain.
+            Some(change) if is_read_as(&record, change) => *change = record,
+            None if is_in_effect(&record, after) => changes.insert(0, record),
+            _ => {
+                let object = record.key.to_string();
+                tracing::warn!(
+                    object,
+                    "the repository does not contain what was written, so that its content is served"
+                );
+            }
+        }
+    }
+    changes
+}
+
+/// Whether a record of this process is the change that was read.
+fn is_read_as(record: &Record, change: &Record) -> bool {
+    record.kind == change.kind
+        && (record.kind == ChangeType::Remove || change.object == admit::as_read(&record.object))
+}
+
+/// Whether a record that changes no file is what the objects are: only managers changed.
+fn is_in_effect(record: &Record, objects: &BTreeMap<Key, Arc<Value>>) -> bool {
+    let object = objects.get(&record.key);
+    record.kind == ChangeType::Put
+        && object.is_some_and(|object| foreign::is_same(object, &admit::as_read(&record.object)))
 }
 
 fn unparsable(path: &str, key: &Key, reason: &str) -> String {

@@ -213,12 +213,15 @@ fn a_local_object_is_never_committed() {
         revision,
         origin: Origin::default(),
     };
-    let mixed = [record("configmaps", 1), record("secrets", 2)];
-    assert!(matches!(git.commit(&mixed), Err(CommitError::Failed(_))));
-    let secret = [record("secrets", 1)];
-    assert!(matches!(git.commit_shared(&secret), Err(CommitError::Failed(_))));
+    let mut mixed = vec![record("configmaps", 1), record("secrets", 2)];
+    assert!(matches!(git.commit(&mut mixed), Err(CommitError::Failed(_))));
+    let mut secret = vec![record("secrets", 1)];
+    assert!(matches!(
+        git.commit_shared(&mut secret),
+        Err(CommitError::Failed(_))
+    ));
     assert_eq!(environment.commits(), 0);
-    git.commit(&secret).unwrap();
+    git.commit(&mut secret).unwrap();
     assert_eq!(environment.commits(), 0, "it is in the local file");
 }
 
