@@ -1,8 +1,11 @@
-//! Object metadata (meta/v1 ObjectMeta): field types, generated names and validation.
+//! Object metadata (meta/v1 ObjectMeta): generated names and validation.
+
+mod types;
 
 use rand::seq::IndexedRandom;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+pub(super) use self::types::normalize;
 use super::role_kinds;
 use crate::cause::Cause;
 use crate::resource::{Resource, Strategy};
@@ -12,100 +15,6 @@ use crate::{meta, names};
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// Path of the owner references.
 const OWNERS: &str = "metadata.ownerReferences";
-
-/// Checks the types of the metadata fields and drops fields that are empty, unknown or not stored. Returns the unknown paths.
-pub(super) fn normalize(object: &mut Value) -> Result<Vec<String>, String> {
-    if !matches!(object["metadata"], Value::Null | Value::Object(_)) {
-        return Err(unmarshal_error(&object["metadata"], "metadata", "v1.ObjectMeta"));
-    }
-    let Some(fields) = meta::fields_mut(object) else {
-        return Ok(Vec::new());
-    };
-    let mut unknown = Vec::new();
-    for (field, value) in std::mem::take(fields) {
-        let value = match field.as_str() {
-            "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp"
-            | "deletionTimestamp" => string_field(&field, value)?,
-            "generation" | "deletionGracePeriodSeconds" => integer_field(&field, value)?,
-            "labels" | "annotations" => string_map_field(&field, value)?,
-            "finalizers" => list_field(&field, value, Value::is_string, "string")?,
-            "ownerReferences" => list_field(&field, value, Value::is_object, "v1.OwnerReference")?,
-            "managedFields" => managed_fields_field(&field, value)?,
-            "selfLink" => Value::Null,
-            _ => {
-                unknown.push(format!("metadata.{field}"));
-                Value::Null
-            }
-        };
-        if !value.is_null() {
-            fields.insert(field, value);
-        }
-    }
-    Ok(unknown)
-}
-
-fn unmarshal_error(value: &Value, field: &str, expected: &str) -> String {
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    format!("json: cannot unmarshal {found} into Go struct field ObjectMeta.{field} of type {expected}")
-}
-
-fn string_field(field: &str, value: Value) -> Result<Value, String> {
-    match value {
-        Value::String(text) if text.is_empty() => Ok(Value::Null),
-        Value::String(_) | Value::Null => Ok(value),
-        other => Err(unmarshal_error(&other, field, "string")),
-    }
-}
-
-fn integer_field(field: &str, value: Value) -> Result<Value, String> {
-    if value.is_i64() || value.is_null() {
-        return Ok(value);
-    }
-    Err(unmarshal_error(&value, field, "int64"))
-}
-
-fn string_map_field(field: &str, value: Value) -> Result<Value, String> {
-    match value {
-        Value::Null => Ok(Value::Null),
-        Value::Object(map) if map.is_empty() => Ok(Value::Null),
-        Value::Object(map) => {
-            let entries = map.into_iter().map(|(name, value)| match value {
-                Value::Null => Ok((name, Value::String(String::new()))),
-                Value::String(_) => Ok((name, value)),
-                other => Err(unmarshal_error(&other, field, "string")),
-            });
-            entries.collect::<Result<Map<_, _>, _>>().map(Value::Object)
-        }
-        other => Err(unmarshal_error(&other, field, "map[string]string")),
-    }
-}
-
-fn list_field(field: &str, value: Value, is: fn(&Value) -> bool, of: &str) -> Result<Value, String> {
-    match value {
-        Value::Null => Ok(Value::Null),
-        Value::Array(items) if items.is_empty() => Ok(Value::Null),
-        Value::Array(items) => match items.iter().find(|item| !is(item)) {
-            Some(invalid) => Err(unmarshal_error(invalid, field, of)),
-            None => Ok(Value::Array(items)),
-        },
-        other => Err(unmarshal_error(&other, field, &format!("[]{of}"))),
-    }
-}
-
-/// Keeps an empty list, which resets the managers.
-fn managed_fields_field(field: &str, value: Value) -> Result<Value, String> {
-    match value {
-        Value::Array(entries) if entries.is_empty() => Ok(Value::Array(entries)),
-        value => list_field(field, value, Value::is_object, "v1.ManagedFieldsEntry"),
-    }
-}
 
 /// Letters without vowels and digits without 0, 1 and 3, so that suffixes form no words: the alphabet of apimachinery's `rand.String`.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -245,44 +154,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn empty_and_unknown_fields_are_dropped() {
-        let mut object = json!({"metadata": {
-            "name": "a", "labels": {}, "annotations": {"a": null}, "creationTimestamp": null,
-            "managedFields": [{}], "selfLink": "/x", "clusterName": "y", "finalizers": [],
-        }});
-        assert_eq!(normalize(&mut object).unwrap(), ["metadata.clusterName"]);
-        assert_eq!(
-            object,
-            json!({"metadata": {"name": "a", "annotations": {"a": ""}, "managedFields": [{}]}})
-        );
-    }
-
-    #[test]
-    fn wrong_types_are_named() {
-        for (metadata, text) in [
-            (
-                json!({"labels": {"a": 1}}),
-                "cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
-            ),
-            (
-                json!({"name": 1}),
-                "cannot unmarshal number into Go struct field ObjectMeta.name of type string",
-            ),
-            (
-                json!({"finalizers": "a"}),
-                "cannot unmarshal string into Go struct field ObjectMeta.finalizers of type []string",
-            ),
-            (
-                json!([]),
-                "cannot unmarshal array into Go struct field ObjectMeta.metadata of type v1.ObjectMeta",
-            ),
-        ] {
-            let error = normalize(&mut json!({ "metadata": metadata })).unwrap_err();
-            assert!(error.ends_with(text), "{error}");
-        }
-    }
 
     #[test]
     fn invalid_fields_are_named() {

@@ -184,7 +184,13 @@ fn an_invalid_edit_keeps_the_last_good_object() {
     let store = environment.store("a");
     let good = object(&store, "a");
     assert!(good.is_some());
-    for broken in ["kind: [\n", &BY_HAND.replace("\"1\"", "[]")] {
+    let owned =
+        "  name: a\n  ownerReferences: [{apiVersion: v1, kind: A, name: b, uid: c, controller: maybe}]\n";
+    for broken in [
+        "kind: [\n",
+        &BY_HAND.replace("  name: a\n", owned),
+        &BY_HAND.replace("\"1\"", "[]"),
+    ] {
         environment.commit([("mine.yaml", Some(broken))]);
         store.poll();
         assert_eq!(object(&store, "a"), good, "{broken}");
