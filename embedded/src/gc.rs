@@ -28,7 +28,7 @@ struct Step {
 enum Action {
     /// Delete it: its owners are absent or wait for it, or its namespace is deleted.
     Delete(Option<PropagationPolicy>),
-    /// Remove it from the store: its namespace is deleted and its kind is no longer served.
+    /// Remove it from the store: its namespace is deleted and its kind is no longer served, or its last finalizer was removed in a file.
     Remove,
     /// Remove the owner references with these uids.
     RemoveOwners(Vec<String>),
@@ -139,8 +139,10 @@ impl Snapshot<'_> {
         if deleting && key.resource == self.namespace_resource {
             let has_finalizer = object["spec"]["finalizers"][0].is_string();
             let empty = has_finalizer && self.state.keys_in_namespace(&key.name).is_empty();
-            let due = empty.then(|| step(Action::FinalizeNamespace));
-            return due.into_iter().collect();
+            let due = empty.then_some(Action::FinalizeNamespace);
+            let has_none = !has_finalizer && meta::finalizers(object).is_empty();
+            let due = due.or_else(|| has_none.then_some(Action::Remove));
+            return due.into_iter().map(step).collect();
         }
         if self.is_deleting(&Key::new(self.namespace_resource.clone(), "", &key.namespace)) {
             if self.registry.by_group_resource(&key.resource).is_none() {
@@ -154,6 +156,10 @@ impl Snapshot<'_> {
             return self.owner_actions(object).into_iter().map(step).collect();
         }
         let finalizers = meta::finalizers(object);
+        if finalizers.is_empty() {
+            // The request that removes the last finalizer removes the object. In a Git store a commit can remove it, too.
+            return vec![step(Action::Remove)];
+        }
         if finalizers.contains(&ORPHAN) {
             let mut steps = self.orphan_dependents(meta::uid(object));
             steps.push(step(Action::RemoveFinalizer(ORPHAN)));
@@ -314,6 +320,33 @@ mod tests {
     fn put(store: &Store, key: &Key, object: &Value) {
         let write = |_: &crate::store::TransactionView<'_>| Ok(Write::Put(object.clone()));
         store.write_now(key, write).unwrap();
+    }
+
+    #[test]
+    fn a_terminating_object_without_finalizers_is_removed() {
+        let registry = Registry::builtin();
+        let store = Store::memory();
+        let actions = |key: &Key, finalizers: &[&str]| {
+            let metadata = json!({
+                "name": "a", "uid": key.to_string(), "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
+            });
+            put(&store, key, &json!({ "metadata": metadata }));
+            let state = store.read();
+            let snapshot = Snapshot {
+                state: &state,
+                registry: &registry,
+                namespace_resource: namespace_resource(&registry),
+            };
+            let steps = snapshot.steps(key);
+            steps.into_iter().map(|step| step.action).collect::<Vec<_>>()
+        };
+        for key in [
+            Key::new("configmaps", "default", "a"),
+            Key::new("namespaces", "", "a"),
+        ] {
+            assert!(actions(&key, &["example.dev/hold"]).is_empty(), "{key}");
+            assert_eq!(actions(&key, &[]), [Action::Remove], "{key}");
+        }
     }
 
     #[test]

@@ -141,6 +141,38 @@ async fn an_invalid_edit_is_an_event_of_the_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_terminating_object_ends_when_its_file_loses_the_finalizers() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = repository(dir.path());
+    let client = server(dir.path(), &repository).client();
+    let mut held = widget("a", 1);
+    held["metadata"]["finalizers"] = json!(["example.dev/hold"]);
+    ok(&client, "POST", WIDGETS, Some(&held)).await;
+    let path = format!("{WIDGETS}/a");
+    let path = path.as_str();
+    ok(&client, "DELETE", path, None).await;
+    let object = ok(&client, "GET", path, None).await;
+    assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
+    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
+    let clone = dir.path().join("clone");
+    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines = text
+        .lines()
+        .filter(|line| !line.contains("finalizers:") && !line.contains("example.dev/hold"));
+    let released: Vec<&str> = lines.collect();
+    std::fs::write(&file, released.join("\n") + "\n").unwrap();
+    git(&clone, &["commit", "--quiet", "-am", "Release"]);
+    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    eventually("the object is gone", || async {
+        call(&client, "GET", path, None).await.code == 404
+    })
+    .await;
+    let files = git(&repository, &["ls-tree", "-r", "--name-only", "main"]);
+    assert_eq!(files, "", "and its file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repository_on_another_host_is_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let repository = repository(dir.path());
