@@ -62,21 +62,22 @@ impl FileEdit {
         Some(&document.content)
     }
 
-    /// Changes the document of an object, or appends one.
-    pub(super) fn put(&mut self, key: &Key, content: Value) {
+    /// Changes the document of an object, or appends one. The error is the reason.
+    pub(super) fn put(&mut self, key: &Key, content: Value) -> Result<(), String> {
         let number = self.numbers.get(key).copied();
         if let Some(document) = number.and_then(|number| self.documents[number].as_mut()) {
-            document.text = yaml::edit(&document.text, &content);
+            document.text = yaml::edit(&document.text, &content)?;
             document.content = content;
+            Ok(())
         } else {
-            self.append(key, content);
+            self.append(key, content)
         }
     }
 
-    fn append(&mut self, key: &Key, content: Value) {
+    fn append(&mut self, key: &Key, content: Value) -> Result<(), String> {
         let mut document = Document {
             separator: SEPARATOR.to_owned(),
-            text: yaml::write(&content),
+            text: yaml::write(&content)?,
             content,
             key: Some(key.clone()),
         };
@@ -92,6 +93,7 @@ impl FileEdit {
         }
         self.numbers.insert(key.clone(), self.documents.len());
         self.documents.push(Some(document));
+        Ok(())
     }
 
     /// Removes the document of an object, if it has one.
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(file.keys(), [key("a"), key("b")]);
         let mut content = file.content(&key("b")).unwrap().clone();
         content["data"]["two"] = "blue".into();
-        file.put(&key("b"), content);
+        file.put(&key("b"), content).unwrap();
         let expected = text.replace("green # first\n", "green # first\n  two: blue\n");
         assert_eq!(file.render(), Some(expected));
         file.remove(&key("a"));
@@ -166,7 +168,7 @@ mod tests {
         let mut file = parse("# mine\n");
         for name in ["a", "b"] {
             let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n");
-            file.put(&key(name), yaml::parse(&text).unwrap());
+            file.put(&key(name), yaml::parse(&text).unwrap()).unwrap();
         }
         let text = file.render().unwrap();
         assert!(

@@ -129,7 +129,9 @@ impl Git {
             match record.kind {
                 ChangeType::Put => {
                     let content = self.content(file.content(&record.key), record);
-                    file.put(&record.key, content);
+                    let unwritable = |reason: String| format!("{} cannot be written: {reason}", record.key);
+                    file.put(&record.key, content)
+                        .map_err(|reason| failed(&self.options, unwritable(reason)))?;
                 }
                 ChangeType::Remove => file.remove(&record.key),
             }

@@ -1,8 +1,10 @@
 //! YAML files of objects: splits a file into documents, and edits one so that the lines of unchanged fields stay as they are.
 //!
 //! The editor knows block mappings with plain or quoted keys. It checks its work: if the edited text does not parse to the wanted
-//! object, it writes the whole document. A form that it does not know costs comments, never data.
+//! object, it writes the whole document. A form that it does not know costs comments, never data. A document that does not parse to the
+//! object in any form is an error.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
@@ -35,16 +37,32 @@ pub(super) fn parse(document: &str) -> Result<Value, String> {
     serde_yaml_ng::from_str(document).map_err(|error| error.to_string())
 }
 
-/// Writes an object as a new document.
-pub(super) fn write(object: &Value) -> String {
-    let text = serde_yaml_ng::to_string(object).ok();
-    // JSON is YAML, too.
-    text.filter(|text| parse(text).is_ok_and(|content| content == *object))
-        .unwrap_or_else(|| format!("{object}\n"))
+/// Writes an object as a new document. The error is the reason.
+pub(super) fn write(object: &Value) -> Result<String, String> {
+    let is_exact = |text: &String| parse(text).is_ok_and(|content| content == *object);
+    let text = serde_yaml_ng::to_string(object).ok().filter(is_exact);
+    text.or_else(|| Some(to_json(object)).filter(is_exact))
+        .ok_or_else(|| "its YAML would be read as another object".to_owned())
 }
 
-/// Returns the document with another content.
-pub(super) fn edit(document: &str, wanted: &Value) -> String {
+/// Returns an object as JSON, which is YAML, too. YAML has line breaks and characters that are not printable beyond those that JSON
+/// escapes (YAML 1.2, 5.1 and 5.4), and no surrogates, so that all characters beyond ASCII are escaped as in YAML.
+fn to_json(object: &Value) -> String {
+    let mut text = String::new();
+    for c in object.to_string().chars() {
+        // Writing to a String cannot fail.
+        let _ = match u32::from(c) {
+            0..0x7f => text.write_char(c),
+            code @ 0x7f..0x1_0000 => write!(text, "\\u{code:04x}"),
+            code => write!(text, "\\U{code:08x}"),
+        };
+    }
+    text.push('\n');
+    text
+}
+
+/// Returns the document with another content. The error is the reason.
+pub(super) fn edit(document: &str, wanted: &Value) -> Result<String, String> {
     let edited = match (parse(document), wanted) {
         (Ok(Value::Object(old)), Value::Object(new)) => {
             let lines: Vec<&str> = document.lines().collect();
@@ -54,7 +72,7 @@ pub(super) fn edit(document: &str, wanted: &Value) -> String {
     };
     edited
         .filter(|text| parse(text).is_ok_and(|content| content == *wanted))
-        .unwrap_or_else(|| write(wanted))
+        .map_or_else(|| write(wanted), Ok)
 }
 
 /// Appends text that ends with a line break.
@@ -152,19 +170,19 @@ fn edit_mapping(
         match (old.get(&field.name)?, new.get(&field.name)) {
             (before, Some(after)) if before == after => push_all(&mut edited, own),
             (_, None) => {}
-            (before, Some(after)) => edited.push_str(&edit_field(field, own, indent, before, after)),
+            (before, Some(after)) => edited.push_str(&edit_field(field, own, indent, before, after)?),
         }
     }
     for (name, value) in new {
         if !fields.iter().any(|field| field.name == *name) {
-            edited.push_str(&render(name, value, indent));
+            edited.push_str(&render(name, value, indent)?);
         }
     }
     push_all(&mut edited, &lines[done..]);
     Some(edited)
 }
 
-fn edit_field(field: &Field, lines: &[&str], indent: usize, before: &Value, after: &Value) -> String {
+fn edit_field(field: &Field, lines: &[&str], indent: usize, before: &Value, after: &Value) -> Option<String> {
     if let (Value::Object(before), Value::Object(after)) = (before, after)
         && field.is_block
         && !after.is_empty()
@@ -172,24 +190,24 @@ fn edit_field(field: &Field, lines: &[&str], indent: usize, before: &Value, afte
         && indentation(first) > indent
         && let Some(inner) = edit_mapping(&lines[1..], indentation(first), before, after)
     {
-        return format!("{}\n{inner}", lines[0]);
+        return Some(format!("{}\n{inner}", lines[0]));
     }
     render(&field.name, after, indent)
 }
 
-/// Writes a whole field.
-fn render(name: &str, value: &Value, indent: usize) -> String {
+/// Writes a whole field; `None` if it has no YAML.
+fn render(name: &str, value: &Value, indent: usize) -> Option<String> {
     let mut field = Map::new();
     field.insert(name.to_owned(), value.clone());
     let mut text = String::new();
-    for line in write(&Value::Object(field)).lines() {
+    for line in write(&Value::Object(field)).ok()?.lines() {
         if !line.is_empty() {
             text.push_str(&" ".repeat(indent));
             text.push_str(line);
         }
         text.push('\n');
     }
-    text
+    Some(text)
 }
 
 fn push_all(to: &mut String, lines: &[&str]) {
@@ -218,7 +236,7 @@ mod tests {
             .replace("./vpc", "./network")
             .replace("    team: net\n", "    team: net\n    tier: '1'\n")
             + "status:\n  plan: {}\n";
-        assert_eq!(edit(STACK, &wanted), expected);
+        assert_eq!(edit(STACK, &wanted).unwrap(), expected);
     }
 
     #[test]
@@ -226,14 +244,14 @@ mod tests {
         let mut wanted = parse(STACK).unwrap();
         wanted["spec"].as_object_mut().unwrap().remove("vars");
         let expected = STACK.replace("  vars:\n  - name: region\n    value: eu\n", "");
-        assert_eq!(edit(STACK, &wanted), expected);
+        assert_eq!(edit(STACK, &wanted).unwrap(), expected);
     }
 
     #[test]
     fn another_form_is_written_anew() {
         let wanted = json!({"kind": "A", "spec": {"a": 2}});
         assert_eq!(
-            edit("{kind: A, spec: {a: 1}}\n", &wanted),
+            edit("{kind: A, spec: {a: 1}}\n", &wanted).unwrap(),
             "kind: A\nspec:\n  a: 2\n"
         );
     }
@@ -253,6 +271,19 @@ mod tests {
         assert!(error.contains("its aliases repeat too much"), "{error}");
         let text = "a: &a {b: 1, c: 0.5, d: null, e: true, f: -1}\ng: [*a, *a]\nh: '*.example.com'\ni:\n";
         assert_eq!(parse(text).unwrap()["g"][1]["b"], 1);
+    }
+
+    #[test]
+    fn each_document_is_read_as_it_was_meant() {
+        // YAML breaks lines at some of these characters, and JSON does not escape them.
+        let text = "a\u{85}b\u{2028}c\u{2029}d\u{feff}e\u{7f}f\u{1f600}\n";
+        let object = json!({"metadata": {"name": "x"}, "data": {text: text}});
+        assert_eq!(parse(&write(&object).unwrap()).unwrap(), object);
+        assert_eq!(parse(&to_json(&object)).unwrap(), object);
+        // The parser refuses so many levels.
+        let deep = (0..200).fold(json!(1), |inner, _| json!({ "a": inner }));
+        let error = write(&deep).unwrap_err();
+        assert!(error.contains("read as another object"), "{error}");
     }
 
     fn value() -> impl Strategy<Value = Value> {
@@ -278,7 +309,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_edited_document_has_exactly_the_wanted_content(old in mapping(value()), new in mapping(value())) {
-            let edited = edit(&write(&old), &new);
+            let edited = edit(&write(&old).unwrap(), &new).unwrap();
             prop_assert_eq!(parse(&edited).unwrap(), new, "{}", edited);
         }
     }
