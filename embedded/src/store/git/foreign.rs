@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Git;
 use super::branch::Branch;
-use super::history::{self, History};
+use super::history::{self, History, Problem};
 use super::kinds::Kinds;
 use crate::meta;
 use crate::store::backend::{Foreign, Origin, Record};
@@ -56,6 +56,7 @@ impl Git {
     pub(super) fn apply(&mut self, id: git2::Oid) -> Result<Vec<Record>, git2::Error> {
         let applied = self.history.apply(&self.branch, &mut self.kinds, id);
         self.stale |= applied.is_err();
+        log_problems(&std::mem::take(&mut self.history.problems));
         applied
     }
 
@@ -63,6 +64,7 @@ impl Git {
     fn replace_history(&mut self) -> Result<Foreign, git2::Error> {
         let mut kinds = self.kinds.before_history();
         let mut new = read(&self.branch, &mut kinds, self.history.identities.clone())?;
+        log_problems(&new.present_problems(&kinds));
         new.generation = new.generation.max(history::generation(self.newest) + 1);
         carry_over(&self.history, &mut new);
         if new.identities != self.history.identities {
@@ -232,8 +234,16 @@ fn read_to(
     let mut history = History::new(identities);
     for id in branch.line(None, head)?.unwrap_or_default() {
         history.apply(branch, kinds, id)?;
+        // An edit is reported and logged when it arrives. Most of these are repaired long since.
+        history.reports.clear();
+        history.problems.clear();
     }
-    // An edit is reported when it arrives. Most of these are repaired long since.
-    history.reports.clear();
     Ok(history)
+}
+
+/// Logs problems of files.
+pub(super) fn log_problems(problems: &[Problem]) {
+    for problem in problems {
+        problem.log();
+    }
 }

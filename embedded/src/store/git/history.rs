@@ -9,6 +9,7 @@
 
 mod definitions;
 mod moves;
+mod problems;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use git2::{Error, Oid};
 use serde_json::Value;
 
 use self::moves::{Before, PendingMove};
+pub(super) use self::problems::Problem;
 use super::admit;
 use super::branch::{Branch, FileText};
 use super::kinds::{Content, Kinds};
@@ -36,6 +38,9 @@ const MAX_GENERATION: u64 = (1 << NUMBER_BITS) - 2;
 /// most by its number of commits, which is below a million. Anybody can write a trailer, and one that is farther ahead would take the
 /// versions from all later commits.
 const MAX_JUMP: u64 = 1 << 20;
+/// Highest generation that a commit can be ahead to: many forged trailers use up half of the generations at most. No history has as
+/// many commits as the other half.
+const MAX_CLAIMED: u64 = 1 << 31;
 
 /// Returns the generation of a revision.
 pub(super) const fn generation(revision: u64) -> u64 {
@@ -62,8 +67,10 @@ pub(super) struct History {
     pub(super) identities: Identities,
     /// Edits that changed nothing because they are not valid, until they are reported.
     pub(super) reports: Vec<InvalidFile>,
-    /// Objects whose document is not valid, so that they stayed as they were.
-    invalid: BTreeSet<Key>,
+    /// Problems of the commits that were applied, until they are logged.
+    pub(super) problems: Vec<Problem>,
+    /// Why documents of objects are not valid, so that these stayed as they were.
+    invalid: BTreeMap<Key, String>,
     /// Why files do not parse, by path.
     unreadable: BTreeMap<String, String>,
     /// Objects without a file that may be in one that does not parse, so that they stayed as they were.
@@ -159,7 +166,7 @@ impl History {
     /// ignored.
     fn next_generation(&self, trailers: &Trailers) -> Result<u64, Error> {
         let next = self.generation.saturating_add(1);
-        let possible = next..=self.generation.saturating_add(MAX_JUMP);
+        let possible = next..=self.generation.saturating_add(MAX_JUMP).min(MAX_CLAIMED);
         let claimed = trailers.versions.values().map(|revision| generation(*revision));
         let next = claimed
             .filter(|claimed| possible.contains(claimed))
@@ -185,11 +192,10 @@ impl History {
         };
         if let Some(reason) = content.problem {
             // Its objects remain as they were: a slip of the pen must delete nothing.
-            tracing::warn!(
-                path,
-                reason,
-                "a file of the repository does not parse, its objects stay as they were"
-            );
+            self.problems.push(Problem::Unreadable {
+                path: path.to_owned(),
+                reason: reason.clone(),
+            });
             for key in self.files.get(path).into_iter().flatten() {
                 self.reports.push(step.report(key, path, &reason));
             }
@@ -250,7 +256,7 @@ impl History {
 
     /// Whether the served object is the one that its document describes.
     pub(super) fn is_valid(&self, key: &Key) -> bool {
-        self.objects.contains_key(key) && !self.invalid.contains(key)
+        self.objects.contains_key(key) && !self.invalid.contains_key(key)
     }
 
     /// Returns how a commit changes an object; `None` if it does not.
@@ -271,8 +277,8 @@ impl History {
             let before = before.filter(|_| !self.moves.contains_key(key));
             return Ok(before.and_then(|before| without_file(step, key, &before)));
         };
-        if let Err(reason) = self.place(key) {
-            tracing::warn!(reason, "duplicate objects in the repository");
+        if let Some(reason) = self.place(key).err() {
+            self.problems.push(Problem::Duplicate { reason });
             if before.is_some() {
                 return Ok(None);
             }
@@ -289,14 +295,12 @@ impl History {
             Ok(object) => object,
             Err(reason) => {
                 self.reports.push(step.report(key, &path, &reason));
-                let object = key.to_string();
-                tracing::warn!(
+                self.problems.push(Problem::Invalid {
+                    object: key.to_string(),
+                    reason: reason.clone(),
                     path,
-                    object,
-                    reason,
-                    "an object of the repository is invalid, it stays as it was"
-                );
-                self.invalid.insert(key.clone());
+                });
+                self.invalid.insert(key.clone(), reason);
                 return Ok(None);
             }
         };
@@ -368,33 +372,4 @@ fn without_file(step: &Step<'_>, key: &Key, before: &Value) -> Option<(ChangeTyp
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trailers_that_are_far_ahead_are_ignored() {
-        let history = History {
-            generation: 7,
-            ..History::default()
-        };
-        let next = |revision: u64| {
-            let key = Key::new("configmaps", "default", "a");
-            let versions = BTreeMap::from([(key, revision)]);
-            let trailers = Trailers {
-                versions,
-                ..Trailers::default()
-            };
-            history.next_generation(&trailers).unwrap()
-        };
-        assert_eq!(next(first_revision(12)), 12, "after a rewrite");
-        assert_eq!(next(first_revision(7)), 8, "versions never fall");
-        assert_eq!(next(first_revision(8 + MAX_JUMP)), 8);
-        assert_eq!(next(u64::MAX), 8);
-        let last = History {
-            generation: MAX_GENERATION,
-            ..History::default()
-        };
-        last.next_generation(&Trailers::default()).unwrap_err();
-        assert_eq!(first_revision(u64::MAX), u64::MAX, "never an overflow");
-    }
-}
+mod tests;

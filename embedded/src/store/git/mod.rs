@@ -92,6 +92,7 @@ impl Git {
             .map_err(|error| unreadable(&options, &error))?;
         foreign::carry_over_from_last_run(&branch, &kinds, &local, &mut history)
             .map_err(|error| unreadable(&options, &error))?;
+        foreign::log_problems(&history.present_problems(&kinds));
         let revision = state.revision().max(history.revision);
         // After a rewrite the local file can be ahead of the history.
         history.generation = history.generation.max(history::generation(revision));

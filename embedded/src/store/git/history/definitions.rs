@@ -9,7 +9,7 @@ use git2::Error;
 use serde_json::Value;
 
 use super::History;
-use crate::definitions::{DEFINITIONS, MAX_DEFINITIONS, too_many};
+use crate::definitions::DEFINITIONS;
 use crate::store::backend::Record;
 use crate::store::git::kinds::Kinds;
 use crate::store::git::step::Step;
@@ -52,22 +52,8 @@ impl History {
         kinds: &Kinds,
         key: &Key,
     ) -> Result<Option<(ChangeType, Value)>, Error> {
-        let definition = key.name.as_str();
-        if !kinds.is_shared(key) {
-            tracing::warn!(
-                definition,
-                "a definition of the program is in the repository; the program ignores the file"
-            );
-            return Ok(None);
-        }
-        let count = kinds.definition_count();
-        if count >= MAX_DEFINITIONS && !self.objects.contains_key(key) {
-            let reason = too_many(count);
-            tracing::warn!(
-                definition,
-                reason,
-                "a definition of the repository is ignored until its file changes"
-            );
+        if let Some(problem) = self.definition_problem(kinds, key) {
+            self.problems.push(problem);
             return Ok(None);
         }
         self.change(step, kinds, key)

@@ -317,6 +317,30 @@ fn a_file_that_is_too_large_changes_nothing_until_it_is_split() {
 }
 
 #[test]
+fn a_start_logs_the_problems_that_remain() {
+    let environment = Environment::new();
+    let open = || Git::open(environment.options("a"), &[]).unwrap().0;
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let invalid = BY_HAND.replace("\"1\"", "[]");
+    environment.commit([
+        ("mine.yaml", Some(invalid.as_str())),
+        ("b.yaml", Some("kind: [\n")),
+    ]);
+    let git = open();
+    let present = git.history.present_problems(&git.kinds);
+    assert_eq!(present.len(), 2, "{present:?}");
+    drop(git);
+    environment.commit([("mine.yaml", Some(BY_HAND)), ("b.yaml", None)]);
+    let git = open();
+    assert_eq!(
+        git.history.problems,
+        Vec::new(),
+        "the repaired ones are not logged"
+    );
+    assert_eq!(git.history.present_problems(&git.kinds), Vec::new());
+}
+
+#[test]
 fn a_file_that_is_not_utf8_has_no_text() {
     let environment = Environment::new();
     let repository = git2::Repository::open_bare(environment.repository()).unwrap();
