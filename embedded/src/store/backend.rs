@@ -79,8 +79,9 @@ pub(super) struct Foreign {
 /// Why a batch is not stored.
 #[derive(Debug)]
 pub(super) enum CommitError {
-    /// Another process has written since the newest revision that this one has published.
-    Rejected,
+    /// Another process has written since the newest revision that this one has published, or writes now. The text says why the batch is
+    /// not stored.
+    Rejected(String),
     /// The backend failed.
     Failed(StoreError),
 }

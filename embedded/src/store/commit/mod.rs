@@ -162,7 +162,7 @@ impl Store {
         let end = Instant::now() + RETRY_LIMIT;
         let mut stored = self.store(&mut **backend, &mut commit);
         for _ in 1..ATTEMPTS {
-            if !matches!(stored, Err(Failure::Rejected)) || Instant::now() >= end {
+            if !matches!(stored, Err(Failure::Rejected(_))) || Instant::now() >= end {
                 break;
             }
             stored = self.take_foreign(&mut **backend).map_err(Failure::Error);
@@ -231,7 +231,7 @@ impl Store {
         let stored = backend.commit(&mut commit.records);
         self.update_health(backend);
         stored.map_err(|error| match error {
-            CommitError::Rejected => Failure::Rejected,
+            CommitError::Rejected(reason) => Failure::Rejected(reason),
             CommitError::Failed(error) => Failure::Error(write_error(&error)),
         })
     }
@@ -239,8 +239,8 @@ impl Store {
 
 /// Why a commit is not stored.
 enum Failure {
-    /// Other processes wrote first.
-    Rejected,
+    /// Other processes wrote first, for this reason.
+    Rejected(String),
     /// The backend or its recovery failed.
     Error(StatusError),
 }
@@ -248,10 +248,7 @@ enum Failure {
 impl Failure {
     fn to_status(&self, key: &Key) -> StatusError {
         match self {
-            Self::Rejected => {
-                let reason = "other processes write to the store all the time";
-                StatusError::try_again(&key.resource, &key.name, reason)
-            }
+            Self::Rejected(reason) => StatusError::try_again(&key.resource, &key.name, reason),
             Self::Error(error) => error.clone(),
         }
     }

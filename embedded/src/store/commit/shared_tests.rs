@@ -61,7 +61,7 @@ impl Backend for Shared {
     fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() != self.known || self.outpaced {
-            return Err(CommitError::Rejected);
+            return Err(CommitError::Rejected("another process was first".to_owned()));
         }
         log.extend_from_slice(records);
         self.known = log.len();

@@ -251,6 +251,12 @@ impl Branch {
 
     /// Moves the branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.
     pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
+        Ok(self.try_advance(old, new)?.is_ok())
+    }
+
+    /// Moves the branch as [`Branch::advance`]. The inner error says why it is not moved, for example a lock file that another process
+    /// has left.
+    pub(super) fn try_advance(&self, old: Option<Oid>, new: Oid) -> Result<Result<(), String>, Error> {
         let log = "sluice";
         let moved = match old {
             Some(old) => self
@@ -259,11 +265,11 @@ impl Branch {
             None => self.repository.reference(&self.reference, new, false, log),
         };
         match moved {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(Ok(())),
             Err(error) => match error.code() {
-                ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound => {
-                    Ok(false)
-                }
+                ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound => Ok(Err(
+                    format!("{} cannot be moved: {}", self.reference, error.message()),
+                )),
                 _ => Err(error),
             },
         }

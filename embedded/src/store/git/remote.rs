@@ -169,10 +169,16 @@ impl Remote {
         }
     }
 
-    /// Moves the remote branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.
+    /// Moves the remote branch from one commit to another. The inner error says why it is not moved: it is not at the first one, or
+    /// another process moves it now.
     ///
     /// After an error the remote may have the commit all the same; the next fetch shows it.
-    pub(super) fn push(&self, branch: &Branch, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
+    pub(super) fn push(
+        &self,
+        branch: &Branch,
+        old: Option<Oid>,
+        new: Oid,
+    ) -> Result<Result<(), String>, Error> {
         let output = self.run_push(old, new, false)?;
         if output.is_success {
             // It is stored. A branch that stays behind in the clone follows with the next fetch.
@@ -182,10 +188,14 @@ impl Remote {
                     "cannot move the branch of the clone"
                 );
             }
-            return Ok(true);
+            return Ok(Ok(()));
         }
         if is_race(&output) || self.tip()? != old {
-            return Ok(false);
+            return Ok(Err(format!(
+                "{} cannot be moved: {}",
+                self.reference,
+                refusal(&output)
+            )));
         }
         Err(Error::from_str(&refusal(&output)))
     }

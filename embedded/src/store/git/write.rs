@@ -29,7 +29,7 @@ impl Git {
         let id = self
             .store(&edits, &message, time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
-            .ok_or(CommitError::Rejected)?;
+            .map_err(CommitError::Rejected)?;
         if records.iter().any(|record| record.key.resource == DEFINITIONS) {
             self.apply_own(id, records);
         } else {
@@ -191,21 +191,21 @@ impl Git {
         Some(admit::admit(resource, document, before))
     }
 
-    /// Writes a commit and moves the branch to it. Returns `None` if somebody else has moved it.
-    fn store(&self, edits: &Edits, message: &str, time: i64) -> Result<Option<Oid>, git2::Error> {
+    /// Writes a commit and moves the branch to it. The inner error says why the branch is not moved.
+    fn store(&self, edits: &Edits, message: &str, time: i64) -> Result<Result<Oid, String>, git2::Error> {
         let head = self.history.head;
         if self.branch.head()? != head {
-            return Ok(None);
+            return Ok(Err("other processes move the branch all the time".to_owned()));
         }
         if let Some(remote) = &self.remote {
             remote.check()?;
         }
         let id = self.branch.write(head, edits, message, time)?;
-        let is_stored = match &self.remote {
+        let moved = match &self.remote {
             Some(remote) => remote.push(&self.branch, head, id)?,
-            None => self.branch.advance(head, id)?,
+            None => self.branch.try_advance(head, id)?,
         };
-        Ok(is_stored.then_some(id))
+        Ok(moved.map(|()| id))
     }
 }
 

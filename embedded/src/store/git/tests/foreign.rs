@@ -317,6 +317,24 @@ fn a_file_that_is_too_large_changes_nothing_until_it_is_split() {
 }
 
 #[test]
+fn a_branch_that_stays_locked_is_named() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    let lock = environment.repository().join("refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    let error = put(&store, "a", "one", "2").unwrap_err();
+    assert_eq!(error.code(), 409);
+    let text = error.message();
+    assert!(
+        text.contains("refs/heads/main cannot be moved: ") && text.contains("main.lock"),
+        "{text}"
+    );
+    std::fs::remove_file(&lock).unwrap();
+    put(&store, "a", "one", "2").unwrap();
+}
+
+#[test]
 fn a_start_logs_the_problems_that_remain() {
     let environment = Environment::new();
     let open = || Git::open(environment.options("a"), &[]).unwrap().0;
