@@ -84,6 +84,7 @@ impl FileEdit {
         // A document without content is a comment on the next one.
         if let [Some(only)] = self.documents.as_slice()
             && yaml::is_blank(&only.text)
+            && !yaml::needs_separator(&only.text)
         {
             let mut text = String::new();
             yaml::push_lines(&mut text, &only.text);
@@ -177,6 +178,28 @@ mod tests {
         );
         assert_eq!(parse(&text).keys(), [key("a"), key("b")]);
         assert_eq!(parse("").render(), None);
+    }
+
+    #[test]
+    fn a_file_keeps_its_version_of_yaml() {
+        let text = format!("%YAML 1.2\n---\n{}", config_map("a", "red"));
+        let mut file = parse(&text);
+        assert_eq!(file.keys(), [key("a")]);
+        let mut content = file.content(&key("a")).unwrap().clone();
+        content["data"]["one"] = "blue".into();
+        file.put(&key("a"), content.clone()).unwrap();
+        let edited = file.render().unwrap();
+        assert!(
+            edited.starts_with("%YAML 1.2\n---\n") && edited.contains("blue"),
+            "{edited}"
+        );
+        file.remove(&key("a"));
+        assert_eq!(file.render(), None);
+        let mut file = parse("%YAML 1.2\n");
+        file.put(&key("a"), content).unwrap();
+        let written = file.render().unwrap();
+        assert!(written.starts_with("%YAML 1.2\n---\n"), "{written}");
+        assert_eq!(parse(&written).keys(), [key("a")]);
     }
 
     #[test]

@@ -83,9 +83,19 @@ pub(super) fn push_lines(to: &mut String, text: &str) {
     }
 }
 
-/// Whether a document contains nothing but blank lines and comments.
+/// Whether a document contains nothing but blank lines and comments, or what precedes the first separator is the version of YAML.
 pub(super) fn is_blank(document: &str) -> bool {
-    document.lines().all(is_gap)
+    document.lines().all(|line| is_gap(line) || is_version(line))
+}
+
+/// Whether a separator must follow a document without content.
+pub(super) fn needs_separator(document: &str) -> bool {
+    document.lines().any(is_version)
+}
+
+/// Whether a line is a directive (YAML 1.2, 6.8.1) of a version that the parser reads.
+fn is_version(line: &str) -> bool {
+    line.starts_with("%YAML 1.")
 }
 
 /// Whether a line is blank or a comment.
@@ -284,6 +294,15 @@ mod tests {
         let deep = (0..200).fold(json!(1), |inner, _| json!({ "a": inner }));
         let error = write(&deep).unwrap_err();
         assert!(error.contains("read as another object"), "{error}");
+    }
+
+    #[test]
+    fn the_version_of_yaml_is_no_content() {
+        assert_eq!(parse("%YAML 1.2\n"), Ok(Value::Null));
+        assert!(needs_separator("%YAML 1.2\n") && !needs_separator("# mine\n"));
+        for unknown in ["%YAML 2.0\n", "%TAG ! tag:a.example,2026:\n"] {
+            parse(unknown).unwrap_err();
+        }
     }
 
     fn value() -> impl Strategy<Value = Value> {
