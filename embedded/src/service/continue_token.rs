@@ -28,6 +28,8 @@ pub(super) struct ContinueToken {
     pub(super) revision: Option<u64>,
     /// Lowest key of the next page: a name, preceded by a namespace and a slash in a list of all namespaces.
     pub(super) start: String,
+    /// Number of objects before the start at the revision, so that no page counts the objects of earlier ones; `None` if unknown.
+    pub(super) preceding: Option<usize>,
 }
 
 /// Why a token is refused, with kube-apiserver's messages where it has them.
@@ -62,6 +64,8 @@ struct Content {
     start: String,
     #[serde(default)]
     list: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    preceding: Option<usize>,
 }
 
 impl ContinueToken {
@@ -93,6 +97,7 @@ impl ContinueToken {
         Ok(Self {
             revision: u64::try_from(content.revision).ok(),
             start: start.to_owned(),
+            preceding: content.preceding,
         })
     }
 
@@ -106,6 +111,7 @@ impl ContinueToken {
             revision: revision.unwrap_or(NEWEST),
             start: self.start.clone(),
             list: list.to_owned(),
+            preceding: self.preceding,
         };
         BASE64.encode(serde_json::to_vec(&content).unwrap_or_default())
     }
@@ -171,9 +177,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_survive(revision in proptest::option::of(1_u64..1 << 60), start in "[a-z0-9.-]{1,9}(/[a-z0-9-]{1,9})?\u{0}") {
+        fn tokens_survive(
+            revision in proptest::option::of(1_u64..1 << 60),
+            start in "[a-z0-9.-]{1,9}(/[a-z0-9-]{1,9})?\u{0}",
+            preceding in proptest::option::of(any::<usize>()),
+        ) {
             prop_assume!(!start.split('/').any(|part| matches!(part, "." | "..")));
-            let token = ContinueToken { revision, start };
+            let token = ContinueToken { revision, start, preceding };
             let text = token.encode("widgets.example.dev/");
             prop_assert_eq!(ContinueToken::parse(&text, "widgets.example.dev/"), Ok(token));
             prop_assert_eq!(ContinueToken::parse(&text, "secrets/"), Err(ContinueTokenError::OtherList));

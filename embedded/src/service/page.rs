@@ -12,10 +12,9 @@ use super::list_options::{self, EXACT};
 use super::query::Query;
 use super::read::{self, check_reached, parse_version};
 use super::request::ObjectRequest;
-use crate::meta;
 use crate::selector::Selector;
 use crate::status_error::StatusError;
-use crate::store::State;
+use crate::store::{Key, ListSnapshot};
 
 /// kube-apiserver's message for an expired version.
 const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
@@ -44,6 +43,8 @@ struct Start {
     at_least: u64,
     /// Lowest key of the page, from a token.
     key: Option<String>,
+    /// Number of objects before the page; `None` if unknown.
+    preceding: Option<usize>,
 }
 
 /// Reads the page that a request asks for.
@@ -51,12 +52,13 @@ pub(super) fn read(request: &ObjectRequest) -> Result<Page, StatusError> {
     let selector = read::selector(request)?;
     list_options::check(&request.query)?;
     let start = start(&request.query, &list_id(request))?;
-    let (mut objects, revision) = objects_at(request, &start)?;
-    if let Some(key) = &start.key {
-        let first = first_key(request, key);
-        objects.retain(|object| (meta::namespace(object), meta::name(object)) >= first);
-    }
-    Ok(cut(request, &selector, objects, revision))
+    let kind = request.resource.group_resource();
+    let state = request.api.store.read();
+    check_reached(&state, start.exact.unwrap_or(start.at_least))?;
+    let revision = start.exact.unwrap_or_else(|| state.revision());
+    let snapshot = state.list_at(&kind, &request.at.namespace, revision);
+    let snapshot = snapshot.map_err(|_| expired(request, &start))?;
+    Ok(cut(request, &selector, &start, &snapshot, revision))
 }
 
 /// Returns the identity of a list in its tokens.
@@ -81,10 +83,16 @@ fn start(query: &Query, list: &str) -> Result<Start, StatusError> {
             exact: token.revision,
             at_least: 0,
             key: Some(token.start),
+            // The number is one of the revision of the token.
+            preceding: token.preceding.filter(|_| token.revision.is_some()),
         });
     }
+    let first = Start {
+        preceding: Some(0),
+        ..Start::default()
+    };
     if query.resource_version.is_empty() {
-        return Ok(Start::default());
+        return Ok(first);
     }
     let requested = parse_version(&query.resource_version)
         .map_err(|reason| StatusError::bad_request(format!("invalid resource version: {reason}")))?;
@@ -96,36 +104,14 @@ fn start(query: &Query, list: &str) -> Result<Start, StatusError> {
     Ok(if is_exact {
         Start {
             exact: Some(requested),
-            ..Start::default()
+            ..first
         }
     } else {
         Start {
             at_least: requested,
-            ..Start::default()
+            ..first
         }
     })
-}
-
-fn objects_at(request: &ObjectRequest, start: &Start) -> Result<(Vec<Arc<Value>>, u64), StatusError> {
-    let (kind, namespace) = (request.resource.group_resource(), &request.at.namespace);
-    let state = request.api.store.read();
-    let Some(exact) = start.exact else {
-        check_reached(&state, start.at_least)?;
-        return Ok((state.list(&kind, namespace), state.revision()));
-    };
-    check_reached(&state, exact)?;
-    let listed = restore(&state, &kind, namespace, exact);
-    drop(state);
-    let objects = listed.ok_or_else(|| expired(request, start))?;
-    Ok((objects, exact))
-}
-
-fn restore(state: &State, kind: &str, namespace: &str, revision: u64) -> Option<Vec<Arc<Value>>> {
-    if revision == state.revision() {
-        Some(state.list(kind, namespace))
-    } else {
-        state.list_at(kind, namespace, revision).ok()
-    }
 }
 
 fn expired(request: &ObjectRequest, start: &Start) -> StatusError {
@@ -135,6 +121,7 @@ fn expired(request: &ObjectRequest, start: &Start) -> StatusError {
     let newest = ContinueToken {
         revision: None,
         start: key.clone(),
+        preceding: None,
     };
     StatusError::expired(TOKEN_EXPIRED).with_continue(newest.encode(&list_id(request)))
 }
@@ -148,42 +135,81 @@ fn first_key<'a>(request: &'a ObjectRequest, key: &'a str) -> (&'a str, &'a str)
     }
 }
 
-/// Returns the key after this object: none is between the two.
-fn key_after(request: &ObjectRequest, object: &Value) -> String {
-    let name = meta::name(object);
+/// Returns the key after this one: none is between the two.
+fn next_key(request: &ObjectRequest, key: &Key) -> String {
+    let name = &key.name;
     if lists_all_namespaces(request) {
-        format!("{}/{name}\0", meta::namespace(object))
+        format!("{}/{name}\0", key.namespace)
     } else {
         format!("{name}\0")
     }
 }
 
-/// Takes the objects that match until the page is full.
-fn cut(request: &ObjectRequest, selector: &Selector, objects: Vec<Arc<Value>>, revision: u64) -> Page {
-    let limit = limit(request, selector);
-    let total = objects.len();
-    let (mut page, mut seen) = (Vec::new(), 0);
-    for object in objects {
+/// The objects of a page.
+struct Taken<'a> {
+    objects: Vec<Arc<Value>>,
+    /// Number of objects up to the last one of the page, also those that do not match.
+    seen: usize,
+    /// Key of the last object, if the page is full and others follow. As in kube-apiserver, these need not match: the next page may be
+    /// empty.
+    last: Option<&'a Key>,
+}
+
+/// Takes the objects that match until the page is full. Of the later objects only one is read.
+fn take<'a>(
+    listed: &mut impl Iterator<Item = (&'a Key, &'a Arc<Value>)>,
+    selector: &Selector,
+    limit: usize,
+) -> Taken<'a> {
+    let (mut objects, mut seen) = (Vec::new(), 0);
+    while let Some((key, object)) = listed.next() {
         seen += 1;
-        if selector.matches(&object) {
-            page.push(object);
-            if page.len() == limit {
-                break;
+        if selector.matches(object) {
+            objects.push(object.clone());
+            if objects.len() == limit {
+                let last = listed.next().map(|_| key);
+                return Taken { objects, seen, last };
             }
         }
     }
-    // As in kube-apiserver, objects that do not match count here: the next page may be empty.
-    let remaining = total - seen;
-    let next = page.last().filter(|_| remaining > 0).map(|last| ContinueToken {
+    Taken {
+        objects,
+        seen,
+        last: None,
+    }
+}
+
+/// Cuts the page out of the list.
+fn cut(
+    request: &ObjectRequest,
+    selector: &Selector,
+    start: &Start,
+    snapshot: &ListSnapshot<'_>,
+    revision: u64,
+) -> Page {
+    let first = start.key.as_deref().map(|key| first_key(request, key));
+    let (namespace, name) = first.unwrap_or_default();
+    let mut listed = snapshot.range_from(namespace, name);
+    let taken = take(&mut listed, selector, limit(request, selector));
+    let preceding = start
+        .preceding
+        .map(|preceding| preceding.saturating_add(taken.seen));
+    let next = taken.last.map(|last| ContinueToken {
         revision: Some(revision),
-        start: key_after(request, last),
+        start: next_key(request, last),
+        preceding,
     });
     let query = &request.query;
     let is_countable = query.label_selector.is_empty() && query.field_selector.is_empty();
+    let remaining = || match preceding {
+        Some(preceding) => snapshot.len().saturating_sub(preceding),
+        // One has been read. Only the pages after an expired token are counted.
+        None => listed.count() + 1,
+    };
     Page {
-        remaining: (next.is_some() && is_countable).then_some(remaining),
+        remaining: (next.is_some() && is_countable).then(remaining),
         continue_token: next.map_or_else(String::new, |token| token.encode(&list_id(request))),
-        objects: page,
+        objects: taken.objects,
         revision,
     }
 }
@@ -202,7 +228,37 @@ fn limit(request: &ObjectRequest, selector: &Selector) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_page_reads_one_object_more_than_it_shows() {
+        let object = |name: &str| {
+            let object = json!({"metadata": {"name": name, "namespace": "default"}});
+            (Key::new("configmaps", "default", name), Arc::new(object))
+        };
+        let objects = ["a", "b", "c", "d", "e"].map(object);
+        let taken = |selector: &Selector, limit: usize| {
+            let read = Cell::new(0);
+            let mut listed = objects.iter().map(|(key, object)| {
+                read.set(read.get() + 1);
+                (key, object)
+            });
+            let taken = take(&mut listed, selector, limit);
+            let last = taken.last.map(|key| key.name.clone());
+            (taken.objects.len(), taken.seen, last, read.get())
+        };
+        let all = Selector::default();
+        assert_eq!(taken(&all, 2), (2, 2, Some("b".to_owned()), 3));
+        assert_eq!(taken(&all, 5), (5, 5, None, 5));
+        assert_eq!(taken(&all, 0), (5, 5, None, 5), "unlimited");
+        let one = Selector::default().with_name("c");
+        assert_eq!(taken(&one, 1), (1, 3, Some("c".to_owned()), 4));
+        assert_eq!(taken(&one, 2), (1, 5, None, 5));
+    }
 
     fn start_of(query: &str) -> Result<Start, u16> {
         let query = Query::parse(query, "").map_err(|error| error.code())?;
@@ -214,12 +270,14 @@ mod tests {
         let exact = |revision| {
             Ok(Start {
                 exact: Some(revision),
+                preceding: Some(0),
                 ..Start::default()
             })
         };
         let at_least = |at_least| {
             Ok(Start {
                 at_least,
+                preceding: Some(0),
                 ..Start::default()
             })
         };
@@ -241,15 +299,23 @@ mod tests {
         let token = ContinueToken {
             revision: Some(7),
             start: "b\0".into(),
+            preceding: Some(3),
         };
         let text = token.encode("configmaps/a");
         let expected = Start {
             exact: Some(7),
             at_least: 0,
             key: Some("b\0".into()),
+            preceding: Some(3),
         };
         assert_eq!(start_of(&format!("continue={text}")), Ok(expected));
         assert_eq!(start_of(&format!("continue={text}&resourceVersion=7")), Err(400));
         assert_eq!(start_of("continue=!"), Err(400));
+        let newest = ContinueToken {
+            revision: None,
+            ..token
+        };
+        let found = start_of(&format!("continue={}", newest.encode("configmaps/a"))).unwrap();
+        assert_eq!((found.exact, found.preceding), (None, None));
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod file;
 mod git;
 mod inspect;
+mod list_snapshot;
 mod state;
 mod watch_cache;
 
@@ -31,6 +32,7 @@ use self::file::File;
 use self::git::Git;
 pub use self::git::GitOptions;
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
+pub(crate) use self::list_snapshot::ListSnapshot;
 pub(crate) use self::state::{Key, State};
 pub(crate) use self::watch_cache::{Change, ChangeType, Expired};
 use crate::status_error::StatusError;

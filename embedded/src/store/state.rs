@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::list_snapshot::{ListSizes, ListSnapshot};
 use super::watch_cache::{Change, ChangeType, Expired, WatchCache};
 use crate::{meta, rbac};
 
@@ -31,7 +32,7 @@ impl Key {
     }
 
     /// Whether the key is in a list of `resource`; an empty namespace means all namespaces.
-    fn is_listed(&self, resource: &str, namespace: &str) -> bool {
+    pub(super) fn is_listed(&self, resource: &str, namespace: &str) -> bool {
         self.resource == resource && (namespace.is_empty() || self.namespace == namespace)
     }
 }
@@ -51,6 +52,8 @@ pub(crate) struct State {
     keys_by_uid: HashMap<String, Key>,
     /// Keys of dependents by the uid of their owner.
     dependents: HashMap<String, BTreeSet<Key>>,
+    /// Number of objects in each list.
+    list_sizes: ListSizes,
     /// Number of changes of roles and bindings.
     role_changes: u64,
     /// Changes from which watches resume.
@@ -66,6 +69,7 @@ impl State {
         };
         for (key, object) in &objects {
             state.index(key, object);
+            state.list_sizes.add(key);
         }
         state.objects = objects;
         state
@@ -97,30 +101,40 @@ impl State {
         listed.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Lists objects as they were at `revision`. The watch cache must reach back to it.
-    pub(crate) fn list_at(
-        &self,
-        resource: &str,
-        namespace: &str,
+    /// Returns the list as it was at `revision`. The watch cache must reach back to it.
+    pub(crate) fn list_at<'a>(
+        &'a self,
+        resource: &'a str,
+        namespace: &'a str,
         revision: u64,
-    ) -> Result<Vec<Arc<Value>>, Expired> {
+    ) -> Result<ListSnapshot<'a>, Expired> {
         let changes = self.changes_since(revision)?;
-        let mut objects: BTreeMap<&Key, &Arc<Value>> = self.entries(resource, namespace).collect();
-        let undone = changes.iter().rev();
-        for change in undone.filter(|change| change.key.is_listed(resource, namespace)) {
-            if let Some(before) = &change.before {
-                objects.insert(&change.key, before);
-            } else {
-                objects.remove(&change.key);
-            }
-        }
-        Ok(objects.into_values().cloned().collect())
+        Ok(ListSnapshot::before(self, resource, namespace, &changes))
+    }
+
+    /// Returns the number of objects in each list.
+    pub(super) const fn list_sizes(&self) -> &ListSizes {
+        &self.list_sizes
     }
 
     /// Returns keys and objects of a list, in order.
-    fn entries(&self, resource: &str, namespace: &str) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+    fn entries<'a>(
+        &'a self,
+        resource: &'a str,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
+        self.entries_from(&Key::new(resource, namespace, ""), resource, namespace)
+    }
+
+    /// Returns keys and objects of a list from this key on, in order.
+    pub(super) fn entries_from<'a>(
+        &'a self,
+        first: &Key,
+        resource: &'a str,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> + use<'a> {
         self.objects
-            .range(Key::new(resource, namespace, "")..)
+            .range::<Key, _>(first..)
             .take_while(move |(key, _)| key.is_listed(resource, namespace))
     }
 
@@ -191,6 +205,11 @@ impl State {
             ChangeType::Put => self.objects.insert(key.clone(), object.clone()),
             ChangeType::Remove => self.objects.remove(&key),
         };
+        match (kind, &before) {
+            (ChangeType::Put, None) => self.list_sizes.add(&key),
+            (ChangeType::Remove, Some(_)) => self.list_sizes.remove(&key),
+            (ChangeType::Put, Some(_)) | (ChangeType::Remove, None) => {}
+        }
         if let Some(before) = &before {
             self.unindex(&key, before);
         }
@@ -236,7 +255,10 @@ mod tests {
                 meta::resource_version(object).to_owned(),
             )
         };
-        Ok(objects.iter().map(pair).collect())
+        Ok(objects
+            .range_from("", "")
+            .map(|(_, object)| pair(object))
+            .collect())
     }
 
     #[test]

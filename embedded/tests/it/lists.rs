@@ -76,6 +76,9 @@ async fn an_expired_token_is_replaced_by_one_for_the_newest_version() {
     );
     let rest = list(&client, &format!("continue={}", token(&expired.body))).await;
     assert_eq!(names(&rest), ["c", "d", "e", "f"]);
+    let page = list(&client, &format!("limit=1&continue={}", token(&expired.body))).await;
+    assert_eq!(names(&page), ["c"]);
+    assert_eq!(page["metadata"]["remainingItemCount"], 3);
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let old = format!("{CONFIGMAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     let old = call(&client, "GET", &old, None).await;
