@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 use crate::definitions::{ORIGIN, PROGRAM, is_own};
+use crate::rbac::Reconciliation;
 use crate::resource::{Resource, Strategy};
 use crate::service::Api;
 use crate::status_error::StatusError;
@@ -29,7 +30,7 @@ pub(crate) fn create_initial_objects(
     for object in rbac::default_roles() {
         let kind = object["kind"].as_str().unwrap_or("");
         if let Some(resource) = registry.by_kind(rbac::GROUP, kind) {
-            apply_role(api, resource, &object)?;
+            reconcile_role(api, resource, &object)?;
         }
     }
     let Some(resource) = registry.by_strategy(Strategy::Definition) else {
@@ -71,24 +72,27 @@ fn create_namespace(api: &Api, resource: &Resource, name: &str) -> Result<(), St
     Ok(())
 }
 
-/// Creates a default role or binding. As kube-apiserver, a start restores the rules of a role unless a user forbids it.
-fn apply_role(api: &Api, resource: &Resource, desired: &Value) -> Result<(), StatusError> {
-    let key = Key::new(resource.group_resource(), "", meta::name(desired));
-    api.store.write_now(&key, |state| {
-        let mut object = desired.clone();
-        admission::normalize(resource, &mut object).map_err(StatusError::bad_request)?;
-        let Some(existing) = state.get(&key) else {
-            return admission::prepare_create(resource, object).map(Write::Put);
-        };
-        let is_fixed = existing["metadata"]["annotations"][rbac::AUTO_UPDATE] == "false";
-        let is_current = existing["rules"] == object["rules"];
-        if is_fixed || is_current || resource.strategy != Strategy::Role {
-            return Ok(Write::Unchanged(existing.clone()));
+/// Creates a default role or binding, or adds what an existing one lacks.
+fn reconcile_role(api: &Api, resource: &Resource, expected: &Value) -> Result<(), StatusError> {
+    let mut expected = expected.clone();
+    admission::normalize(resource, &mut expected).map_err(StatusError::bad_request)?;
+    let key = Key::new(resource.group_resource(), "", meta::name(&expected));
+    // A binding to another role is deleted first.
+    for _ in 0..2 {
+        api.store.write_now(&key, |state| {
+            let Some(existing) = state.get(&key) else {
+                return admission::prepare_create(resource, expected.clone()).map(Write::Put);
+            };
+            Ok(match rbac::reconcile(existing, &expected) {
+                Reconciliation::Keep => Write::Unchanged(Arc::clone(existing)),
+                Reconciliation::Update(updated) => Write::Put(updated),
+                Reconciliation::Recreate => Write::Remove(Value::clone(existing)),
+            })
+        })?;
+        if api.store.read().get(&key).is_some() {
+            break;
         }
-        let mut updated = Value::clone(existing);
-        updated["rules"] = object["rules"].take();
-        Ok(Write::Put(updated))
-    })?;
+    }
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{AUTHENTICATED, GROUP};
 
-/// The annotation by which a user keeps the server from updating a default role: `"false"`.
-pub(crate) const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// The annotation by which a user keeps the server from updating a default role or binding: `"false"`.
+pub(super) const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];

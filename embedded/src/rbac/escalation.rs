@@ -20,23 +20,13 @@ pub(crate) fn check_escalation(
     granted: &[PolicyRule],
 ) -> Result<(), String> {
     let held = roles.rules_of(user, namespace);
-    let mut missing = Vec::new();
-    let mut left = MAX_PERMISSIONS;
-    for rule in granted {
-        if held.iter().any(|held| held.covers(rule)) {
-            continue;
-        }
-        let permissions = single_permissions(rule, left).ok_or_else(|| {
-            format!("rules with more than {MAX_PERMISSIONS} combinations must be granted by a user who has each as a whole")
-        })?;
-        left = left.saturating_sub(permissions.len());
-        let is_missing = |permission: &PolicyRule| !held.iter().any(|held| held.covers(permission));
-        missing.extend(permissions.into_iter().filter(is_missing));
-    }
+    let missing = missing_rules(&held, granted).ok_or_else(|| {
+        format!("rules with more than {MAX_PERMISSIONS} combinations must be granted by a user who has each as a whole")
+    })?;
     if missing.is_empty() {
         return Ok(());
     }
-    let texts: BTreeSet<String> = compact(missing).iter().map(PolicyRule::to_string).collect();
+    let texts: BTreeSet<String> = missing.iter().map(PolicyRule::to_string).collect();
     let lines: Vec<String> = texts.into_iter().take(MAX_LINES).collect();
     Err(format!(
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
@@ -44,6 +34,22 @@ pub(crate) fn check_escalation(
         go_list(&user.groups),
         lines.join("\n")
     ))
+}
+
+/// Returns what no held rule covers, with one group, resource, name or URL per rule; `None` if there are too many combinations to look.
+pub(super) fn missing_rules(held: &[&PolicyRule], wanted: &[PolicyRule]) -> Option<Vec<PolicyRule>> {
+    let mut missing = Vec::new();
+    let mut left = MAX_PERMISSIONS;
+    for rule in wanted {
+        if held.iter().any(|held| held.covers(rule)) {
+            continue;
+        }
+        let permissions = single_permissions(rule, left)?;
+        left = left.saturating_sub(permissions.len());
+        let is_missing = |permission: &PolicyRule| !held.iter().any(|held| held.covers(permission));
+        missing.extend(permissions.into_iter().filter(is_missing));
+    }
+    Some(compact(missing))
 }
 
 /// Returns the rules with one verb, group, resource, name or URL each; `None` if there are more than `max`.

@@ -10,14 +10,16 @@ mod index;
 mod policy_rule;
 #[cfg(test)]
 mod property_tests;
+mod reconciliation;
 #[cfg(test)]
 mod tests;
 mod user;
 
-pub(crate) use self::default_roles::{AUTO_UPDATE, default_roles};
+pub(crate) use self::default_roles::default_roles;
 pub(crate) use self::escalation::check_escalation;
 pub(crate) use self::index::{RoleIndex, RoleObjects, RoleRef};
 pub(crate) use self::policy_rule::PolicyRule;
+pub(crate) use self::reconciliation::{Reconciliation, reconcile};
 pub(crate) use self::user::{AUTHENTICATED, User, account_groups, split_account_user};
 use crate::grant::ResourceAttributes;
 

@@ -1,5 +1,6 @@
 //! Users of the API: roles, tokens of ServiceAccounts, client certificates, impersonation and reviews, over TLS.
 
+mod defaults;
 mod escalation;
 mod kubectl_auth;
 mod permissions;
