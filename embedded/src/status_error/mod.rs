@@ -372,6 +372,11 @@ impl StatusError {
         ))
     }
 
+    /// 500 with etcd's message for an object that is too large, which kube-apiserver passes on.
+    pub(crate) fn request_too_large() -> Self {
+        Self::new(500, "", "etcdserver: request is too large")
+    }
+
     /// 500 with kube-apiserver's plain message for a watch from an invalid version.
     pub(crate) fn invalid_resource_version(detail: &str) -> Self {
         Self::new(500, "", detail)

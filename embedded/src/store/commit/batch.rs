@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::object_size::grows_too_large;
 use super::{MAX_COMMIT_BYTES, Outcome, Transaction, TransactionView, aborted};
 use crate::meta;
 use crate::status_error::StatusError;
@@ -59,12 +60,13 @@ impl Commit {
             state,
             staged: Some(&self.staged),
         };
-        let exists = view.get(key).is_some();
+        let existing = view.get(key).cloned();
         // A panic must not affect the other writes.
         let decision =
             catch_unwind(AssertUnwindSafe(|| (transaction.decide)(&view))).unwrap_or_else(|_| Err(aborted()));
         let count = self.records.len();
-        let outcome = decision.and_then(|decision| self.stage(backend, transaction, exists, decision));
+        let outcome =
+            decision.and_then(|decision| self.stage(backend, transaction, existing.as_deref(), decision));
         self.decided.push(Decided {
             outcome,
             depends: !self.records.is_empty(),
@@ -76,10 +78,11 @@ impl Commit {
         &mut self,
         backend: &mut dyn Backend,
         transaction: &Transaction<'_>,
-        exists: bool,
+        existing: Option<&Value>,
         decision: Write,
     ) -> Outcome {
         let key = transaction.key.clone();
+        let exists = existing.is_some();
         let (kind, mut object) = match decision {
             Write::Unchanged(object) => return Ok(object),
             Write::Put(object) => (ChangeType::Put, backend.admit(&key, object)?),
@@ -87,6 +90,9 @@ impl Commit {
         };
         if self.uses_reserve && !exists && !is_essential(&key) {
             return Err(StatusError::no_space(&key.resource));
+        }
+        if kind == ChangeType::Put && grows_too_large(&key, &object, existing) {
+            return Err(StatusError::request_too_large());
         }
         // Before anything is staged, so that only this write fails.
         backend.check(&key, kind).map_err(|error| write_error(&error))?;

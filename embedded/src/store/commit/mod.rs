@@ -7,6 +7,7 @@
 //! that: it rejects the commit otherwise, the changes of the other process are published, and all writes decide again.
 
 mod batch;
+mod object_size;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;

@@ -211,3 +211,20 @@ async fn a_failed_commit_fails_all_its_writes_and_publishes_nothing() {
     assert_eq!(environment.store.read().revision(), 1 + expected.len() as u64);
     assert_eq!(environment.stored().await, expected);
 }
+
+#[test]
+fn an_object_that_a_write_makes_too_large_is_not_stored() {
+    let store = Store::memory();
+    let at = Key::new("widgets.example.dev", "default", "a");
+    let write = |bytes: usize| {
+        let object = json!({"metadata": {"name": "a"}, "note": "x".repeat(bytes)});
+        store.write_now(&at, |_| Ok(Write::Put(object.clone())))
+    };
+    write(1 << 20).unwrap();
+    let error = write(2 << 20).unwrap_err();
+    assert_eq!((error.code(), error.reason()), (500, ""));
+    assert_eq!(error.message(), "etcdserver: request is too large");
+    let stored = store.read().get(&at).cloned().unwrap();
+    assert_eq!(stored["note"].as_str().map(str::len), Some(1 << 20));
+    write(1 << 10).unwrap();
+}

@@ -1,9 +1,9 @@
-//! Invalid requests that are refused before an object is read: 400, 404, 405, 406, 415.
+//! Invalid requests that are refused before an object is read: 400, 404, 405, 406, 415; and objects that are too large: 500.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{WIDGETS, path_of, red, widget, with_metadata};
-use crate::case::{Case, Step, case, get, post, put, raw};
+use crate::case::{Case, Step, case, get, json_patch, post, put, raw};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut other_kind = red("a");
@@ -70,6 +70,24 @@ pub(super) fn cases() -> Vec<Case> {
             [post(WIDGETS, &red("a")), get(&path_of("a/scale"))],
         ),
         case(
+            "500: a new object that is too large",
+            [post(WIDGETS, &large("a", 1_600_000)), get(&path_of("a"))],
+        ),
+        case(
+            "500: a patch that makes an object too large",
+            [
+                post(WIDGETS, &large("a", 900_000)),
+                json_patch(
+                    &path_of("a"),
+                    &json!([
+                        { "op": "add", "path": "/spec/free", "value": {} },
+                        { "op": "copy", "from": "/spec/note", "path": "/spec/free/copy" },
+                    ]),
+                ),
+                get(&path_of("a")),
+            ],
+        ),
+        case(
             "415: create as text",
             [raw("POST", WIDGETS, "text/plain", "hello")],
         ),
@@ -110,4 +128,9 @@ pub(super) fn cases() -> Vec<Case> {
             )],
         ),
     ]
+}
+
+/// Returns a widget with a note of this length.
+fn large(name: &str, bytes: usize) -> Value {
+    widget(name, &json!({ "color": "red", "note": "x".repeat(bytes) }))
 }
