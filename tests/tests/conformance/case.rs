@@ -44,6 +44,8 @@ pub(crate) enum Step {
     Managers(String),
     /// Requests aggregated discovery until it has this group, and compares the group alone.
     Discovery(&'static str),
+    /// Requests aggregated discovery at this path again with its entity tag, until the server answers that nothing has changed.
+    NotModified(&'static str),
     /// Compares the resourceVersions of two responses.
     SameVersion(usize, usize),
 }

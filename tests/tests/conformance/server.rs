@@ -156,6 +156,7 @@ impl TestServer {
                 Step::WaitForCondition(path, type_) => self.wait_for_condition(&fill(path), type_).await,
                 Step::Managers(path) => self.managers(&fill(path)).await,
                 Step::Discovery(group) => self.discovery(group).await,
+                Step::NotModified(path) => self.not_modified(path).await,
                 Step::WaitUntilGone(path) => self.wait_until_gone(&fill(path)).await,
                 Step::SameVersion(one, other) => {
                     let same = version(earlier, *one) == version(earlier, *other);
@@ -176,7 +177,7 @@ impl TestServer {
         &self,
         method: &str,
         path: &str,
-        headers: &[(&'static str, &'static str)],
+        headers: &[(&str, &str)],
         body: String,
     ) -> Result<Response, String> {
         let mut request = http::Request::builder().method(method).uri(path);
@@ -304,6 +305,25 @@ impl TestServer {
                 response.body = found.unwrap_or_default();
                 return Ok(response);
             }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Requests aggregated discovery with the entity tag of the last response, until there is nothing new.
+    async fn not_modified(&self, path: &str) -> Result<Response, String> {
+        let mut etag = String::new();
+        loop {
+            let headers = [("accept", AGGREGATED), ("if-none-match", etag.as_str())];
+            let mut response = self.send("GET", path, &headers, String::new()).await?;
+            let found = response.headers.get("etag").map(|values| values.join(", "));
+            if response.status != 200 {
+                // The tags of two servers differ.
+                let is_same = found.as_ref() == Some(&etag);
+                let shown = format!("the tag of the request: {is_same}");
+                response.headers.insert("etag".to_owned(), vec![shown]);
+                return Ok(response);
+            }
+            etag = found.ok_or_else(|| format!("{path}: no entity tag"))?;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -9,6 +9,10 @@ pub(super) fn aggregated() -> Vec<Case> {
         group("aggregated discovery: custom resources", "conformance.sluice.dev"),
         group("aggregated discovery: leases", "coordination.k8s.io"),
         group("aggregated discovery: definitions", "apiextensions.k8s.io"),
+        case(
+            "aggregated discovery: nothing has changed",
+            [Step::NotModified("/api"), Step::NotModified("/apis")],
+        ),
     ]
 }
 
