@@ -1,13 +1,18 @@
 //! Tokens of ServiceAccounts: JSON Web Tokens (RFC 7519) with the claims of kube-apiserver, signed with HMAC-SHA256 (RFC 7518 §3.2),
-//! because only this server verifies them. None is stored. A token ends with its time or with its account. Pure except for
-//! randomness.
+//! because only this server verifies them. None is stored. A token ends with its time, its account, or the Secret that it is bound to.
+//! Pure except for randomness.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::Sha256;
+
+use crate::meta;
+use crate::rbac::User;
+use crate::store::{Key, State};
 
 /// The audience of this API, and the issuer of its tokens: the default of a cluster.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
@@ -77,16 +82,35 @@ pub(crate) struct AccountClaim {
     /// Namespace of the account.
     pub(crate) namespace: String,
     /// The account.
-    pub(crate) serviceaccount: AccountReference,
+    pub(crate) serviceaccount: ObjectReference,
+    /// The Secret that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<ObjectReference>,
 }
 
-/// Name and uid of an account.
+/// Name and uid of an account or a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AccountReference {
+pub(crate) struct ObjectReference {
     /// Name.
     pub(crate) name: String,
-    /// Uid: a later account of the same name is another one.
+    /// Uid: a later object of the same name is another one.
     pub(crate) uid: String,
+}
+
+impl ObjectReference {
+    /// Returns the reference to an object.
+    pub(crate) fn of(object: &Value) -> Self {
+        Self {
+            name: meta::name(object).to_owned(),
+            uid: meta::uid(object).to_owned(),
+        }
+    }
+
+    /// Whether the object exists and is not being deleted.
+    fn exists(&self, state: &State, resource: &str, namespace: &str) -> bool {
+        let object = state.get(&Key::new(resource, namespace, &self.name));
+        object.is_some_and(|object| meta::uid(object) == self.uid && !meta::is_deleting(object))
+    }
 }
 
 /// Issues a token.
@@ -100,8 +124,32 @@ pub(crate) fn issue(claims: &Claims, key: &TokenKey) -> Result<String, serde_jso
     Ok(format!("{content}.{signature}"))
 }
 
-/// Returns the claims of a token that was issued with this key and is valid for this API at `now`, in seconds since the epoch.
-pub(crate) fn verify(token: &str, key: &TokenKey, now: i64) -> Option<Claims> {
+/// Returns the ServiceAccount of a token that [`verify`] accepts, and the audiences of the token. The account and the Secret of the token
+/// must still exist.
+pub(crate) fn authenticate(
+    token: &str,
+    key: &TokenKey,
+    now: i64,
+    audiences: &[&str],
+    state: &State,
+) -> Option<(User, Vec<String>)> {
+    let claims = verify(token, key, now, audiences)?;
+    let AccountClaim {
+        namespace,
+        serviceaccount: account,
+        secret,
+    } = &claims.kubernetes;
+    let is_valid = account.exists(state, "serviceaccounts", namespace)
+        && secret
+            .as_ref()
+            .is_none_or(|secret| secret.exists(state, "secrets", namespace));
+    let user = || User::service_account(namespace, &account.name, &account.uid);
+    is_valid.then(|| (user(), claims.aud.clone()))
+}
+
+/// Returns the claims of a token that was issued with this key and is valid at `now`, in seconds since the epoch, for one of the
+/// audiences.
+fn verify(token: &str, key: &TokenKey, now: i64, audiences: &[&str]) -> Option<Claims> {
     if token.len() > MAX_BYTES {
         return None;
     }
@@ -114,7 +162,7 @@ pub(crate) fn verify(token: &str, key: &TokenKey, now: i64) -> Option<Claims> {
     }
     let claims: Claims = serde_json::from_slice(&BASE64.decode(payload).ok()?).ok()?;
     let is_valid = claims.iss == AUDIENCE
-        && claims.aud.iter().any(|audience| audience == AUDIENCE)
+        && claims.aud.iter().any(|audience| audiences.contains(&&**audience))
         && (claims.nbf..claims.exp).contains(&now);
     is_valid.then_some(claims)
 }
@@ -136,10 +184,11 @@ mod tests {
             sub: "system:serviceaccount:team:deployer".to_owned(),
             kubernetes: AccountClaim {
                 namespace: "team".to_owned(),
-                serviceaccount: AccountReference {
+                serviceaccount: ObjectReference {
                     name: "deployer".to_owned(),
                     uid: "u".to_owned(),
                 },
+                secret: None,
             },
         }
     }
@@ -148,15 +197,20 @@ mod tests {
     fn a_token_is_valid_in_its_time_for_its_audience_and_with_its_key() {
         let (key, other) = (TokenKey::derive("a").unwrap(), TokenKey::derive("b").unwrap());
         let token = issue(&claims(), &key).unwrap();
-        assert_eq!(verify(&token, &key, 1000), Some(claims()));
-        assert_eq!(verify(&token, &key, 1999), Some(claims()));
-        assert_eq!(verify(&token, &key, 999), None, "not yet valid");
-        assert_eq!(verify(&token, &key, 2000), None, "expired");
-        assert_eq!(verify(&token, &other, 1000), None, "another key");
-        assert_eq!(verify(&token, &TokenKey::random(), 1000), None);
+        assert_eq!(verify(&token, &key, 1000, &[AUDIENCE]), Some(claims()));
+        assert_eq!(verify(&token, &key, 1999, &[AUDIENCE]), Some(claims()));
+        assert_eq!(verify(&token, &key, 999, &[AUDIENCE]), None, "not yet valid");
+        assert_eq!(verify(&token, &key, 2000, &[AUDIENCE]), None, "expired");
+        assert_eq!(verify(&token, &other, 1000, &[AUDIENCE]), None, "another key");
+        assert_eq!(verify(&token, &TokenKey::random(), 1000, &[AUDIENCE]), None);
         let aud = vec!["vault".to_owned()];
         let elsewhere = issue(&Claims { aud, ..claims() }, &key).unwrap();
-        assert_eq!(verify(&elsewhere, &key, 1000), None, "another audience");
+        assert_eq!(
+            verify(&elsewhere, &key, 1000, &[AUDIENCE]),
+            None,
+            "another audience"
+        );
+        assert!(verify(&elsewhere, &key, 1000, &[AUDIENCE, "vault"]).is_some());
     }
 
     #[test]
@@ -178,14 +232,14 @@ mod tests {
             "x".repeat(MAX_BYTES + 1),
             String::new(),
         ] {
-            assert_eq!(verify(&forged, &key, 1000), None, "{forged}");
+            assert_eq!(verify(&forged, &key, 1000, &[AUDIENCE]), None, "{forged}");
         }
     }
 
     proptest! {
         #[test]
         fn no_text_panics_or_is_accepted(text in "[a-zA-Z0-9._-]{0,200}|\\PC{0,50}") {
-            prop_assert_eq!(verify(&text, &TokenKey::derive("a").unwrap(), 1000), None);
+            prop_assert_eq!(verify(&text, &TokenKey::derive("a").unwrap(), 1000, &[AUDIENCE]), None);
         }
     }
 }

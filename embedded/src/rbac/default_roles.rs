@@ -22,6 +22,7 @@ pub(crate) fn default_roles() -> Vec<Value> {
         ),
         role("system:discovery", discovery()),
         role("system:basic-user", basic_user()),
+        role("system:auth-delegator", auth_delegator()),
     ];
     for (name, to, rules) in [
         ("admin", None, admin()),
@@ -71,13 +72,24 @@ fn basic_user() -> Value {
     ])
 }
 
+/// Returns the rules of a server that asks this API about its clients.
+fn auth_delegator() -> Value {
+    json!([
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+    ])
+}
+
 fn read_write() -> Vec<&'static str> {
     READ.into_iter().chain(WRITE).collect()
 }
 
 fn admin() -> Value {
     let verbs = read_write();
-    json!([{"apiGroups": [GROUP], "resources": ["rolebindings", "roles"], "verbs": verbs}])
+    json!([
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["localsubjectaccessreviews"], "verbs": ["create"]},
+        {"apiGroups": [GROUP], "resources": ["rolebindings", "roles"], "verbs": verbs},
+    ])
 }
 
 fn edit() -> Value {

@@ -59,6 +59,11 @@ fn other_kinds() -> Vec<Resource> {
             ..core_kind("Event", "ev", Strategy::Event, event_columns())
         },
         review_kind("authentication.k8s.io", "SelfSubjectReview"),
+        review_kind("authentication.k8s.io", "TokenReview"),
+        Resource {
+            namespaced: true,
+            ..review_kind("authorization.k8s.io", "LocalSubjectAccessReview")
+        },
         review_kind("authorization.k8s.io", "SelfSubjectAccessReview"),
         review_kind("authorization.k8s.io", "SelfSubjectRulesReview"),
         review_kind("authorization.k8s.io", "SubjectAccessReview"),

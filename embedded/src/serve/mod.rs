@@ -151,6 +151,8 @@ pub(crate) async fn serve(api: Arc<Api>, addr: SocketAddr, dir: &Path) -> Result
         api.set_token_key(key);
     }
     let token = Arc::new(credentials.token);
+    let admin = Arc::clone(&token);
+    api.set_token_authenticator(move |header| authentication::issued_here(&admin, header));
     let listener = Listener {
         socket,
         acceptor: TlsAcceptor::from(Arc::new(config)),

@@ -1,5 +1,6 @@
 //! The shared state of all requests: a file of its own, because every module of the service uses it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,11 +10,27 @@ use tokio_util::sync::CancellationToken;
 use super::user_fields::UserFields;
 use crate::account_token::TokenKey;
 use crate::rbac::{self, RoleIndex, RoleObjects};
+use crate::requester::Requester;
 use crate::resource::{Registry, with_group};
 use crate::store::Store;
 
 /// How long a write of a definition waits until its kind is served.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Finds the holder of a bearer token in an `Authorization` header.
+type FindHolder = dyn Fn(&[u8]) -> Option<Requester> + Send + Sync;
+
+/// Authenticates the tokens that a server on a socket issues besides those of ServiceAccounts.
+#[derive(Clone)]
+struct TokenAuthenticator(Arc<FindHolder>);
+
+impl fmt::Debug for TokenAuthenticator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TokenAuthenticator")
+            .finish_non_exhaustive()
+    }
+}
 
 /// The shared state of all requests.
 #[derive(Debug)]
@@ -28,6 +45,8 @@ pub(crate) struct Api {
     roles: Mutex<Option<(u64, Arc<RoleIndex>)>>,
     /// The key of ServiceAccount tokens.
     token_key: RwLock<Arc<TokenKey>>,
+    /// Authenticates other tokens; `None` without a socket.
+    token_authenticator: RwLock<Option<TokenAuthenticator>>,
     /// Fields that name the requesting user.
     pub(super) user_fields: Vec<UserFields>,
     /// Ends watches and background tasks.
@@ -43,6 +62,7 @@ impl Api {
             served_revision: watch::Sender::new(0),
             roles: Mutex::default(),
             token_key: RwLock::new(Arc::new(TokenKey::random())),
+            token_authenticator: RwLock::default(),
             user_fields,
             stop: CancellationToken::new(),
         }
@@ -87,6 +107,26 @@ impl Api {
     /// Replaces the key of ServiceAccount tokens: a server with a directory has one that outlives the process.
     pub(crate) fn set_token_key(&self, key: TokenKey) {
         *self.token_key.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(key);
+    }
+
+    /// Sets what authenticates tokens that are not those of ServiceAccounts.
+    pub(crate) fn set_token_authenticator<F>(&self, find_holder: F)
+    where
+        F: Fn(&[u8]) -> Option<Requester> + Send + Sync + 'static,
+    {
+        let authenticator = TokenAuthenticator(Arc::new(find_holder));
+        let current = self.token_authenticator.write();
+        *current.unwrap_or_else(PoisonError::into_inner) = Some(authenticator);
+    }
+
+    /// Returns the holder of a bearer token that is not one of a ServiceAccount.
+    pub(super) fn holder_of(&self, token: &str) -> Option<Requester> {
+        let authenticator = self
+            .token_authenticator
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        authenticator.and_then(|authenticator| authenticator.0(format!("Bearer {token}").as_bytes()))
     }
 
     /// Replaces the kinds.

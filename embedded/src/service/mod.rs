@@ -24,6 +24,7 @@ mod route;
 mod strategic_merge;
 mod table;
 mod token_request;
+mod token_review;
 mod user_fields;
 mod watch;
 mod write;
@@ -122,10 +123,13 @@ impl Api {
         };
         // Paths of namespaced objects need a namespace, those of cluster-scoped objects must not have one.
         let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
-        let is_custom = resource.strategy == Strategy::Custom;
+        let (is_custom, is_review) = (
+            resource.strategy == Strategy::Custom,
+            resource.strategy == Strategy::Review,
+        );
         let misplaced = resource.namespaced
             && at.namespace.is_empty()
-            && (!at.name.is_empty() || (is_custom && !is_read));
+            && (!at.name.is_empty() || (is_custom && !is_read) || is_review);
         if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
             return Err(path_not_found(&registry, &at.group, &at.version));
         }

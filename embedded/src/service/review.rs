@@ -1,5 +1,5 @@
-//! Reviews: `kubectl auth can-i`, `kubectl auth whoami`, and reviews of other users. Roles answer for users, the grant for the holder of
-//! a limited credential.
+//! Reviews: `kubectl auth can-i`, `kubectl auth whoami`, and reviews of other users and their tokens. Roles answer for users, the grant
+//! for the holder of a limited credential.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -9,6 +9,7 @@ use super::body;
 use super::negotiation::media_type;
 use super::request::ObjectRequest;
 use super::response::Reply;
+use super::{token_review, write};
 use crate::cause::Cause;
 use crate::grant::{Grant, ResourceAttributes};
 use crate::meta;
@@ -18,6 +19,8 @@ use crate::status_error::StatusError;
 
 /// The review of a named user.
 const SUBJECT_ACCESS: &str = "SubjectAccessReview";
+/// The review of a named user in the namespace of the request.
+const LOCAL_ACCESS: &str = "LocalSubjectAccessReview";
 /// The review of who the requester is.
 const SELF_SUBJECT: &str = "SelfSubjectReview";
 
@@ -28,13 +31,13 @@ pub(super) fn create(
     content_type: &str,
 ) -> Result<Reply, StatusError> {
     let kind = request.resource.kind.as_str();
-    if kind == SUBJECT_ACCESS {
+    let is_of_others = matches!(kind, SUBJECT_ACCESS | LOCAL_ACCESS | token_review::KIND);
+    if is_of_others {
         // The others are open to every credential.
         request.authorize("create", "")?;
     }
     // The response to the administrator does not depend on the request, so protobuf need not be decoded.
-    let is_independent =
-        kind == SELF_SUBJECT || (kind != SUBJECT_ACCESS && request.requester.is_administrator());
+    let is_independent = kind == SELF_SUBJECT || (!is_of_others && request.requester.is_administrator());
     let review = if is_independent && media_type(content_type) == "application/vnd.kubernetes.protobuf" {
         None
     } else {
@@ -52,16 +55,20 @@ pub(super) fn create(
     } else {
         response["spec"] = if spec.is_null() { json!({}) } else { spec.clone() };
     }
+    if request.resource.namespaced {
+        meta::set(&mut response, "namespace", request.at.namespace.as_str().into());
+    }
     response["status"] = match kind {
-        SUBJECT_ACCESS => user_access(request, &subject(spec), spec),
+        SUBJECT_ACCESS | LOCAL_ACCESS => user_access(request, &subject(spec), spec),
         "SelfSubjectAccessReview" => self_access(request, spec),
         "SelfSubjectRulesReview" => self_rules(request, spec),
+        token_review::KIND => token_review::status(request, spec)?,
         _ => json!({ "userInfo": user_info(&request.requester.user()) }),
     };
     Ok(Reply::Plain(StatusCode::CREATED, response))
 }
 
-/// Returns the user that a `SubjectAccessReview` names.
+/// Returns the user that a review of another user names.
 fn subject(spec: &Value) -> User {
     let text = |field: &str| spec[field].as_str().unwrap_or("").to_owned();
     let groups = meta::strings(&spec["groups"]).into_iter();
@@ -73,7 +80,8 @@ fn subject(spec: &Value) -> User {
     }
 }
 
-fn user_info(user: &User) -> Value {
+/// Returns a user as the `UserInfo` of a status.
+pub(super) fn user_info(user: &User) -> Value {
     let mut info = json!({"username": user.name, "groups": user.groups});
     if !user.uid.is_empty() {
         info["uid"] = user.uid.as_str().into();
@@ -188,28 +196,96 @@ fn validate(request: &ObjectRequest, review: &Value) -> Result<(), StatusError> 
             request.resource.kind
         )));
     }
-    let invalid = |field: &str, value: Value, reason: &str| {
-        let cause = Cause::invalid_json(field, value, reason);
-        Err(StatusError::invalid_review(&request.resource, cause))
-    };
-    let spec = &review["spec"];
-    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    let is_access = matches!(kind, "SelfSubjectAccessReview" | SUBJECT_ACCESS);
-    if is_access && resource.is_object() && path.is_object() {
-        let text = |field: &str| path[field].as_str().unwrap_or("").to_owned();
-        // The Go type has no JSON names.
-        let value = json!({"Path": text("path"), "Verb": text("verb")});
-        let reason = "cannot be specified in combination with resourceAttributes";
-        return invalid("spec.nonResourceAttributes", value, reason);
+    write::check_own_namespace(request, review)?;
+    let causes = causes(kind, &request.at.namespace, &review["spec"]);
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(StatusError::invalid_review(&request.resource, &causes))
     }
-    if is_access && !resource.is_object() && !path.is_object() {
+}
+
+/// Returns what is wrong with the spec of a review, as kube-apiserver's validation.
+fn causes(kind: &str, namespace: &str, spec: &Value) -> Vec<Cause> {
+    const PATH: &str = "spec.nonResourceAttributes";
+    if !matches!(kind, "SelfSubjectAccessReview" | SUBJECT_ACCESS | LOCAL_ACCESS) {
+        return Vec::new();
+    }
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let text = |field: &str| path[field].as_str().unwrap_or("").to_owned();
+    // The Go type has no JSON names.
+    let path_value = json!({"Path": text("path"), "Verb": text("verb")});
+    let mut causes = Vec::new();
+    if resource.is_object() && path.is_object() {
+        let reason = "cannot be specified in combination with resourceAttributes";
+        causes.push(Cause::invalid_json(PATH, &path_value, reason));
+    }
+    if !resource.is_object() && !path.is_object() {
         let reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        return invalid("spec.resourceAttributes", Value::Null, reason);
+        causes.push(Cause::invalid_json(
+            "spec.resourceAttributes",
+            Value::Null,
+            reason,
+        ));
+    }
+    if kind == "SelfSubjectAccessReview" {
+        return causes;
     }
     let has_user = !spec["user"].as_str().unwrap_or("").is_empty();
-    if kind == SUBJECT_ACCESS && !has_user && meta::strings(&spec["groups"]).is_empty() {
+    if !has_user && meta::strings(&spec["groups"]).is_empty() {
         let reason = "at least one of user or group must be specified";
-        return invalid("spec.user", "".into(), reason);
+        causes.push(Cause::invalid("spec.user", "", reason));
     }
-    Ok(())
+    if kind == LOCAL_ACCESS {
+        let found = resource["namespace"].as_str().unwrap_or("");
+        if resource.is_object() && found != namespace {
+            let field = "spec.resourceAttributes.namespace";
+            causes.push(Cause::invalid(field, found, "must match metadata.namespace"));
+        }
+        if path.is_object() {
+            causes.push(Cause::invalid_json(
+                PATH,
+                &path_value,
+                "disallowed on this kind of request",
+            ));
+        }
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_review_of_a_user_names_the_user_and_one_place() {
+        let fields = |kind: &str, spec: Value| -> Vec<String> {
+            causes(kind, "team", &spec)
+                .into_iter()
+                .map(|cause| cause.field)
+                .collect()
+        };
+        let here = json!({"user": "jane", "resourceAttributes": {"namespace": "team"}});
+        let none: [&str; 0] = [];
+        assert_eq!(fields(LOCAL_ACCESS, here.clone()), none);
+        assert_eq!(fields(SUBJECT_ACCESS, here), none);
+        assert_eq!(
+            fields(SUBJECT_ACCESS, json!({})),
+            ["spec.resourceAttributes", "spec.user"]
+        );
+        assert_eq!(
+            fields("SelfSubjectAccessReview", json!({})),
+            ["spec.resourceAttributes"]
+        );
+        let elsewhere = json!({"groups": ["dev"], "resourceAttributes": {"namespace": "other"}});
+        assert_eq!(
+            fields(LOCAL_ACCESS, elsewhere.clone()),
+            ["spec.resourceAttributes.namespace"]
+        );
+        assert_eq!(fields(SUBJECT_ACCESS, elsewhere), none);
+        let path = json!({"user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"}});
+        assert_eq!(fields(LOCAL_ACCESS, path.clone()), ["spec.nonResourceAttributes"]);
+        assert_eq!(fields(SUBJECT_ACCESS, path), none);
+        assert_eq!(fields("SelfSubjectRulesReview", json!({})), none);
+    }
 }

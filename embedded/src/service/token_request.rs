@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use super::body;
 use super::request::ObjectRequest;
 use super::response::Reply;
-use crate::account_token::{self, AUDIENCE, AccountClaim, AccountReference, Claims};
+use crate::account_token::{self, AUDIENCE, AccountClaim, Claims, ObjectReference};
 use crate::cause::Cause;
 use crate::meta;
 use crate::rbac::User;
 use crate::status_error::StatusError;
+use crate::store::Key;
 
 /// The subresource of ServiceAccounts.
 pub(super) const SUBRESOURCE: &str = "token";
@@ -51,9 +52,10 @@ pub(super) fn create(
     }
     let account = request.api.store.read().get(&request.key(name)).cloned();
     let account = account.ok_or_else(|| StatusError::not_found(&request.resource, name))?;
+    let secret = bound_secret(request, &spec["boundObjectRef"])?;
     let now = Timestamp::now().as_second();
     let expires = now.saturating_add(seconds);
-    let claims = claims(&account, audiences.clone(), now, expires);
+    let claims = claims(&account, secret, audiences.clone(), now, expires);
     let token = account_token::issue(&claims, &request.api.token_key())
         .map_err(|error| StatusError::internal(error.to_string()))?;
     let expiration = Timestamp::from_second(expires)
@@ -63,13 +65,53 @@ pub(super) fn create(
     let response = json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
         "metadata": {"name": name, "namespace": request.at.namespace, "creationTimestamp": meta::now()},
-        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": null},
+        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": spec["boundObjectRef"]},
         "status": {"token": token, "expirationTimestamp": expiration},
     });
     Ok(Reply::Plain(StatusCode::CREATED, response))
 }
 
-fn claims(account: &Value, aud: Vec<String>, now: i64, exp: i64) -> Claims {
+/// Returns the Secret that a token is bound to; `None` if it is not bound. A reference without a uid is one to the present object.
+fn bound_secret(request: &ObjectRequest, reference: &Value) -> Result<Option<ObjectReference>, StatusError> {
+    if !reference.is_object() {
+        return Ok(None);
+    }
+    let text = |field: &str| reference[field].as_str().unwrap_or("");
+    let (name, uid) = (text("name"), text("uid"));
+    let plural = bindable_plural(text("apiVersion"), text("kind"))?;
+    let not_found = || StatusError::bound_object_not_found(plural, name);
+    let resource = request.registry.by_path("", "v1", plural).ok_or_else(not_found)?;
+    let key = Key::new(plural, &request.at.namespace, name);
+    let bound = request
+        .api
+        .store
+        .read()
+        .get(&key)
+        .cloned()
+        .ok_or_else(not_found)?;
+    if !uid.is_empty() && uid != meta::uid(&bound) {
+        let detail = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
+        return Err(StatusError::precondition_failed(resource, name, &detail));
+    }
+    Ok(Some(ObjectReference::of(&bound)))
+}
+
+/// Returns the resource of a kind that tokens can be bound to. Pods and Nodes are such kinds, but there are none of them here.
+fn bindable_plural(api_version: &str, kind: &str) -> Result<&'static str, StatusError> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    match (group, kind) {
+        ("", "Secret") => Ok("secrets"),
+        ("", "Pod") => Ok("pods"),
+        ("", "Node") => Ok("nodes"),
+        _ => Err(StatusError::bad_request(format!(
+            "cannot bind token to object of type {group}/{version}, Kind={kind}"
+        ))),
+    }
+}
+
+fn claims(account: &Value, secret: Option<ObjectReference>, aud: Vec<String>, now: i64, exp: i64) -> Claims {
     let (namespace, name, uid) = (meta::namespace(account), meta::name(account), meta::uid(account));
     Claims {
         aud,
@@ -81,10 +123,8 @@ fn claims(account: &Value, aud: Vec<String>, now: i64, exp: i64) -> Claims {
         sub: User::service_account(namespace, name, uid).name,
         kubernetes: AccountClaim {
             namespace: namespace.to_owned(),
-            serviceaccount: AccountReference {
-                name: name.to_owned(),
-                uid: uid.to_owned(),
-            },
+            serviceaccount: ObjectReference::of(account),
+            secret,
         },
     }
 }
@@ -98,16 +138,6 @@ fn audiences(spec: &Value) -> Vec<String> {
 
 /// Returns the requested validity in seconds.
 fn validate(name: &str, spec: &Value) -> Result<i64, StatusError> {
-    let reference = &spec["boundObjectRef"];
-    if reference.is_object() {
-        // Pods and nodes are not served, and a Secret is no proof that a token is still in use.
-        let (version, kind) = (&reference["apiVersion"], &reference["kind"]);
-        return Err(StatusError::bad_request(format!(
-            "cannot bind token to object of type {}, Kind={}",
-            version.as_str().unwrap_or(""),
-            kind.as_str().unwrap_or("")
-        )));
-    }
     let bytes: usize = meta::strings(&spec["audiences"])
         .iter()
         .map(|text| text.len())
@@ -155,9 +185,25 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_bound_to_objects_and_has_few_audiences() {
-        let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}});
-        assert_eq!(validate("a", &bound).unwrap_err().code(), 400);
+    fn a_token_can_be_bound_to_three_kinds() {
+        let message = |version: &str, kind: &str| {
+            let refused = bindable_plural(version, kind).unwrap_err();
+            assert_eq!(refused.code(), 400);
+            refused.message().to_owned()
+        };
+        assert_eq!(bindable_plural("v1", "Secret"), Ok("secrets"));
+        assert_eq!(bindable_plural("v1", "Pod"), Ok("pods"));
+        assert_eq!(bindable_plural("v1", "Node"), Ok("nodes"));
+        let refused = "cannot bind token to object of type";
+        assert_eq!(
+            message("v1", "ServiceAccount"),
+            format!("{refused} /v1, Kind=ServiceAccount")
+        );
+        assert_eq!(message("apps/v1", "Pod"), format!("{refused} apps/v1, Kind=Pod"));
+    }
+
+    #[test]
+    fn a_token_has_few_audiences() {
         let many = json!({"audiences": ["x".repeat(MAX_AUDIENCE_BYTES), "y"]});
         assert_eq!(validate("a", &many).unwrap_err().code(), 422);
         assert_eq!(audiences(&json!({})), [AUDIENCE]);

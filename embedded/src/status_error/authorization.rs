@@ -48,6 +48,12 @@ impl StatusError {
         Self::new(404, "NotFound", message).with_details(rbac::GROUP, plural, name, &[])
     }
 
+    /// 404 for the object that a token is bound to.
+    pub(crate) fn bound_object_not_found(plural: &str, name: &str) -> Self {
+        let message = format!("{plural} {name:?} not found");
+        Self::new(404, "NotFound", message).with_details("", plural, name, &[])
+    }
+
     /// 422 for the request of a token.
     pub(crate) fn invalid_token_request(name: &str, cause: Cause) -> Self {
         Self::invalid_kind("authentication.k8s.io", "TokenRequest", name, &[cause])

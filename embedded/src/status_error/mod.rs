@@ -203,8 +203,8 @@ impl StatusError {
     }
 
     /// 422 for a review. As in kube-apiserver it has a group but no kind.
-    pub(crate) fn invalid_review(resource: &Resource, cause: Cause) -> Self {
-        Self::invalid_kind(&resource.group, "", "", &[cause])
+    pub(crate) fn invalid_review(resource: &Resource, causes: &[Cause]) -> Self {
+        Self::invalid_kind(&resource.group, "", "", causes)
     }
 
     /// 422 for the options of a list or watch.

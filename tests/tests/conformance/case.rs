@@ -15,8 +15,8 @@ pub(crate) struct Case {
     pub(crate) differs: Option<&'static KnownDifferences>,
 }
 
-/// A step. In paths and bodies `{ns}` is the case's namespace; `{rv:N}`, `{uid:N}` and `{continue:N}` are resourceVersion, uid and
-/// `continue` token in the response to step N.
+/// A step. In paths and bodies `{ns}` is the case's namespace; `{rv:N}`, `{uid:N}`, `{continue:N}` and `{token:N}` are resourceVersion,
+/// uid, `continue` token and token of an account in the response to step N.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Sends a request.

@@ -99,6 +99,15 @@ pub(crate) const KNOWN: &[KnownDifferences] = &[
             ABSENT,
         )],
     },
+    KnownDifferences {
+        case: "token: of an account, and whose it is",
+        reason: "by design: a credential has no id",
+        differences: &[(
+            "2.body.status.user.extra",
+            "{\"authentication.kubernetes.io/credential-id\":[\"JTI=*\"]}",
+            ABSENT,
+        )],
+    },
     known(
         "merge patch: not JSON",
         PARSER,

@@ -99,8 +99,14 @@ fn normalise(value: &mut Value) {
                     ("resourceVersion", Value::String(text)) if !text.is_empty() => {
                         *text = "<version>".into();
                     }
+                    ("token", Value::String(text)) if text.starts_with("ey") => {
+                        *text = "<account token>".into();
+                    }
                     (
-                        "creationTimestamp" | "deletionTimestamp" | "lastTransitionTime",
+                        "creationTimestamp"
+                        | "deletionTimestamp"
+                        | "expirationTimestamp"
+                        | "lastTransitionTime",
                         Value::String(text),
                     ) => {
                         *text = "<time>".into();

@@ -362,6 +362,8 @@ fn fill(text: &str, namespace: &str, earlier: &[Response]) -> String {
         filled = filled.replace(&format!("{{uid:{number}}}"), uid);
         let token = response.body["metadata"]["continue"].as_str().unwrap_or("none");
         filled = filled.replace(&format!("{{continue:{number}}}"), token);
+        let token = response.body["status"]["token"].as_str().unwrap_or("none");
+        filled = filled.replace(&format!("{{token:{number}}}"), token);
     }
     filled
 }

@@ -1,6 +1,6 @@
 //! Reviews: `kubectl auth can-i`, `kubectl auth whoami`, reviews of other users.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Served, forbidden, rule};
 use crate::fixture::{call, ok};
@@ -55,5 +55,35 @@ async fn reviews_answer_by_the_roles() {
     forbidden(&client, "POST", &subjects, Some(&of_account)).await;
     let response = call(&served.admin, "POST", &subjects, Some(&review("list"))).await;
     assert_eq!(response.code, 422, "a user is required: {response:?}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_local_review_answers_for_users_in_its_namespace() {
+    const LOCAL: &str = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
+    let served = Served::start().await;
+    let client = served
+        .account("a", &json!([rule("", "configmaps", &["list"])]))
+        .await;
+    let review = |verb: &str, namespace: &str| {
+        let attributes = json!({"verb": verb, "resource": "configmaps", "namespace": namespace});
+        json!({"spec": {"user": "system:serviceaccount:default:a", "resourceAttributes": attributes}})
+    };
+    let allowed = async |body: Value| ok(&served.admin, "POST", LOCAL, Some(&body)).await;
+    let listed = allowed(review("list", "default")).await;
+    assert_eq!(
+        (&listed["status"]["allowed"], &listed["metadata"]["namespace"]),
+        (&json!(true), &json!("default"))
+    );
+    assert_eq!(
+        allowed(review("delete", "default")).await["status"]["allowed"],
+        false
+    );
+    forbidden(&client, "POST", LOCAL, Some(&review("list", "default"))).await;
+    let elsewhere = call(&served.admin, "POST", LOCAL, Some(&review("list", "kube-system"))).await;
+    assert_eq!(elsewhere.code, 422, "{elsewhere:?}");
+    let anywhere = LOCAL.replace("/namespaces/default", "");
+    let anywhere = call(&served.admin, "POST", &anywhere, Some(&review("list", "default"))).await;
+    assert_eq!(anywhere.code, 404, "{anywhere:?}");
     served.stop().await;
 }

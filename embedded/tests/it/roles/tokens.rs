@@ -1,10 +1,10 @@
 //! Tokens of ServiceAccounts.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_embedded::Store;
 
 use super::{ACCOUNTS, BINDINGS, Served, forbidden, named, rule};
-use crate::fixture::{CONFIGMAPS, call, ok};
+use crate::fixture::{CONFIGMAPS, SECRETS, call, ok};
 use crate::restart::open_when_released;
 
 #[tokio::test]
@@ -73,4 +73,90 @@ async fn a_token_survives_a_restart() {
     let client = second.client_with_token(&token).await;
     ok(&client, "GET", CONFIGMAPS, None).await;
     second.stop().await;
+}
+
+#[tokio::test]
+async fn a_bound_token_ends_with_its_secret() {
+    let served = Served::start().await;
+    drop(
+        served
+            .account("a", &json!([rule("", "configmaps", &["list"])]))
+            .await,
+    );
+    let request = |reference: Value| json!({"spec": {"boundObjectRef": reference}});
+    let path = format!("{ACCOUNTS}/a/token");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "name": "s"});
+    let missing = call(&served.admin, "POST", &path, Some(&request(secret.clone()))).await;
+    assert_eq!(
+        (missing.code, &missing.body["message"]),
+        (404, &json!("secrets \"s\" not found"))
+    );
+    let stored = ok(&served.admin, "POST", SECRETS, Some(&named("s"))).await;
+    let issued = ok(&served.admin, "POST", &path, Some(&request(secret.clone()))).await;
+    assert_eq!(issued["spec"]["boundObjectRef"], secret);
+    let client = served
+        .client_with_token(issued["status"]["token"].as_str().unwrap())
+        .await;
+    ok(&client, "GET", CONFIGMAPS, None).await;
+    let mut exact = secret.clone();
+    exact["uid"] = stored["metadata"]["uid"].clone();
+    ok(&served.admin, "POST", &path, Some(&request(exact.clone()))).await;
+    ok(&served.admin, "DELETE", &format!("{SECRETS}/s"), None).await;
+    assert_eq!(call(&client, "GET", CONFIGMAPS, None).await.code, 401);
+    ok(&served.admin, "POST", SECRETS, Some(&named("s"))).await;
+    let again = call(&client, "GET", CONFIGMAPS, None).await;
+    assert_eq!(again.code, 401, "the new Secret is another one");
+    let conflict = call(&served.admin, "POST", &path, Some(&request(exact))).await;
+    assert_eq!(
+        (conflict.code, &conflict.body["details"]["kind"]),
+        (409, &json!("Secret"))
+    );
+    let pod = request(json!({"apiVersion": "v1", "kind": "Pod", "name": "p"}));
+    assert_eq!(call(&served.admin, "POST", &path, Some(&pod)).await.code, 404);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_review_names_the_user_of_a_valid_token() {
+    const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let served = Served::start().await;
+    let client = served
+        .account("a", &json!([rule("", "configmaps", &["list"])]))
+        .await;
+    forbidden(&client, "POST", REVIEWS, Some(&json!({"spec": {"token": "x"}}))).await;
+    let review = async |spec: Value| {
+        let body = json!({ "spec": spec });
+        ok(&served.admin, "POST", REVIEWS, Some(&body)).await["status"].take()
+    };
+    let token = served.token("a").await;
+    let status = review(json!({ "token": token })).await;
+    assert_eq!(status["authenticated"], true);
+    assert_eq!(status["user"]["username"], "system:serviceaccount:default:a");
+    assert!(status["user"]["uid"].is_string(), "{status}");
+    assert_eq!(status["audiences"], json!(["https://kubernetes.default.svc"]));
+    let invalid = json!({"user": {}, "error": "invalid bearer token"});
+    assert_eq!(review(json!({"token": "x.y.z"})).await, invalid);
+    assert_eq!(
+        review(json!({"token": token, "audiences": ["vault"]})).await,
+        invalid
+    );
+    let path = format!("{ACCOUNTS}/a/token");
+    let elsewhere = json!({"spec": {"audiences": ["vault", "other"]}});
+    let issued = ok(&served.admin, "POST", &path, Some(&elsewhere)).await;
+    let elsewhere = issued["status"]["token"].as_str().unwrap();
+    assert_eq!(review(json!({ "token": elsewhere })).await, invalid);
+    let status = review(json!({"token": elsewhere, "audiences": ["vault", "else"]})).await;
+    assert_eq!(
+        (&status["authenticated"], &status["audiences"]),
+        (&json!(true), &json!(["vault"]))
+    );
+    let config = kube::config::Kubeconfig::read_from(&served.serving.kubeconfig_path).unwrap();
+    let config = serde_json::to_value(&config.auth_infos[0].auth_info).unwrap();
+    let status = review(json!({ "token": config["token"] })).await;
+    assert_eq!(status["user"]["username"], "admin");
+    ok(&served.admin, "DELETE", &format!("{ACCOUNTS}/a"), None).await;
+    assert_eq!(review(json!({ "token": token })).await, invalid);
+    let empty = call(&served.admin, "POST", REVIEWS, Some(&json!({"spec": {}}))).await;
+    assert_eq!(empty.code, 400);
+    served.stop().await;
 }

@@ -9,6 +9,8 @@ pub(super) fn aggregated() -> Vec<Case> {
         group("aggregated discovery: custom resources", "conformance.sluice.dev"),
         group("aggregated discovery: leases", "coordination.k8s.io"),
         group("aggregated discovery: definitions", "apiextensions.k8s.io"),
+        group("aggregated discovery: reviews of users", "authentication.k8s.io"),
+        group("aggregated discovery: reviews of access", "authorization.k8s.io"),
         case(
             "aggregated discovery: nothing has changed",
             [Step::NotModified("/api"), Step::NotModified("/apis")],
@@ -31,6 +33,14 @@ pub(super) fn cases() -> Vec<Case> {
             [get("/apis/conformance.sluice.dev/v1alpha1")],
         ),
         case("discovery: leases", [get("/apis/coordination.k8s.io/v1")]),
+        case(
+            "discovery: reviews of users",
+            [get("/apis/authentication.k8s.io/v1")],
+        ),
+        case(
+            "discovery: reviews of access",
+            [get("/apis/authorization.k8s.io/v1")],
+        ),
         case("discovery: unknown group", [get("/apis/unknown.example.com/v1")]),
         case(
             "discovery: unknown version",

@@ -17,6 +17,7 @@ mod names;
 mod objects;
 mod patch_types;
 mod patches;
+mod reviews;
 mod roles;
 mod selectors;
 mod strictness;
@@ -62,6 +63,7 @@ fn by_subject() -> Vec<Case> {
         deletion::cases(),
         builtin::cases(),
         roles::cases(),
+        reviews::cases(),
         definitions::cases(),
         chunks::cases(),
         selectors::cases(),
