@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
 use sluice_api::digest::Digest;
 
 use super::error::{BucketError, Problem};
@@ -40,6 +40,13 @@ pub(super) struct StoredPointer {
     /// `None` if the object is no pointer. Its version permits the leader to replace it.
     pub(super) pointer: Option<Pointer>,
     version: UpdateVersion,
+}
+
+/// A content that is being read.
+pub(super) struct OpenContent {
+    /// The version of its object. Another content at the key has another one.
+    pub(super) version: UpdateVersion,
+    pieces: BoxStream<'static, object_store::Result<Bytes>>,
 }
 
 impl Bucket {
@@ -100,10 +107,7 @@ impl Bucket {
         let key = self.pointer_key(path);
         let read = async {
             let found = self.store.get_opts(&key, GetOptions::default()).await?;
-            let version = UpdateVersion {
-                e_tag: found.meta.e_tag.clone(),
-                version: found.meta.version.clone(),
-            };
+            let version = version_of(&found.meta);
             let size = found.meta.size;
             let bytes = if size > pointer::MAX_BYTES {
                 Bytes::new()
@@ -141,16 +145,22 @@ impl Bucket {
         }
     }
 
-    /// Records in the pointer that the content is damaged. Returns whether the pointer was still this one.
+    /// Records in the pointer that the content of version `read` is damaged. Returns whether pointer and content were still these: the
+    /// leader may have stored the content again during the download, and then the pointer is the same.
     pub(super) async fn mark_damaged(
         &self,
         path: &ArtifactPath,
         pointer: &Pointer,
+        read: &UpdateVersion,
     ) -> Result<bool, BucketError> {
         let stored = self.pointer(path).await?;
         let Some(stored) = stored.filter(|stored| stored.pointer.as_ref() == Some(pointer)) else {
             return Ok(false);
         };
+        let content = self.content_meta(path, &pointer.digest).await?;
+        if content.is_none_or(|content| version_of(&content) != *read) {
+            return Ok(false);
+        }
         let damaged = Pointer {
             is_damaged: true,
             ..pointer.clone()
@@ -165,14 +175,24 @@ impl Bucket {
         path: &ArtifactPath,
         pointer: &Pointer,
     ) -> Result<bool, BucketError> {
-        let key = self.content_key(path, &pointer.digest);
+        let found = self.content_meta(path, &pointer.digest).await?;
+        Ok(found.is_some_and(|found| found.size == pointer.size))
+    }
+
+    /// Returns size and version of a content, if it is stored.
+    async fn content_meta(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+    ) -> Result<Option<ObjectMeta>, BucketError> {
+        let key = self.content_key(path, digest);
         let options = GetOptions {
             head: true,
             ..GetOptions::default()
         };
         let head = self.store.get_opts(&key, options);
         let found = self.optional("look up", &key, SMALL_LIMIT, head).await?;
-        Ok(found.is_some_and(|found| found.meta.size == pointer.size))
+        Ok(found.map(|found| found.meta))
     }
 
     /// Stores a content in place of what its key has. The key has the digest, so another writer stores the same.
@@ -227,11 +247,14 @@ impl Bucket {
         &self,
         path: &ArtifactPath,
         digest: &Digest,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, BucketError> {
+    ) -> Result<OpenContent, BucketError> {
         let key = self.content_key(path, digest);
         let get = self.store.get_opts(&key, GetOptions::default());
         let found = self.limited("read", &key, SMALL_LIMIT, get).await?;
-        Ok(found.into_stream())
+        Ok(OpenContent {
+            version: version_of(&found.meta),
+            pieces: found.into_stream(),
+        })
     }
 
     /// Returns the next piece of a content; `None` at its end.
@@ -239,10 +262,11 @@ impl Bucket {
         &self,
         path: &ArtifactPath,
         digest: &Digest,
-        content: &mut BoxStream<'static, object_store::Result<Bytes>>,
+        content: &mut OpenContent,
     ) -> Result<Option<Bytes>, BucketError> {
         let key = self.content_key(path, digest);
-        self.limited("read", &key, SMALL_LIMIT, content.try_next()).await
+        let next = content.pieces.try_next();
+        self.limited("read", &key, SMALL_LIMIT, next).await
     }
 
     /// Returns the keys of an object's files, or of all objects'.
@@ -312,6 +336,14 @@ impl Bucket {
             Err(error) if *error.problem() == Problem::Missing => Ok(None),
             result => result.map(Some),
         }
+    }
+}
+
+/// Returns the version of an object.
+fn version_of(meta: &ObjectMeta) -> UpdateVersion {
+    UpdateVersion {
+        e_tag: meta.e_tag.clone(),
+        version: meta.version.clone(),
     }
 }
 

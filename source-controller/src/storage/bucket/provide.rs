@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use object_store::UpdateVersion;
 use sluice_api::digest::Digest;
 use tokio::sync::OwnedMutexGuard;
 
@@ -35,6 +36,14 @@ pub(crate) enum CacheLookup {
 struct VerifiedCopy {
     file: File,
     digest: Digest,
+}
+
+/// The result of a download.
+enum Received {
+    /// The content is that of the pointer, and is stored as the local file.
+    Intact,
+    /// The content of this version is another one. Nothing is stored.
+    Damaged(UpdateVersion),
 }
 
 /// The answer of the bucket for a path, with the lock of the writers of its file.
@@ -186,8 +195,8 @@ impl Shared {
         if pointer.is_damaged {
             return Err(damaged());
         }
-        if !self.receive(path, pointer)? {
-            self.report_damage(path, pointer);
+        if let Received::Damaged(version) = self.receive(path, pointer)? {
+            self.report_damage(path, pointer, &version);
             return Err(damaged());
         }
         let file = open_below(root, &relative).map_err(failed)?;
@@ -196,8 +205,8 @@ impl Shared {
         Ok(file)
     }
 
-    /// Stores the content of a pointer as the local file, if it is what the pointer says. Returns whether it is. Blocks.
-    fn receive(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<bool, StorageError> {
+    /// Stores the content of a pointer as the local file, if it is what the pointer says. Blocks.
+    fn receive(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<Received, StorageError> {
         let (digest, bucket) = (&pointer.digest, &self.bucket);
         let mut draft = self.local.receive(path)?;
         let mut hasher = Hasher::new(digest.algorithm());
@@ -206,7 +215,7 @@ impl Shared {
         while let Some(piece) = self.wait(path, bucket.next_piece(path, digest, &mut content))? {
             size += piece.len() as u64;
             if size > pointer.size {
-                return Ok(false);
+                return Ok(Received::Damaged(content.version));
             }
             hasher.update(&piece);
             draft.write_all(&piece).map_err(|source| StorageError::Write {
@@ -216,16 +225,16 @@ impl Shared {
             })?;
         }
         if size != pointer.size || hasher.finish() != *digest {
-            return Ok(false);
+            return Ok(Received::Damaged(content.version));
         }
         draft.publish(digest, None)?;
-        Ok(true)
+        Ok(Received::Intact)
     }
 
     /// Tells the leader that a content is damaged, in its pointer: the leader reads that again, and no content. Blocks.
-    fn report_damage(&self, path: &ArtifactPath, pointer: &Pointer) {
+    fn report_damage(&self, path: &ArtifactPath, pointer: &Pointer, version: &UpdateVersion) {
         self.pointers.remove(path);
-        match self.wait(path, self.bucket.mark_damaged(path, pointer)) {
+        match self.wait(path, self.bucket.mark_damaged(path, pointer, version)) {
             Ok(is_marked) => tracing::warn!(
                 %path,
                 is_marked,

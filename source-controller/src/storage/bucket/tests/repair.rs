@@ -41,6 +41,28 @@ async fn a_damaged_content_is_not_served_and_the_leader_stores_it_again() {
     }
 }
 
+/// A slow download of the damaged content ends after the leader has stored the content again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_that_was_replaced_during_the_download_is_not_marked() {
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let digest = Replica::new(&bucket).publish("aa", b"content").await.unwrap();
+    let key = bucket.content_key(&path("aa"), &digest);
+    let pointer = Pointer {
+        digest: digest.clone(),
+        size: 7,
+        is_damaged: false,
+    };
+    bucket.overwrite(&key, b"CONTENT").await;
+    let read = bucket.open(&path("aa"), &digest).await.unwrap().version;
+    bucket.overwrite(&key, b"content").await;
+    let marked = bucket.mark_damaged(&path("aa"), &pointer, &read).await;
+    assert!(!marked.unwrap(), "the content is another one");
+    assert!(Replica::new(&bucket).provide("aa").await.unwrap());
+    let read = bucket.open(&path("aa"), &digest).await.unwrap().version;
+    let marked = bucket.mark_damaged(&path("aa"), &pointer, &read).await;
+    assert!(marked.unwrap(), "the content is the one that was read");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_content_that_the_disk_lacks_is_built_again() {
     let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
