@@ -44,8 +44,9 @@ pub(super) struct StoredPointer {
 
 /// A content that is being read.
 pub(super) struct OpenContent {
-    /// The version of its object. Another content at the key has another one.
-    pub(super) version: UpdateVersion,
+    /// Its object. The entity tag alone does not tell it from what replaces it: it is often the digest of what was sent, and so a content
+    /// that was damaged on the server has the tag of the intact one. The time of the change differs.
+    pub(super) meta: ObjectMeta,
     pieces: BoxStream<'static, object_store::Result<Bytes>>,
 }
 
@@ -107,7 +108,10 @@ impl Bucket {
         let key = self.pointer_key(path);
         let read = async {
             let found = self.store.get_opts(&key, GetOptions::default()).await?;
-            let version = version_of(&found.meta);
+            let version = UpdateVersion {
+                e_tag: found.meta.e_tag.clone(),
+                version: found.meta.version.clone(),
+            };
             let size = found.meta.size;
             let bytes = if size > pointer::MAX_BYTES {
                 Bytes::new()
@@ -145,20 +149,19 @@ impl Bucket {
         }
     }
 
-    /// Records in the pointer that the content of version `read` is damaged. Returns whether pointer and content were still these: the
-    /// leader may have stored the content again during the download, and then the pointer is the same.
+    /// Records in the pointer that the content that was read is damaged. Returns whether pointer and content are still these: the leader may
+    /// have stored the content again during the download, and then the pointer is the same.
     pub(super) async fn mark_damaged(
         &self,
         path: &ArtifactPath,
         pointer: &Pointer,
-        read: &UpdateVersion,
+        read: &ObjectMeta,
     ) -> Result<bool, BucketError> {
         let stored = self.pointer(path).await?;
         let Some(stored) = stored.filter(|stored| stored.pointer.as_ref() == Some(pointer)) else {
             return Ok(false);
         };
-        let content = self.content_meta(path, &pointer.digest).await?;
-        if content.is_none_or(|content| version_of(&content) != *read) {
+        if !self.is_current(path, &pointer.digest, read).await? {
             return Ok(false);
         }
         let damaged = Pointer {
@@ -166,7 +169,26 @@ impl Bucket {
             ..pointer.clone()
         };
         self.put_pointer(path, &damaged, Some(stored)).await?;
-        Ok(true)
+        // The leader may have stored the content in between. It reads the pointer after that: one of both sees what the other has written.
+        if self.is_current(path, &pointer.digest, read).await? {
+            return Ok(true);
+        }
+        let marked = self.pointer(path).await?;
+        if let Some(marked) = marked.filter(|marked| marked.pointer.as_ref() == Some(&damaged)) {
+            self.put_pointer(path, pointer, Some(marked)).await?;
+        }
+        Ok(false)
+    }
+
+    /// Returns whether a content is stored that is still the one that was read.
+    async fn is_current(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+        read: &ObjectMeta,
+    ) -> Result<bool, BucketError> {
+        let found = self.content_meta(path, digest).await?;
+        Ok(found.is_some_and(|found| found == *read))
     }
 
     /// Returns whether the content is stored with its size.
@@ -252,7 +274,7 @@ impl Bucket {
         let get = self.store.get_opts(&key, GetOptions::default());
         let found = self.limited("read", &key, SMALL_LIMIT, get).await?;
         Ok(OpenContent {
-            version: version_of(&found.meta),
+            meta: found.meta.clone(),
             pieces: found.into_stream(),
         })
     }
@@ -336,14 +358,6 @@ impl Bucket {
             Err(error) if *error.problem() == Problem::Missing => Ok(None),
             result => result.map(Some),
         }
-    }
-}
-
-/// Returns the version of an object.
-fn version_of(meta: &ObjectMeta) -> UpdateVersion {
-    UpdateVersion {
-        e_tag: meta.e_tag.clone(),
-        version: meta.version.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::UpdateVersion;
+use object_store::ObjectMeta;
 use sluice_api::digest::Digest;
 use tokio::sync::OwnedMutexGuard;
 
@@ -42,8 +42,8 @@ struct VerifiedCopy {
 enum Received {
     /// The content is that of the pointer, and is stored as the local file.
     Intact,
-    /// The content of this version is another one. Nothing is stored.
-    Damaged(UpdateVersion),
+    /// The content of this object is another one. Nothing is stored.
+    Damaged(ObjectMeta),
 }
 
 /// The answer of the bucket for a path, with the lock of the writers of its file.
@@ -195,8 +195,8 @@ impl Shared {
         if pointer.is_damaged {
             return Err(damaged());
         }
-        if let Received::Damaged(version) = self.receive(path, pointer)? {
-            self.report_damage(path, pointer, &version);
+        if let Received::Damaged(read) = self.receive(path, pointer)? {
+            self.report_damage(path, pointer, &read);
             return Err(damaged());
         }
         let file = open_below(root, &relative).map_err(failed)?;
@@ -215,7 +215,7 @@ impl Shared {
         while let Some(piece) = self.wait(path, bucket.next_piece(path, digest, &mut content))? {
             size += piece.len() as u64;
             if size > pointer.size {
-                return Ok(Received::Damaged(content.version));
+                return Ok(Received::Damaged(content.meta));
             }
             hasher.update(&piece);
             draft.write_all(&piece).map_err(|source| StorageError::Write {
@@ -225,16 +225,16 @@ impl Shared {
             })?;
         }
         if size != pointer.size || hasher.finish() != *digest {
-            return Ok(Received::Damaged(content.version));
+            return Ok(Received::Damaged(content.meta));
         }
         draft.publish(digest, None)?;
         Ok(Received::Intact)
     }
 
     /// Tells the leader that a content is damaged, in its pointer: the leader reads that again, and no content. Blocks.
-    fn report_damage(&self, path: &ArtifactPath, pointer: &Pointer, version: &UpdateVersion) {
+    fn report_damage(&self, path: &ArtifactPath, pointer: &Pointer, read: &ObjectMeta) {
         self.pointers.remove(path);
-        match self.wait(path, self.bucket.mark_damaged(path, pointer, version)) {
+        match self.wait(path, self.bucket.mark_damaged(path, pointer, read)) {
             Ok(is_marked) => tracing::warn!(
                 %path,
                 is_marked,

@@ -218,18 +218,22 @@ impl Shared {
         let keys = self.keys_of(path, digest);
         self.superseded.remove(path.directory(), &keys);
         let upload = async {
-            let stored = self.bucket.pointer(path).await?;
+            let mut stored = self.bucket.pointer(path).await?;
             let named = stored.as_ref().and_then(|stored| stored.pointer.clone());
-            let is_damaged = named
-                .as_ref()
-                .is_some_and(|named| named.is_damaged && named.digest == *digest);
-            if is_damaged || !self.bucket.has_content(path, &pointer).await? {
+            let is_same = named.as_ref().is_some_and(|named| named.digest == *digest);
+            let is_damaged = named.as_ref().is_some_and(|named| named.is_damaged);
+            if (is_same && is_damaged) || !self.bucket.has_content(path, &pointer).await? {
                 self.bucket.put_content(path, digest, file).await?;
+                if is_same {
+                    // A replica that has read the replaced content may have marked the pointer meanwhile.
+                    stored = self.bucket.pointer(path).await?;
+                }
             }
             if let Some(index) = index {
                 self.bucket.put_index(path, digest, index.to_vec()).await?;
             }
-            if named.as_ref() != Some(&pointer) {
+            let current = stored.as_ref().and_then(|stored| stored.pointer.as_ref());
+            if current != Some(&pointer) {
                 self.bucket.put_pointer(path, &pointer, stored).await?;
             }
             Ok::<_, BucketError>(named)

@@ -1,5 +1,6 @@
 //! What is wrong in the bucket is not served, and the leader replaces it.
 
+use super::server::Fault;
 use super::*;
 
 /// Larger than any pointer.
@@ -53,14 +54,44 @@ async fn a_content_that_was_replaced_during_the_download_is_not_marked() {
         is_damaged: false,
     };
     bucket.overwrite(&key, b"CONTENT").await;
-    let read = bucket.open(&path("aa"), &digest).await.unwrap().version;
+    let read = bucket.open(&path("aa"), &digest).await.unwrap().meta;
     bucket.overwrite(&key, b"content").await;
     let marked = bucket.mark_damaged(&path("aa"), &pointer, &read).await;
     assert!(!marked.unwrap(), "the content is another one");
     assert!(Replica::new(&bucket).provide("aa").await.unwrap());
-    let read = bucket.open(&path("aa"), &digest).await.unwrap().version;
+    let read = bucket.open(&path("aa"), &digest).await.unwrap().meta;
     let marked = bucket.mark_damaged(&path("aa"), &pointer, &read).await;
     assert!(marked.unwrap(), "the content is the one that was read");
+}
+
+/// A replica has read the content that the leader is replacing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_is_written_during_an_upload_is_removed() {
+    let server = S3Server::start().await;
+    let bucket = server.bucket();
+    let leader = Replica::new(&bucket);
+    let digest = leader.publish("aa", b"content").await.unwrap();
+    let key = bucket.content_key(&path("aa"), &digest);
+    bucket.overwrite(&key, b"con").await;
+    leader.storage.0.pointers.clear();
+    let (text, permits) = ("aa.tar.gz.sha256-", Arc::new(Semaphore::new(0)));
+    server.fail("PUT", text, 1, Fault::Wait(Arc::clone(&permits)));
+    let before = server.count("PUT", text);
+    let mark = async {
+        server.received_after("PUT", text, before).await;
+        let stored = bucket.pointer(&path("aa")).await.unwrap();
+        let damaged = Pointer {
+            digest: digest.clone(),
+            size: 7,
+            is_damaged: true,
+        };
+        let put = bucket.put_pointer(&path("aa"), &damaged, stored);
+        put.await.unwrap();
+        permits.add_permits(1);
+    };
+    let (verified, ()) = tokio::join!(leader.verify("aa", &digest), mark);
+    assert_eq!(verified.unwrap(), FileState::Intact);
+    assert!(Replica::new(&bucket).provide("aa").await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -151,10 +151,15 @@ impl S3Server {
 
     /// Waits for a request of this kind.
     pub(super) async fn received(&self, method: &str, text: &str) {
+        self.received_after(method, text, 0).await;
+    }
+
+    /// Waits for a request of this kind after the first `count` ones.
+    pub(super) async fn received_after(&self, method: &str, text: &str, count: usize) {
         let received = async {
             loop {
                 let next = self.shared.arrived.notified();
-                if self.count(method, text) > 0 {
+                if self.count(method, text) > count {
                     return;
                 }
                 next.await;
