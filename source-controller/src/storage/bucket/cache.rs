@@ -1,6 +1,7 @@
 //! Which files of the bucket are on this disk, and which of them go when there are too many: those that were not used for longest.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 
 use sluice_runtime::sync::lock;
@@ -29,6 +30,13 @@ struct CachedFile {
     last_use: u64,
 }
 
+/// A file that must be removed from the disk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EvictedFile {
+    pub(super) path: ArtifactPath,
+    bytes: u64,
+}
+
 impl Cache {
     /// Creates an empty cache for at most `limit` bytes; 0: unlimited.
     pub(super) fn new(limit: u64) -> Self {
@@ -40,7 +48,7 @@ impl Cache {
 
     /// Adds a file that is on disk. Returns those that must be removed from it. The new file stays, also if it is larger than the limit:
     /// somebody waits for it.
-    pub(super) fn insert(&self, path: &ArtifactPath, bytes: u64) -> Vec<ArtifactPath> {
+    pub(super) fn insert(&self, path: &ArtifactPath, bytes: u64) -> Vec<EvictedFile> {
         let mut files = lock(&self.files);
         files.forget(path);
         files.uses += 1;
@@ -52,10 +60,21 @@ impl Cache {
             let Some(oldest) = files.oldest_except(path) else {
                 break;
             };
-            files.forget(&oldest);
-            removed.push(oldest);
+            let bytes = files.forget(&oldest);
+            removed.push(EvictedFile { path: oldest, bytes });
         }
         removed
+    }
+
+    /// Adds a file that cannot be removed now, as the first to go the next time. Its writer may have added it again meanwhile.
+    pub(super) fn restore(&self, evicted: EvictedFile) {
+        let mut files = lock(&self.files);
+        let files = &mut *files;
+        let EvictedFile { path, bytes } = evicted;
+        if let Entry::Vacant(entry) = files.by_path.entry(path) {
+            entry.insert(CachedFile { bytes, last_use: 0 });
+            files.bytes += bytes;
+        }
     }
 
     /// Records a use of a file.
@@ -83,10 +102,11 @@ impl Cache {
 }
 
 impl Files {
-    fn forget(&mut self, path: &ArtifactPath) {
-        if let Some(file) = self.by_path.remove(path) {
-            self.bytes -= file.bytes;
-        }
+    /// Returns the size of the file.
+    fn forget(&mut self, path: &ArtifactPath) -> u64 {
+        let bytes = self.by_path.remove(path).map_or(0, |file| file.bytes);
+        self.bytes -= bytes;
+        bytes
     }
 
     fn oldest_except(&self, kept: &ArtifactPath) -> Option<ArtifactPath> {
@@ -105,20 +125,48 @@ mod tests {
         directory.artifact(commit).unwrap()
     }
 
+    /// Adds a file. Returns the paths of those that go.
+    fn insert(cache: &Cache, commit: &str, bytes: u64) -> Vec<ArtifactPath> {
+        let evicted = cache.insert(&path(commit), bytes);
+        evicted.into_iter().map(|evicted| evicted.path).collect()
+    }
+
     #[test]
     fn the_files_used_last_stay_within_the_limit() {
         let cache = Cache::new(10);
-        assert!(cache.insert(&path("a"), 4).is_empty());
-        assert!(cache.insert(&path("b"), 4).is_empty());
+        assert!(insert(&cache, "a", 4).is_empty());
+        assert!(insert(&cache, "b", 4).is_empty());
         cache.touch(&path("a"));
-        assert_eq!(cache.insert(&path("c"), 4), [path("b")]);
+        assert_eq!(insert(&cache, "c", 4), [path("b")]);
         // A file that is stored again counts once.
-        assert!(cache.insert(&path("c"), 6).is_empty());
-        assert_eq!(cache.insert(&path("d"), 11), [path("a"), path("c")]);
+        assert!(insert(&cache, "c", 6).is_empty());
+        assert_eq!(insert(&cache, "d", 11), [path("a"), path("c")]);
         cache.forget(path("d").directory(), |other| *other == path("d"));
-        assert!(cache.insert(&path("a"), 10).is_empty());
+        assert!(insert(&cache, "a", 10).is_empty());
         let unlimited = Cache::new(0);
-        assert!(unlimited.insert(&path("a"), u64::MAX / 2).is_empty());
-        assert!(unlimited.insert(&path("b"), 1).is_empty());
+        assert!(insert(&unlimited, "a", u64::MAX / 2).is_empty());
+        assert!(insert(&unlimited, "b", 1).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_removed_goes_first() {
+        let cache = Cache::new(10);
+        assert!(insert(&cache, "a", 4).is_empty());
+        assert!(insert(&cache, "b", 4).is_empty());
+        for evicted in cache.insert(&path("c"), 4) {
+            cache.restore(evicted);
+        }
+        assert_eq!(insert(&cache, "d", 2), [path("a")]);
+    }
+
+    #[test]
+    fn a_file_that_was_stored_again_meanwhile_is_not_restored() {
+        let cache = Cache::new(4);
+        assert!(insert(&cache, "a", 4).is_empty());
+        for evicted in cache.insert(&path("b"), 4) {
+            assert!(insert(&cache, "a", 0).is_empty());
+            cache.restore(evicted);
+        }
+        assert!(insert(&cache, "c", 0).is_empty());
     }
 }

@@ -163,9 +163,15 @@ impl Shared {
     /// Adds a file to the cache, and removes what exceeds its limit. Blocks.
     fn keep(&self, path: &ArtifactPath, bytes: u64) {
         for evicted in self.cache.insert(path, bytes) {
-            if let Err(error) = self.local.evict(&evicted) {
+            let writer = self.writer(&evicted.path);
+            // A file that is being stored must be there until it is uploaded. It is removed with the next one.
+            let Ok(_alone) = writer.try_lock() else {
+                self.cache.restore(evicted);
+                continue;
+            };
+            if let Err(error) = self.local.evict(&evicted.path) {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, path = %evicted, "cannot remove a file from the cache");
+                tracing::warn!(error, path = %evicted.path, "cannot remove a file from the cache");
             }
         }
     }

@@ -238,7 +238,10 @@ impl Shared {
             }
             Ok::<_, BucketError>(named)
         };
-        let named = self.wait(path, upload)?;
+        let uploaded = self.wait(path, upload);
+        // The file is on disk also if it is not in the bucket.
+        self.keep(path, size);
+        let named = uploaded?;
         if let Some(replaced) = named.filter(|named| named.digest != *digest) {
             let mut keys = self.keys_of(path, &replaced.digest);
             keys.retain(|key| *key != self.bucket.pointer_key(path));
@@ -246,7 +249,6 @@ impl Shared {
         }
         let now = Instant::now();
         self.pointers.insert(path, &pointer, now, Some(now));
-        self.keep(path, size);
         Ok(())
     }
 

@@ -98,6 +98,20 @@ async fn cached_files_are_served_while_others_wait_for_a_bucket_that_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_being_stored_is_not_evicted() {
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let leader = Replica::with_limit(&bucket, 4);
+    leader.publish("aa", b"aaaa").await.unwrap();
+    let writer = leader.storage.0.writer(&path("aa"));
+    let held = writer.lock().await;
+    leader.publish("bb", b"bbbb").await.unwrap();
+    assert!(leader.file("aa").exists());
+    drop(held);
+    leader.publish("cc", b"cccc").await.unwrap();
+    assert!(!leader.file("aa").exists() && !leader.file("bb").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_stays_readable_when_the_cache_removes_it() {
     let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
     let leader = Replica::new(&bucket);
