@@ -13,6 +13,7 @@ mod objects;
 mod pointer;
 mod pointer_cache;
 mod provide;
+mod repair;
 mod store;
 mod superseded;
 mod upload;

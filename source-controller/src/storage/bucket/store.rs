@@ -64,15 +64,7 @@ impl Storage for BucketStorage {
         if shared.wait(path, shared.is_stored(path, &wanted))? {
             return Ok(FileState::Intact);
         }
-        let writer = shared.writer(path);
-        let _alone = shared.runtime.block_on(writer.lock_owned());
-        let state = shared.local.verify(path, digest)?;
-        if state == FileState::Intact {
-            let index = shared.local.index(path)?;
-            shared.upload(path, &wanted, index.as_deref())?;
-            tracing::info!(%path, "artifact uploaded: it was missing or damaged in the bucket");
-        }
-        Ok(state)
+        shared.upload_copy(path, &wanted)
     }
 
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
@@ -162,7 +154,8 @@ impl Storage for BucketStorage {
         Ok(was_local || removed > 0)
     }
 
-    /// Lists the bucket. Counts what no known artifact has as superseded from now: an earlier leader may have left it.
+    /// Lists the bucket, and repairs what is damaged there. Counts what no known artifact has as superseded from now: an earlier leader may
+    /// have left it.
     fn directories(&self) -> Result<Vec<ObjectDirectory>, StorageError> {
         let shared = &*self.0;
         let started_at = Timestamp::now();
@@ -173,6 +166,8 @@ impl Storage for BucketStorage {
                 listed.entry(directory).or_default().insert(key);
             }
         }
+        // Before the record of the listing, from which an upload removes its keys.
+        shared.repair(&listed);
         let now = Timestamp::now();
         shared.superseded.insert_listing(&listed, started_at, now);
         Ok(listed.into_keys().collect())
@@ -205,7 +200,12 @@ impl Shared {
     }
 
     /// Uploads the local file: content, index, and at last the pointer. Blocks.
-    fn upload(&self, path: &ArtifactPath, digest: &Digest, index: Option<&[u8]>) -> Result<(), StorageError> {
+    pub(super) fn upload(
+        &self,
+        path: &ArtifactPath,
+        digest: &Digest,
+        index: Option<&[u8]>,
+    ) -> Result<(), StorageError> {
         let absolute = self.local.root().join(path.relative());
         let failed = StorageError::read(&absolute);
         let file = open_below(self.local.root(), &path.relative()).map_err(failed)?;

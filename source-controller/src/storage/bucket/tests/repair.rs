@@ -94,6 +94,25 @@ async fn a_mark_that_is_written_during_an_upload_is_removed() {
     assert!(Replica::new(&bucket).provide("aa").await.unwrap());
 }
 
+/// No reconciliation checks the artifact of a suspended object.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_stores_a_marked_content_again() {
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let leader = Replica::new(&bucket);
+    let digest = leader.publish("aa", b"content").await.unwrap();
+    let key = bucket.content_key(&path("aa"), &digest);
+    bucket.overwrite(&key, b"CONTENT").await;
+    let error = Replica::new(&bucket).provide("aa").await.unwrap_err();
+    assert_eq!(problem(&error), &Problem::Damaged);
+    // The next leader lacks the file.
+    let next = Replica::new(&bucket);
+    next.call(|storage| storage.directories().unwrap()).await;
+    assert!(Replica::new(&bucket).provide("aa").await.is_err());
+    let found = leader.call(|storage| storage.directories().unwrap()).await;
+    assert_eq!(found, [directory()]);
+    assert!(Replica::new(&bucket).provide("aa").await.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_content_that_the_disk_lacks_is_built_again() {
     let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
