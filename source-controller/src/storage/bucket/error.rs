@@ -45,6 +45,9 @@ pub enum Problem {
     /// The content is not what its name says.
     #[error("its content does not match its digest; a later reconciliation stores it again")]
     Damaged,
+    /// The server sends a content too slowly.
+    #[error("the download is too slow: check the network to the bucket")]
+    TooSlow,
     /// The server cannot do what is required.
     #[error("not supported by this server ({0}): it must support conditional writes and multipart uploads")]
     Unsupported(String),

@@ -13,6 +13,7 @@ mod objects;
 mod pointer;
 mod pointer_cache;
 mod provide;
+mod rate;
 mod repair;
 mod store;
 mod superseded;
@@ -33,6 +34,7 @@ use pointer::Pointer;
 use pointer_cache::PointerCache;
 pub(crate) use provide::CacheLookup;
 use provide::{MAX_DOWNLOADS, REQUEST_LIMIT};
+use rate::{MIN_RATE, MinimumRate};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 use superseded::Superseded;
@@ -62,6 +64,7 @@ struct Shared {
     writers: Mutex<HashMap<ArtifactPath, Weak<tokio::sync::Mutex<()>>>>,
     /// Permits of downloads from the bucket.
     downloads: Arc<Semaphore>,
+    min_rate: MinimumRate,
     /// Maximum time that a request waits for a file.
     request_limit: Duration,
     runtime: Handle,
@@ -95,6 +98,7 @@ impl BucketStorage {
             superseded: Superseded::default(),
             writers: Mutex::default(),
             downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
+            min_rate: MIN_RATE,
             request_limit: REQUEST_LIMIT,
             runtime,
             stop,

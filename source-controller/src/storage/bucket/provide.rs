@@ -8,9 +8,11 @@ use std::time::Duration;
 use object_store::ObjectMeta;
 use sluice_api::digest::Digest;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use super::error::{BucketError, Problem};
 use super::pointer::Pointer;
+use super::rate::RateWindow;
 use super::{BucketStorage, POINTER_AGE, Shared};
 use crate::archive::Hasher;
 use crate::storage::{ArtifactPath, FileState, LocalDirectory, Storage as _, StorageError, open_below};
@@ -208,6 +210,7 @@ impl Shared {
     /// Stores the content of a pointer as the local file, if it is what the pointer says. Blocks.
     fn receive(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<Received, StorageError> {
         let (digest, bucket) = (&pointer.digest, &self.bucket);
+        let mut window = RateWindow::new(self.min_rate, Instant::now());
         let mut draft = self.local.receive(path)?;
         let mut hasher = Hasher::new(digest.algorithm());
         let mut content = self.wait(path, bucket.open(path, digest))?;
@@ -216,6 +219,9 @@ impl Shared {
             size += piece.len() as u64;
             if size > pointer.size {
                 return Ok(Received::Damaged(content.meta));
+            }
+            if !window.count(piece.len() as u64, Instant::now()) && size < pointer.size {
+                return Err(bucket.content_error(path, digest, Problem::TooSlow).into());
             }
             hasher.update(&piece);
             draft.write_all(&piece).map_err(|source| StorageError::Write {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use object_store::chunked::ChunkedStore;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,8 +57,7 @@ async fn a_request_waits_for_a_limited_time() {
     let leader = Replica::new(&server.bucket());
     leader.publish("aa", b"content").await.unwrap();
     let mut follower = Replica::new(&server.bucket());
-    let shared = Arc::get_mut(&mut follower.storage.0).unwrap();
-    shared.request_limit = Duration::from_millis(100);
+    follower.shared().request_limit = Duration::from_millis(100);
     server.fail("GET", "aa.tar.gz.sha256-", MANY, Fault::hang());
     let error = follower.provide("aa").await.unwrap_err();
     assert_eq!(problem(&error), &Problem::TimedOut);
@@ -95,6 +95,25 @@ async fn cached_files_are_served_while_others_wait_for_a_bucket_that_hangs() {
     follower.storage.0.stop.cancel();
     stop.cancel();
     drop(waiting);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_is_too_slow_ends_and_frees_its_permit() {
+    let pieces = ChunkedStore::new(Arc::new(InMemory::new()), 1 << 10);
+    let bucket = Bucket::new(Arc::new(pieces), "memory", "");
+    let content = vec![7_u8; 1 << 20];
+    Replica::new(&bucket).publish("aa", &content).await.unwrap();
+    let mut follower = Replica::new(&bucket);
+    follower.shared().min_rate = MinimumRate {
+        bytes: u64::MAX,
+        window: Duration::ZERO,
+    };
+    let error = follower.provide("aa").await.unwrap_err();
+    assert_eq!(problem(&error), &Problem::TooSlow);
+    assert!(!follower.file("aa").exists());
+    assert_eq!(follower.storage.0.downloads.available_permits(), MAX_DOWNLOADS);
+    follower.shared().min_rate = MIN_RATE;
+    assert!(follower.provide("aa").await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

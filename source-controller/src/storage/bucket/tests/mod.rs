@@ -96,6 +96,11 @@ impl Replica {
         provided.map(|file| file.is_some())
     }
 
+    /// Returns what the threads share, to change it before they run.
+    fn shared(&mut self) -> &mut Shared {
+        Arc::get_mut(&mut self.storage.0).unwrap()
+    }
+
     fn file(&self, commit: &str) -> PathBuf {
         self.disk.path().join(path(commit).relative())
     }
