@@ -20,7 +20,7 @@ use super::conditional::{self, Part};
 use super::downloads::{Download, Downloads, MAX_DOWNLOADS, MAX_WAITING};
 use super::file::{Content, ServedFile};
 use super::memory::{MAX_AGE, SmallFiles};
-use crate::storage::bucket::{BucketStorage, CacheLookup};
+use crate::storage::bucket::BucketStorage;
 use crate::storage::{ArtifactPath, LocalDirectory, ObjectDirectory};
 
 /// Suffix of all served files. Locks and unfinished files have other suffixes.
@@ -145,11 +145,10 @@ impl FileService {
         };
         let path = recorded(relative).ok_or(Refusal::NotFound)?;
         let _answer = slot.begin_response();
-        let _waiting = match bucket.cached(&path).await {
-            CacheLookup::Current(file) => return Ok(Some(file)),
-            CacheLookup::Unconfirmed => None,
-            CacheLookup::Missing => Some(self.waiting.acquire(client).await.ok_or(Refusal::Busy)?),
-        };
+        if let Some(copy) = bucket.copy(&path).await {
+            return Ok(Some(copy));
+        }
+        let _waiting = self.waiting.acquire(client).await.ok_or(Refusal::Busy)?;
         match bucket.provide(&path).await {
             Ok(Some(file)) => Ok(Some(file)),
             Ok(None) => Err(Refusal::NotFound),

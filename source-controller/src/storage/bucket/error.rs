@@ -45,6 +45,9 @@ pub enum Problem {
     /// The content is not what its name says.
     #[error("its content does not match its digest; a later reconciliation stores it again")]
     Damaged,
+    /// The object is no pointer.
+    #[error("it names no content; a later reconciliation replaces it")]
+    InvalidPointer,
     /// The server sends a content too slowly.
     #[error("the download is too slow: check the network to the bucket")]
     TooSlow,

@@ -10,10 +10,12 @@ mod cache;
 mod connect;
 mod error;
 mod objects;
+mod outage;
 mod pointer;
 mod pointer_cache;
 mod provide;
 mod rate;
+mod recent_paths;
 mod repair;
 mod store;
 mod superseded;
@@ -30,11 +32,12 @@ pub(crate) use connect::connect;
 pub use error::{BucketError, Problem};
 use object_store::path::Path;
 pub use objects::Bucket;
+use outage::Outage;
 use pointer::Pointer;
 use pointer_cache::PointerCache;
-pub(crate) use provide::CacheLookup;
 use provide::{MAX_DOWNLOADS, REQUEST_LIMIT};
 use rate::{MIN_RATE, MinimumRate};
+use recent_paths::RecentPaths;
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 use superseded::Superseded;
@@ -59,6 +62,12 @@ struct Shared {
     bucket: Bucket,
     cache: Cache,
     pointers: PointerCache,
+    /// Paths without a pointer: requests for them ask the bucket at most once in this time. A new artifact is absent for as long on a
+    /// replica that was asked for it before it was published.
+    absent: RecentPaths,
+    /// Paths whose pointers could not be read: their copies are served without another try.
+    failed: RecentPaths,
+    outage: Outage,
     superseded: Superseded,
     /// Locks of the files that are being downloaded or stored.
     writers: Mutex<HashMap<ArtifactPath, Weak<tokio::sync::Mutex<()>>>>,
@@ -95,6 +104,9 @@ impl BucketStorage {
             bucket,
             cache: Cache::new(max_cached_bytes),
             pointers: PointerCache::default(),
+            absent: RecentPaths::new(POINTER_AGE),
+            failed: RecentPaths::new(POINTER_AGE),
+            outage: Outage::default(),
             superseded: Superseded::default(),
             writers: Mutex::default(),
             downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
@@ -139,18 +151,40 @@ impl Shared {
     /// Returns the pointer of a path: the cached one, if it was read within `age`, or else that of the bucket. An object that is no pointer
     /// counts as none.
     async fn pointer(&self, path: &ArtifactPath, age: Duration) -> Result<Option<Pointer>, BucketError> {
+        match self.valid_pointer(path, age).await {
+            Err(error) if *error.problem() == Problem::InvalidPointer => {
+                self.pointers.remove(path);
+                Ok(None)
+            }
+            read => read,
+        }
+    }
+
+    /// As [`Self::pointer`], but an object that is no pointer is an error.
+    async fn valid_pointer(
+        &self,
+        path: &ArtifactPath,
+        age: Duration,
+    ) -> Result<Option<Pointer>, BucketError> {
         let cached = self.pointers.get(path);
         if let Some(cached) = cached.filter(|cached| cached.read_at.elapsed() < age) {
             return Ok(Some(cached.pointer));
         }
         let read_at = Instant::now();
         let stored = self.bucket.pointer(path).await?;
-        let pointer = stored.and_then(|stored| stored.pointer);
-        match &pointer {
-            Some(pointer) => self.pointers.insert(path, pointer, read_at, None),
-            None => self.pointers.remove(path),
+        if self.outage.end() {
+            tracing::info!("the bucket can be read again");
         }
-        Ok(pointer)
+        let Some(stored) = stored else {
+            self.pointers.remove(path);
+            return Ok(None);
+        };
+        let Some(pointer) = stored.pointer else {
+            let key = self.bucket.pointer_key(path);
+            return Err(self.bucket.error("read", &key, Problem::InvalidPointer));
+        };
+        self.pointers.insert(path, &pointer, read_at, None);
+        Ok(Some(pointer))
     }
 
     /// Returns the lock of the file at a path, which its writers hold.

@@ -63,13 +63,6 @@ impl PointerCache {
         entries.purge(read_at);
     }
 
-    /// Counts a pointer as read just now, so that the next requests do not wait for a bucket that fails.
-    pub(super) fn renew(&self, path: &ArtifactPath) {
-        if let Some(cached) = lock(&self.0).by_path.get_mut(path) {
-            cached.read_at = Instant::now();
-        }
-    }
-
     /// Removes the pointer of a path.
     pub(super) fn remove(&self, path: &ArtifactPath) {
         lock(&self.0).by_path.remove(path);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::error::{BucketError, Problem};
 use super::pointer::Pointer;
+use super::pointer_cache::CachedPointer;
 use super::rate::RateWindow;
 use super::{BucketStorage, POINTER_AGE, Shared};
 use crate::archive::Hasher;
@@ -21,18 +22,8 @@ use crate::storage::{ArtifactPath, FileState, LocalDirectory, Storage as _, Stor
 pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 /// Maximum number of concurrent downloads. Each has a thread, and the threads that open files must remain.
 pub(super) const MAX_DOWNLOADS: usize = 64;
-/// How long a request waits for the bucket where a copy can be served.
+/// How long a request waits for the bucket before its copy is served.
 const COPY_LIMIT: Duration = Duration::from_secs(1);
-
-/// What the local directory has at a path.
-pub(crate) enum CacheLookup {
-    /// The file that the pointer names, open: it stays readable if the cache removes it.
-    Current(File),
-    /// A verified file. The pointer must be read again.
-    Unconfirmed,
-    /// No verified file.
-    Missing,
-}
 
 /// A local file whose digest this process has verified.
 struct VerifiedCopy {
@@ -55,24 +46,27 @@ struct LockedPointer {
 }
 
 impl BucketStorage {
-    /// Looks up a file without a request to the bucket.
-    pub(crate) async fn cached(&self, path: &ArtifactPath) -> CacheLookup {
+    /// Returns the verified copy of a path, if the bucket still names it or cannot be read. Downloads nothing, and asks the bucket at most
+    /// once a second, for at most a second.
+    pub(crate) async fn copy(&self, path: &ArtifactPath) -> Option<File> {
         let shared = &self.0;
-        let Some(copy) = shared.verified_copy(path).await else {
-            return CacheLookup::Missing;
-        };
+        let copy = shared.verified_copy(path).await?;
         let cached = shared.pointers.get(path);
-        let fresh = cached.filter(|cached| cached.read_at.elapsed() < POINTER_AGE);
-        if fresh.is_some_and(|fresh| fresh.pointer.digest == copy.digest) {
-            shared.cache.touch(path);
-            CacheLookup::Current(copy.file)
+        let is_fresh = |cached: &CachedPointer| cached.read_at.elapsed() < POINTER_AGE;
+        let is_known = cached.as_ref().is_some_and(is_fresh) || shared.failed.contains(path, Instant::now());
+        let is_named = if is_known {
+            cached.is_none_or(|cached| cached.pointer.digest == copy.digest)
         } else {
-            CacheLookup::Unconfirmed
+            shared.confirm(path, &copy.digest).await
+        };
+        if !is_named {
+            return None;
         }
+        shared.cache.touch(path);
+        Some(copy.file)
     }
 
-    /// Opens the file that the bucket has at a path, and downloads it before if it is not here; `None` if the bucket has none. While the
-    /// bucket cannot be reached, a file that this process has verified before is provided.
+    /// Opens the file that the bucket has at a path, and downloads it before if it is not here; `None` if the bucket has none.
     ///
     /// # Errors
     /// The bucket cannot be reached or is too slow, its content is damaged, or the file cannot be written.
@@ -87,11 +81,7 @@ impl BucketStorage {
 
 impl Shared {
     async fn provide(self: &Arc<Self>, path: &ArtifactPath) -> Result<Option<File>, StorageError> {
-        let copy = self.verified_copy(path).await;
-        let LockedPointer { pointer, lock } = match self.look_up(path, copy.is_some()).await {
-            Ok(found) => found,
-            Err(error) => return self.without_bucket(path, copy, error).map(Some),
-        };
+        let LockedPointer { pointer, lock } = self.look_up(path).await?;
         let Some(pointer) = pointer else { return Ok(None) };
         // Another request may have downloaded it before this one had the lock.
         let copy = self.verified_copy(path).await;
@@ -102,40 +92,40 @@ impl Shared {
         self.download(path, pointer, lock).await.map(Some)
     }
 
-    /// Returns the pointer of a path. Where a copy can be served instead, neither a slow bucket nor another writer is awaited.
-    async fn look_up(&self, path: &ArtifactPath, has_copy: bool) -> Result<LockedPointer, BucketError> {
-        let look_up = async {
-            let lock = self.writer(path).lock_owned().await;
-            let pointer = self.pointer(path, POINTER_AGE).await?;
-            Ok::<_, BucketError>(LockedPointer { pointer, lock })
-        };
-        if !has_copy {
-            return look_up.await;
+    /// Returns the pointer of a path. Requests for one path look one after another, and the later ones find the answer of the first.
+    async fn look_up(&self, path: &ArtifactPath) -> Result<LockedPointer, BucketError> {
+        let lock = self.writer(path).lock_owned().await;
+        let asked_at = Instant::now();
+        if self.absent.contains(path, asked_at) {
+            return Ok(LockedPointer { pointer: None, lock });
         }
-        let found = tokio::time::timeout(COPY_LIMIT, look_up).await;
-        found.unwrap_or_else(|_| Err(self.timed_out(path)))
+        let pointer = self.valid_pointer(path, POINTER_AGE).await?;
+        if pointer.is_none() {
+            self.absent.insert(path, asked_at);
+        }
+        Ok(LockedPointer { pointer, lock })
     }
 
-    /// Returns the copy of a path while the bucket cannot be reached, unless its pointer is known to name another content.
-    fn without_bucket(
-        &self,
-        path: &ArtifactPath,
-        copy: Option<VerifiedCopy>,
-        error: BucketError,
-    ) -> Result<File, StorageError> {
+    /// Returns whether the copy of a path with this digest can be served: the bucket names it, or cannot be read and is not known to name
+    /// another one. Neither a slow bucket nor another writer is awaited.
+    async fn confirm(&self, path: &ArtifactPath, copy: &Digest) -> bool {
+        let looked_up = tokio::time::timeout(COPY_LIMIT, self.look_up(path)).await;
+        let error = match looked_up.unwrap_or_else(|_| Err(self.timed_out(path))) {
+            Ok(LockedPointer { pointer, .. }) => {
+                return pointer.is_some_and(|pointer| pointer.digest == *copy);
+            }
+            Err(error) => error,
+        };
         let cached = self.pointers.get(path);
-        let is_named = |copy: &VerifiedCopy| {
-            let cached = cached.as_ref();
-            cached.is_none_or(|cached| cached.pointer.digest == copy.digest)
-        };
-        let Some(copy) = copy.filter(is_named) else {
-            return Err(error.into());
-        };
-        self.pointers.renew(path);
-        self.cache.touch(path);
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, %path, "the bucket cannot be reached: the copy on disk is served");
-        Ok(copy.file)
+        if cached.is_some_and(|cached| cached.pointer.digest != *copy) {
+            return false;
+        }
+        self.failed.insert(path, Instant::now());
+        if *error.problem() == Problem::InvalidPointer || self.outage.begin() {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, %path, "the bucket cannot be read: copies on disk are served");
+        }
+        true
     }
 
     /// Downloads a file on a thread, which keeps the lock also if the client goes.

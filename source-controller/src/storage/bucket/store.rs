@@ -249,6 +249,7 @@ impl Shared {
         }
         let now = Instant::now();
         self.pointers.insert(path, &pointer, now, Some(now));
+        self.absent.remove(path);
         Ok(())
     }
 

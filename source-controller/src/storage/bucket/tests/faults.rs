@@ -31,6 +31,7 @@ async fn a_broken_upload_publishes_nothing_and_the_next_one_completes_it() {
     assert!(!follower.provide("aa").await.unwrap());
     server.heal();
     leader.publish("aa", &content).await.unwrap();
+    follower.expire();
     assert!(follower.provide("aa").await.unwrap());
 }
 
@@ -75,12 +76,12 @@ async fn a_copy_is_served_while_the_bucket_fails_and_a_missing_one_is_no_empty_f
     leader.publish("aa", b"content").await.unwrap();
     assert!(follower.provide("aa").await.unwrap());
     // As after its time has passed.
-    follower.storage.0.pointers.clear();
+    follower.expire();
     server.fail("GET", ".digest", MANY, Fault::Answer(403, "AccessDenied"));
     assert!(follower.provide("aa").await.unwrap());
     server.heal();
     server.fail("GET", ".digest", MANY, Fault::hang());
-    follower.storage.0.pointers.clear();
+    follower.expire();
     assert!(
         follower.provide("aa").await.unwrap(),
         "a bucket that hangs is not awaited"
@@ -95,6 +96,27 @@ async fn a_copy_is_served_while_the_bucket_fails_and_a_missing_one_is_no_empty_f
     ));
     assert!(!empty.file("aa").exists());
     assert!(server.pending() < MANY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_fails_is_asked_once_for_the_copies_of_a_file() {
+    let server = S3Server::start().await;
+    let (leader, mut follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
+    leader.publish("aa", b"content").await.unwrap();
+    assert!(follower.provide("aa").await.unwrap());
+    follower.shared().failed = RecentPaths::new(MINUTE);
+    // No pointer is known, as after a purge.
+    follower.expire();
+    server.fail("GET", ".digest", MANY, Fault::Answer(403, "AccessDenied"));
+    assert!(follower.provide("aa").await.unwrap());
+    let lookups = server.count("GET", ".digest");
+    assert!(follower.provide("aa").await.unwrap());
+    assert_eq!(server.count("GET", ".digest"), lookups);
+    assert!(!follower.storage.0.outage.begin(), "the outage is recorded");
+    server.heal();
+    follower.expire();
+    assert!(follower.provide("aa").await.unwrap());
+    assert!(follower.storage.0.outage.begin(), "the outage has ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,7 +151,7 @@ async fn two_leaders_for_a_moment_leave_a_complete_artifact() {
         "one of them writes the pointer: {written:?}"
     );
     // The status has the first one's, which looks again after its time.
-    one.storage.0.pointers.clear();
+    one.expire();
     let digest = super::digest(b"one");
     assert_eq!(one.verify("bb", &digest).await.unwrap(), FileState::Intact);
     let follower = Replica::new(&server.bucket());
@@ -145,7 +167,7 @@ async fn a_stale_answer_does_not_lose_an_artifact() {
     let server = S3Server::start().await;
     let leader = Replica::new(&server.bucket());
     let digest = leader.publish("aa", b"content").await.unwrap();
-    leader.storage.0.pointers.clear();
+    leader.expire();
     server.fail("GET", ".digest", 2, Fault::Answer(404, "NoSuchKey"));
     // It looks like a missing pointer, which the leader creates: the server says that there is one, with this content.
     assert_eq!(leader.verify("aa", &digest).await.unwrap(), FileState::Intact);

@@ -89,11 +89,24 @@ impl Replica {
         self.call(move |storage| storage.verify(&path, &digest)).await
     }
 
+    /// Provides a file as the server does it: from its copy, or else from the bucket.
     async fn provide(&self, commit: &str) -> Result<bool, StorageError> {
         let path = path(commit);
-        let provided = self.storage.provide(&path);
-        let provided = tokio::time::timeout(LIMIT, provided).await.unwrap();
-        provided.map(|file| file.is_some())
+        let provided = async {
+            match self.storage.copy(&path).await {
+                Some(_) => Ok(true),
+                None => self.storage.provide(&path).await.map(|file| file.is_some()),
+            }
+        };
+        tokio::time::timeout(LIMIT, provided).await.unwrap()
+    }
+
+    /// Forgets the answers of the bucket, as after their time.
+    fn expire(&self) {
+        let shared = &self.storage.0;
+        shared.pointers.clear();
+        shared.absent.clear();
+        shared.failed.clear();
     }
 
     /// Returns what the threads share, to change it before they run.
@@ -112,6 +125,7 @@ async fn every_replica_serves_what_the_leader_has_published() {
     let (leader, follower) = (Replica::new(&server.bucket()), Replica::new(&server.bucket()));
     assert!(!follower.provide("aa").await.unwrap());
     leader.publish("aa", b"content").await.unwrap();
+    follower.expire();
     let text = "aa.tar.gz.sha256-";
     let downloads = || server.count("GET", text);
     let (one, other) = tokio::join!(follower.provide("aa"), follower.provide("aa"));

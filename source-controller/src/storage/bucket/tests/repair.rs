@@ -35,7 +35,7 @@ async fn a_damaged_content_is_not_served_and_the_leader_stores_it_again() {
         assert_eq!(problem(&error), &Problem::Damaged);
         assert_eq!(server.count("GET", "aa.tar.gz.sha256-"), downloads);
         // The leader looks again after its time, and serves its own file.
-        leader.storage.0.pointers.clear();
+        leader.expire();
         assert!(leader.provide("aa").await.unwrap());
         assert_eq!(leader.verify("aa", &digest).await.unwrap(), FileState::Intact);
         assert!(Replica::new(&bucket).provide("aa").await.unwrap());
@@ -73,7 +73,7 @@ async fn a_mark_that_is_written_during_an_upload_is_removed() {
     let digest = leader.publish("aa", b"content").await.unwrap();
     let key = bucket.content_key(&path("aa"), &digest);
     bucket.overwrite(&key, b"con").await;
-    leader.storage.0.pointers.clear();
+    leader.expire();
     let (text, permits) = ("aa.tar.gz.sha256-", Arc::new(Semaphore::new(0)));
     server.fail("PUT", text, 1, Fault::Wait(Arc::clone(&permits)));
     let before = server.count("PUT", text);
@@ -138,8 +138,11 @@ async fn an_object_that_is_no_pointer_is_replaced() {
     let key = bucket.pointer_key(&path("aa"));
     for foreign in [b"no pointer".as_slice(), LONG.as_slice()] {
         bucket.overwrite(&key, foreign).await;
-        assert!(!Replica::new(&bucket).provide("aa").await.unwrap());
-        leader.storage.0.pointers.clear();
+        let error = Replica::new(&bucket).provide("aa").await.unwrap_err();
+        assert_eq!(problem(&error), &Problem::InvalidPointer);
+        leader.expire();
+        assert!(leader.provide("aa").await.unwrap(), "a verified copy is served");
+        leader.expire();
         assert_eq!(leader.verify("aa", &digest).await.unwrap(), FileState::Intact);
         assert!(Replica::new(&bucket).provide("aa").await.unwrap());
     }
@@ -153,7 +156,7 @@ async fn no_content_is_collected_without_the_pointer_of_the_current_artifact() {
     // The listing records all keys.
     leader.call(|storage| storage.directories().unwrap()).await;
     bucket.delete(&bucket.pointer_key(&path("aa"))).await.unwrap();
-    leader.storage.0.pointers.clear();
+    leader.expire();
     let later = Timestamp::now() + Duration::from_hours(1);
     let collect =
         move |storage: &BucketStorage| storage.collect(&directory(), Some(&path("aa")), MINUTE, later);
