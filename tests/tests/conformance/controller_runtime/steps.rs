@@ -210,7 +210,9 @@ impl Fixture {
         self.wait_until_ready("second", "third").await;
         let lease = self.api("coordination.k8s.io", "Lease").get(LEASE).await.unwrap();
         let lease = serde_json::to_value(lease).unwrap();
-        assert_eq!(lease["spec"]["leaseTransitions"], 2, "{lease}");
+        // On a slow machine, an instance that waits may take a lease that is renewed late.
+        let transitions = lease["spec"]["leaseTransitions"].as_i64();
+        assert!(transitions.is_some_and(|count| count >= 2), "{lease}");
         self.wait_for_event("", "LeaderElection", |event| {
             event["involvedObject"]["name"] == LEASE
         })
