@@ -1,4 +1,4 @@
-//! Counts the allocations of passes without changes. The crate that counts replaces the allocator of the whole program, so this test
+//! Counts the allocations of reconciliations without changes. The crate that counts replaces the allocator of the whole program, so this test
 //! has a program of its own.
 
 #![expect(
@@ -24,16 +24,16 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Timeout of every wait.
 const LIMIT: Duration = Duration::from_secs(50);
-/// Objects, each with a repository of its own and a pass a second.
+/// Objects, each with a repository of its own and a reconciliation a second.
 const OBJECTS: usize = 4;
-/// Passes that are counted.
-const PASSES: usize = 12;
-/// The most allocations of a pass, and their bytes. A client or the certificates of authorities take many thousands.
+/// Reconciliations that are counted.
+const RECONCILIATIONS: usize = 12;
+/// The most allocations of a reconciliation, and their bytes. A client or the certificates of authorities take many thousands.
 const ALLOCATIONS: u64 = 1_500;
 const BYTES: u64 = 512 << 10;
 
 #[test]
-fn a_pass_without_changes_allocates_little() {
+fn a_reconciliation_without_changes_allocates_little() {
     // The Git server has other threads than the controller, whose only thread is counted.
     let servers = Runtime::new().unwrap();
     let server = servers.block_on(GitServer::start()).unwrap();
@@ -49,19 +49,22 @@ fn a_pass_without_changes_allocates_little() {
         let url = server.serve(&name, &repository);
         controller.block_on(create(&client, &name, &url));
     }
-    controller.block_on(wait_for_lookups(&server, PASSES));
+    controller.block_on(wait_for_lookups(&server, RECONCILIATIONS));
     let before = server.requests().len();
-    let expected = server.count(Step::LsRefs) + PASSES;
+    let expected = server.count(Step::LsRefs) + RECONCILIATIONS;
     let counted = allocation_counter::measure(|| {
         controller.block_on(wait_for_lookups(&server, expected));
     });
-    let passes = (server.requests().len() - before) as u64;
+    let reconciliations = (server.requests().len() - before) as u64;
     stop.cancel();
     assert_eq!(controller.block_on(running.wait()), LeadershipEnd::Released);
     drop(api);
-    assert_eq!(server.count(Step::Fetch), OBJECTS, "a pass had changes");
-    let (allocations, bytes) = (counted.count_total / passes, counted.bytes_total / passes);
-    eprintln!("a pass without changes: {allocations} allocations, {bytes} bytes");
+    assert_eq!(server.count(Step::Fetch), OBJECTS, "a reconciliation had changes");
+    let (allocations, bytes) = (
+        counted.count_total / reconciliations,
+        counted.bytes_total / reconciliations,
+    );
+    eprintln!("a reconciliation without changes: {allocations} allocations, {bytes} bytes");
     assert!(allocations > 0, "nothing was counted");
     assert!(allocations <= ALLOCATIONS, "{allocations} allocations");
     assert!(bytes <= BYTES, "{bytes} bytes");

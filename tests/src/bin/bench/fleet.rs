@@ -213,7 +213,7 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
             [time, Some(CPU_OF_NEW * all), Some(REQUESTS_OF_NEW * all), None],
         ),
         (
-            format!("a pass of {count} unchanged sources"),
+            format!("a reconciliation of {count} unchanged sources"),
             |round| &round.pass,
             [None, Some(CPU_OF_PASS * all), Some(0.0), Some(0.0)],
         ),
