@@ -69,6 +69,11 @@ impl Process {
         })
     }
 
+    /// Returns its process id.
+    pub(crate) const fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(self.pid, signal)?)
     }

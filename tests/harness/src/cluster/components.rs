@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::Path;
 
-use crate::control_plane;
+use crate::control_plane::{self, Durability};
 
 /// Ports on loopback.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,8 @@ impl Ports {
 /// The names under which the API is served.
 pub(super) const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "kubernetes.default.svc"];
 
-pub(super) fn etcd(ports: Ports, folder: &Path) -> Vec<String> {
-    control_plane::etcd(folder, ports.etcd, ports.peers)
+pub(super) fn etcd(ports: Ports, folder: &Path, durability: Durability) -> Vec<String> {
+    control_plane::etcd(folder, ports.etcd, ports.peers, durability)
 }
 
 pub(super) fn apiserver(ports: Ports, folder: &Path) -> Vec<String> {

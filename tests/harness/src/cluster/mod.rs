@@ -17,13 +17,16 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use crate::control_plane::{
-    self, Access, AccessError, ComponentError, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT, lock, system,
+    self, Access, AccessError, ComponentError, Durability, Keys, LOG_LINES, POLL_INTERVAL, READY_TIMEOUT,
+    lock, system,
 };
 use crate::gobuild::{self, BuildError, Tool};
 use crate::process::Process;
 
 /// Maximum number of starts when ports are taken.
 const MAX_STARTS: u32 = 5;
+/// First part of the name of the folder of a control plane.
+const FOLDER_PREFIX: &str = "control-plane-";
 
 /// A running control plane.
 #[derive(Debug)]
@@ -32,11 +35,36 @@ pub struct ControlPlane {
     controllers: Mutex<Option<Process>>,
     job_controller: Mutex<Option<Process>>,
     api: Mutex<Option<Process>>,
-    _etcd: Process,
+    etcd: Process,
     ports: Ports,
     keys: Keys,
     folder: TempDir,
     has_audit_log: bool,
+}
+
+/// How a control plane differs from that of most tests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options<'a> {
+    has_audit_log: bool,
+    /// The directory of its files if etcd syncs its writes; otherwise they are in the temporary directory.
+    durable_in: Option<&'a Path>,
+}
+
+impl Options<'_> {
+    /// Creates the folder of its files.
+    fn create_folder(&self) -> io::Result<TempDir> {
+        match self.durable_in {
+            Some(parent) => TempDir::with_prefix_in(FOLDER_PREFIX, parent),
+            None => TempDir::with_prefix(FOLDER_PREFIX),
+        }
+    }
+
+    const fn durability(&self) -> Durability {
+        match self.durable_in {
+            Some(_) => Durability::Disk,
+            None => Durability::Process,
+        }
+    }
 }
 
 impl ControlPlane {
@@ -45,7 +73,7 @@ impl ControlPlane {
     /// # Errors
     /// When a program cannot be built or started, or does not become ready.
     pub async fn start() -> Result<Self, ComponentError> {
-        Self::start_with(false).await
+        Self::start_with(Options::default()).await
     }
 
     /// As [`ControlPlane::start`], with an audit log of the requests of ServiceAccounts: [`ControlPlane::audit_log`].
@@ -53,17 +81,36 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::start`].
     pub async fn start_with_audit_log() -> Result<Self, ComponentError> {
-        Self::start_with(true).await
+        let has_audit_log = true;
+        Self::start_with(Options {
+            has_audit_log,
+            ..Options::default()
+        })
+        .await
     }
 
-    async fn start_with(has_audit_log: bool) -> Result<Self, ComponentError> {
+    /// As [`ControlPlane::start`], with files in this directory and an etcd that syncs each write to the disk, for measurements. The
+    /// temporary directory may be in memory, where a sync costs nothing.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub async fn start_durable(parent: &Path) -> Result<Self, ComponentError> {
+        let durable_in = Some(parent);
+        Self::start_with(Options {
+            durable_in,
+            ..Options::default()
+        })
+        .await
+    }
+
+    async fn start_with(options: Options<'_>) -> Result<Self, ComponentError> {
         let built = tokio::task::spawn_blocking(build_programs).await;
         let (etcd, _) = built.map_err(|error| system("build the programs")(error.into()))??;
         let mut tried = 0;
         loop {
             tried += 1;
             let ports = Ports::free().map_err(system("find free ports"))?;
-            match Self::start_on_ports(ports, &etcd, has_audit_log).await {
+            match Self::start_on_ports(ports, &etcd, options).await {
                 Err(ComponentError::NotReady { log, .. })
                     if tried < MAX_STARTS && log.contains("address already in use") => {}
                 ended => return ended,
@@ -80,22 +127,22 @@ impl ControlPlane {
         SHARED.get_or_try_init(Self::start).await
     }
 
-    async fn start_on_ports(ports: Ports, etcd: &Path, has_audit_log: bool) -> Result<Self, ComponentError> {
-        let folder = TempDir::with_prefix("control-plane-").map_err(system("make a folder"))?;
+    async fn start_on_ports(ports: Ports, etcd: &Path, options: Options<'_>) -> Result<Self, ComponentError> {
+        let folder = options.create_folder().map_err(system("make a folder"))?;
         let keys = Keys::create(folder.path(), &components::HOSTS)?;
         let log = folder.path().join("etcd.log");
         let scratch = Some(folder.path());
-        let etcd = Process::start(etcd, &components::etcd(ports, folder.path()), &log, scratch)
-            .map_err(system("start etcd"))?;
+        let flags = components::etcd(ports, folder.path(), options.durability());
+        let etcd = Process::start(etcd, &flags, &log, scratch).map_err(system("start etcd"))?;
         let plane = Self {
             controllers: Mutex::new(None),
             job_controller: Mutex::new(None),
             api: Mutex::new(None),
-            _etcd: etcd,
+            etcd,
             ports,
             keys,
             folder,
-            has_audit_log,
+            has_audit_log: options.has_audit_log,
         };
         plane.start_api().await?;
         Ok(plane)
@@ -137,6 +184,14 @@ impl ControlPlane {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
+    }
+
+    /// Returns the process ids of etcd and of kube-apiserver, unless that is killed.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<u32> {
+        let api = lock(&self.api);
+        let processes = std::iter::once(&self.etcd).chain(api.as_ref());
+        processes.map(Process::id).collect()
     }
 
     /// Kills kube-apiserver; its data stays in etcd.

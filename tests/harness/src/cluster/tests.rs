@@ -50,11 +50,14 @@ async fn a_control_plane_enforces_roles_and_outlives_its_api_server() {
         "{refused:?}"
     );
 
+    assert_eq!(plane.process_ids().len(), 2, "etcd and kube-apiserver");
+
     plane.pause_api().unwrap();
     let result = tokio::time::timeout(Duration::from_millis(500), everything.get("settings")).await;
     assert!(result.is_err());
     plane.resume_api().unwrap();
     plane.kill_api();
+    assert_eq!(plane.process_ids().len(), 1);
     assert!(plane.pause_api().is_err());
     plane.start_api().await.unwrap();
     let again: Api<ConfigMap> = Api::namespaced(access.client().await.unwrap(), "team");

@@ -49,22 +49,33 @@ fn write(folder: &Path, name: &str, contents: &str) -> Result<(), ComponentError
     std::fs::write(folder.join(name), contents).map_err(system("write keys"))
 }
 
-/// Returns the flags of an etcd with a single member, at two ports of loopback. Without fsync: its data only has to last as long as
-/// the tests.
-pub(crate) fn etcd(folder: &Path, clients: u16, peers: u16) -> Vec<String> {
+/// When etcd responds to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Before it is on the disk: the data only has to last as long as the tests.
+    Process,
+    /// After fsync, as in production.
+    Disk,
+}
+
+/// Returns the flags of an etcd with a single member, at two ports of loopback.
+pub(crate) fn etcd(folder: &Path, clients: u16, peers: u16, durability: Durability) -> Vec<String> {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let (clients, peers) = (url(clients), url(peers));
-    vec![
+    let mut flags = vec![
         "--name=tests".into(),
         format!("--data-dir={}", folder.join("etcd").display()),
-        "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
         format!("--listen-client-urls={clients}"),
         format!("--advertise-client-urls={clients}"),
         format!("--listen-peer-urls={peers}"),
         format!("--initial-advertise-peer-urls={peers}"),
         format!("--initial-cluster=tests={peers}"),
-    ]
+    ];
+    if durability == Durability::Process {
+        flags.push("--unsafe-no-fsync".into());
+    }
+    flags
 }
 
 /// Returns the flags of a kube-apiserver at this address, with the keys of [`Keys::create`] and the port for clients of [`etcd`].
@@ -143,6 +154,16 @@ pub(crate) fn api_client(kubeconfig: &Path, port: u16) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_durable_etcd_syncs_its_writes() {
+        let syncs = |durability: Durability| {
+            let flags = etcd(Path::new("folder"), 1, 2, durability);
+            !flags.iter().any(|flag| flag == "--unsafe-no-fsync")
+        };
+        assert!(syncs(Durability::Disk));
+        assert!(!syncs(Durability::Process));
+    }
 
     #[test]
     fn the_audit_log_ends_with_its_last_complete_line() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use access::{Access, AccessError};
 pub(crate) use access::{apply, get, token};
-pub(crate) use components::{Keys, api_client, apiserver, audit, audit_log, etcd};
+pub(crate) use components::{Durability, Keys, api_client, apiserver, audit, audit_log, etcd};
 use sluice_images::archive::ArchiveError;
 use sluice_images::layer::LayerError;
 

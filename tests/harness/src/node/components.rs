@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Runtime;
-use crate::control_plane::{self, ComponentError, Keys, system};
+use crate::control_plane::{self, ComponentError, Durability, Keys, system};
 
 /// The address of the node, of the API server and of the gateway of all pods.
 pub const ADDRESS: &str = "10.244.0.1";
@@ -71,7 +71,7 @@ fn kubeconfig(folder: &Path, name: &str) -> String {
 }
 
 pub(super) fn etcd(folder: &Path) -> Vec<String> {
-    control_plane::etcd(folder, ETCD, ETCD_PEERS)
+    control_plane::etcd(folder, ETCD, ETCD_PEERS, Durability::Process)
 }
 
 pub(super) fn apiserver(folder: &Path) -> Vec<String> {
