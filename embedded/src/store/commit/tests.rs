@@ -143,6 +143,19 @@ async fn waiting_writes_share_a_commit_and_are_published_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_write_alone_takes_one_or_two_syncs() {
+    let environment = TestEnvironment::new();
+    outcome(environment.send("first", create("first"))).await.unwrap();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let before = environment.syncs();
+        outcome(environment.send(name, create(name))).await.unwrap();
+        // The second one makes a larger file durable before its content names the new length.
+        let taken = environment.syncs() - before;
+        assert!((1..=2).contains(&taken), "{taken} syncs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_write_sees_earlier_writes_and_fails_alone() {
     let environment = TestEnvironment::new();
     let remove: Decide<'static> = Box::new(|view| match view.get(&key("a")) {

@@ -1,5 +1,5 @@
 //! Measures `sluice up` with a store in Git that has many objects and a long history: its start, its memory and its writes, beside
-//! commits by hand.
+//! commits by hand, and beside a small store.
 
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,20 +10,26 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use sluice_tests::BoxError;
 use sluice_tests::program::{Program, Setup};
-use sluice_tests::{BoxError, binary};
 
 use crate::results::{Results, Row, Unit, number, seconds};
 use crate::sources::call;
-use crate::usage;
+use crate::{disk, usage};
 
-/// Objects of the repository.
-const OBJECTS: usize = 5_000;
-/// Its commits; each writes one object.
-const COMMITS: usize = 50_000;
+/// The store that is measured.
+const LARGE: Size = Size {
+    objects: 5_000,
+    commits: 50_000,
+};
+/// A hundredth of it, which shows what the growth costs.
+const SMALL: Size = Size {
+    objects: 50,
+    commits: 500,
+};
 /// Objects of a namespace, so of a directory.
 const OBJECTS_OF_NAMESPACE: usize = 100;
-/// Writes of a round, by the API and by hand.
+/// Writes of a round, by the API and by hand, each of another object.
 const WRITES: usize = 50;
 /// Most rounds: a start takes long.
 pub(crate) const MAX_ROUNDS: usize = 3;
@@ -34,6 +40,14 @@ const FIRST_TIME: usize = 1_700_000_000;
 /// Bits of a resourceVersion below the number of its commit.
 const NUMBER_BITS: u32 = 32;
 
+/// The size of a repository.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    objects: usize,
+    /// Each commit writes one object.
+    commits: usize,
+}
+
 /// The samples of all rounds.
 #[derive(Default)]
 struct Samples {
@@ -41,32 +55,53 @@ struct Samples {
     memory: Vec<f64>,
     by_api: Vec<Duration>,
     by_hand: Vec<Duration>,
+    /// Bytes that a write adds to the repository.
+    growth_by_api: Vec<f64>,
+    growth_by_hand: Vec<f64>,
 }
 
-/// Measures at most [`MAX_ROUNDS`] rounds, each on a clone of the repository.
+/// Measures at most [`MAX_ROUNDS`] rounds of each size in turn, each on a clone of the repository.
 pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), BoxError> {
-    let repository = repository()?;
-    let mut samples = Samples::default();
+    let (large, small) = (LARGE.repository()?, SMALL.repository()?);
+    let (mut samples, mut of_small) = (Samples::default(), Samples::default());
     for _ in 0..rounds.clamp(1, MAX_ROUNDS) {
-        measure_round(&repository, &mut samples).await?;
+        measure_round(LARGE, &large, &mut samples).await?;
+        measure_round(SMALL, &small, &mut of_small).await?;
     }
-    let title = format!("store in Git, {OBJECTS} objects and {COMMITS} commits: start of sluice up");
-    results.add(Row::times(title, &samples.starts));
-    results.add(Row::new("its private memory", Unit::Bytes, samples.memory));
-    let row = Row::times("a write of one object", &samples.by_api);
-    results.add(row.beside("git commit, git push", seconds(&samples.by_hand)));
+    report(samples, of_small, results);
     Ok(())
 }
 
-async fn measure_round(repository: &Path, samples: &mut Samples) -> Result<(), BoxError> {
-    let folder = tempfile::tempdir()?;
+fn report(samples: Samples, of_small: Samples, results: &mut Results) {
+    let small = SMALL.title();
+    let title = format!("store in Git, {}: start of sluice up", LARGE.title());
+    let row = Row::times(title, &samples.starts);
+    results.add(row.beside(small.as_str(), seconds(&of_small.starts)));
+    let row = Row::new("its private memory", Unit::Bytes, samples.memory);
+    results.add(row.beside(small.as_str(), of_small.memory));
+    let row = Row::times("a write of one object", &samples.by_api);
+    results.add(row.beside(small, seconds(&of_small.by_api)));
+    let (name, by_hand) = ("git commit, git push", seconds(&samples.by_hand));
+    let row = Row::times("the same, beside git", &samples.by_api);
+    results.add(row.beside(name, by_hand));
+    let row = Row::new(
+        "growth of the repository by a write",
+        Unit::Bytes,
+        samples.growth_by_api,
+    );
+    results.add(row.beside(name, samples.growth_by_hand));
+}
+
+async fn measure_round(size: Size, repository: &Path, samples: &mut Samples) -> Result<(), BoxError> {
+    let folder = tempfile::tempdir_in(disk::folder(disk::DATA)?)?;
     let origin = repository.display().to_string();
     call(
         folder.path(),
         "git",
         &["clone", "--quiet", "--bare", &origin, "objects.git"],
     )?;
-    let store = format!("git:{}", folder.path().join("objects.git").display());
+    let clone = folder.path().join("objects.git");
+    let store = format!("git:{}", clone.display());
     let setup = Setup::new(folder.path())
         .with_store(&store)
         .with_start_timeout(START_TIMEOUT);
@@ -76,9 +111,34 @@ async fn measure_round(repository: &Path, samples: &mut Samples) -> Result<(), B
     samples.starts.push(began.elapsed());
     let id = program.id().ok_or("sluice has ended")?;
     samples.memory.push(number(usage::of_process(id)?.private));
+    let stored = clone.join("objects");
+    let before = bytes_of_files(&stored)?;
     write_by_api(&program, &mut samples.by_api).await?;
-    write_by_hand(folder.path(), &mut samples.by_hand)?;
+    let between = bytes_of_files(&stored)?;
+    write_by_hand(size, folder.path(), &mut samples.by_hand)?;
+    let after = bytes_of_files(&stored)?;
+    samples.growth_by_api.push(growth(before, between)?);
+    samples.growth_by_hand.push(growth(between, after)?);
     program.end().await
+}
+
+/// Returns the bytes that each of [`WRITES`] writes added.
+fn growth(before: u64, after: u64) -> Result<f64, BoxError> {
+    Ok(number(after.saturating_sub(before) / u64::try_from(WRITES)?))
+}
+
+/// Returns the lengths of all files of a directory together.
+fn bytes_of_files(directory: &Path) -> Result<u64, BoxError> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() {
+            bytes_of_files(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        };
+    }
+    Ok(bytes)
 }
 
 /// Writes objects, one after the other.
@@ -96,14 +156,14 @@ async fn write_by_api(program: &Program, times: &mut Vec<Duration>) -> Result<()
 }
 
 /// Edits files of a clone, and pushes each edit.
-fn write_by_hand(folder: &Path, times: &mut Vec<Duration>) -> Result<(), BoxError> {
+fn write_by_hand(size: Size, folder: &Path, times: &mut Vec<Duration>) -> Result<(), BoxError> {
     call(folder, "git", &["clone", "--quiet", "objects.git", "clone"])?;
     let clone = folder.join("clone");
     for (key, value) in [("user.name", "bench"), ("user.email", "bench@example.com")] {
         call(&clone, "git", &["config", key, value])?;
     }
     for object in 0..WRITES {
-        std::fs::write(clone.join(path(object)), content(object, COMMITS + object))?;
+        std::fs::write(clone.join(path(object)), content(object, size.commits + object))?;
         let began = Instant::now();
         call(
             &clone,
@@ -116,57 +176,67 @@ fn write_by_hand(folder: &Path, times: &mut Vec<Duration>) -> Result<(), BoxErro
     Ok(())
 }
 
-/// Returns the repository, which is created once in the target directory.
-fn repository() -> Result<PathBuf, BoxError> {
-    let program = binary("sluice")?;
-    let target = program.parent().and_then(Path::parent);
-    let inputs = target
-        .ok_or("the program is in no target directory")?
-        .join("bench-inputs");
-    let repository = inputs.join(format!("objects-{OBJECTS}-{COMMITS}.git"));
-    if repository.exists() {
-        return Ok(repository);
+impl Size {
+    fn title(self) -> String {
+        format!("{} objects and {} commits", self.objects, self.commits)
     }
-    std::fs::create_dir_all(&inputs)?;
-    // An interrupted import leaves no repository under the name.
-    let unfinished = tempfile::tempdir_in(&inputs)?;
-    call(
-        unfinished.path(),
-        "git",
-        &["init", "--quiet", "--bare", "--initial-branch=main"],
-    )?;
-    import(unfinished.path())?;
-    std::fs::rename(unfinished.keep(), &repository)?;
-    Ok(repository)
-}
 
-/// Writes the history as the store would have.
-fn import(repository: &Path) -> Result<(), BoxError> {
-    let mut child = Command::new("git")
-        .args(["fast-import", "--quiet"])
-        .current_dir(repository)
-        .stdin(Stdio::piped())
-        .spawn()?;
-    let mut stream = BufWriter::new(child.stdin.take().ok_or("git has no input")?);
-    for commit in 0..COMMITS {
-        let object = commit % OBJECTS;
-        let (message, content) = (message(object, commit)?, content(object, commit));
-        let time = FIRST_TIME + commit;
-        write!(
-            stream,
-            "commit refs/heads/main\ncommitter sluice <sluice@localhost> {time} +0000\ndata {}\n{message}\n\
-             M 100644 inline {}\ndata {}\n{content}\n",
-            message.len(),
-            path(object),
-            content.len()
+    /// Returns the repository, which is created once in the target directory.
+    fn repository(self) -> Result<PathBuf, BoxError> {
+        let inputs = disk::folder(disk::INPUTS)?;
+        let repository = inputs.join(format!("objects-{}-{}.git", self.objects, self.commits));
+        if repository.exists() {
+            return Ok(repository);
+        }
+        // An interrupted import leaves no repository under the name.
+        let unfinished = tempfile::tempdir_in(&inputs)?;
+        call(
+            unfinished.path(),
+            "git",
+            &["init", "--quiet", "--bare", "--initial-branch=main"],
         )?;
+        self.import(unfinished.path())?;
+        std::fs::rename(unfinished.keep(), &repository)?;
+        Ok(repository)
     }
-    stream.flush()?;
-    drop(stream);
-    if child.wait()?.success() {
-        Ok(())
-    } else {
-        Err("git fast-import failed".into())
+
+    /// Writes the history as the store would have.
+    fn import(self, repository: &Path) -> Result<(), BoxError> {
+        let mut child = Command::new("git")
+            .args(["fast-import", "--quiet"])
+            .current_dir(repository)
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let mut stream = BufWriter::new(child.stdin.take().ok_or("git has no input")?);
+        for commit in 0..self.commits {
+            let object = commit % self.objects;
+            let (message, content) = (self.message(object, commit)?, content(object, commit));
+            let time = FIRST_TIME + commit;
+            write!(
+                stream,
+                "commit refs/heads/main\ncommitter sluice <sluice@localhost> {time} +0000\ndata {}\n{message}\n\
+                 M 100644 inline {}\ndata {}\n{content}\n",
+                message.len(),
+                path(object),
+                content.len()
+            )?;
+        }
+        stream.flush()?;
+        drop(stream);
+        if child.wait()?.success() {
+            Ok(())
+        } else {
+            Err("git fast-import failed".into())
+        }
+    }
+
+    fn message(self, object: usize, commit: usize) -> Result<String, BoxError> {
+        let (namespace, name) = (namespace(object), name(object));
+        let verb = if commit < self.objects { "create" } else { "update" };
+        let version = ((u64::try_from(commit)? + 1) << NUMBER_BITS) + 1;
+        Ok(format!(
+            "{verb} configmaps {namespace}/{name}\n\nResource-Version: {version} configmaps/{namespace}/{name}\nUser: admin\n"
+        ))
     }
 }
 
@@ -191,15 +261,6 @@ fn content(object: usize, commit: usize) -> String {
     )
 }
 
-fn message(object: usize, commit: usize) -> Result<String, BoxError> {
-    let (namespace, name) = (namespace(object), name(object));
-    let verb = if commit < OBJECTS { "create" } else { "update" };
-    let version = ((u64::try_from(commit)? + 1) << NUMBER_BITS) + 1;
-    Ok(format!(
-        "{verb} configmaps {namespace}/{name}\n\nResource-Version: {version} configmaps/{namespace}/{name}\nUser: admin\n"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,7 +268,7 @@ mod tests {
     #[test]
     fn a_commit_has_the_file_and_the_message_that_the_store_writes() {
         assert_eq!(path(101), "core/v1/configmaps/team-1/config-101.yaml");
-        let message = message(101, OBJECTS + 101).unwrap();
+        let message = LARGE.message(101, LARGE.objects + 101).unwrap();
         let version = (5_102_u64 << 32) + 1;
         assert_eq!(
             message,
@@ -218,5 +279,17 @@ mod tests {
         let object: ConfigMap = serde_yaml_ng::from_str(&content(101, 7)).unwrap();
         assert_eq!(object.metadata.namespace.as_deref(), Some("team-1"));
         assert_eq!(object.data.unwrap()["commit"], "7");
+    }
+
+    #[test]
+    fn the_files_of_all_folders_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("objects/aa");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(folder.path().join("HEAD"), [0; 3]).unwrap();
+        std::fs::write(inner.join("blob"), [0; 4]).unwrap();
+        assert_eq!(bytes_of_files(folder.path()).unwrap(), 7);
+        let all = u64::try_from(WRITES).unwrap() * 12;
+        assert!((growth(7, all + 7).unwrap() - 12.0).abs() < f64::EPSILON);
     }
 }

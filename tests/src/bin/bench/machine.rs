@@ -103,16 +103,21 @@ fn versions() -> BTreeMap<String, String> {
         let version = first_line(Command::new(program?).args(arguments))?;
         Some((name.to_owned(), version))
     });
-    shown.chain(flux()).collect()
+    shown.chain(built()).collect()
 }
 
-/// Returns the version of Flux's source-controller, if it is built: it prints none itself.
-fn flux() -> Option<(String, String)> {
-    let tool = Tool::FluxSourceController;
-    let is_built = gobuild::binary_path(tool).is_ok_and(|program| program.is_file());
-    let version = gobuild::version(tool).filter(|_| is_built)?;
-    let line = format!("Flux's source-controller {version}");
-    Some((tool.name().to_owned(), line))
+/// Returns the versions of the programs that are built from Go modules, if they are: not each prints its own.
+fn built() -> impl Iterator<Item = (String, String)> {
+    let tools = [
+        (Tool::FluxSourceController, "Flux's source-controller"),
+        (Tool::Etcd, "etcd"),
+        (Tool::KubeApiserver, "kube-apiserver"),
+    ];
+    tools.into_iter().filter_map(|(tool, title)| {
+        let is_built = gobuild::binary_path(tool).is_ok_and(|program| program.is_file());
+        let version = gobuild::version(tool).filter(|_| is_built)?;
+        Some((tool.name().to_owned(), format!("{title} {version}")))
+    })
 }
 
 /// Returns the first line that a program prints; nginx prints its version to its standard error.

@@ -1,10 +1,12 @@
 //! `make bench`: Sluice beside the programs that do the same work. Both sides of a ratio are measured in turn in the same run, on the
 //! same machine. `docs/reference/benchmarks.md` describes the measurements.
 
+mod api_load;
 mod cli;
 mod commands;
 mod controller;
 mod curve;
+mod disk;
 mod environment;
 mod first_apply;
 mod fleet;
@@ -37,7 +39,7 @@ use parts::Part;
 use results::Results;
 use sluice_tests::BoxError;
 
-/// Measures Sluice beside git, gzip, pigz, nginx, Flux, kubectl and the CLI.
+/// Measures Sluice beside git, gzip, pigz, nginx, Flux, kubectl, the CLI, and kube-apiserver with etcd.
 #[derive(Parser)]
 struct Args {
     /// Measure only these parts.
@@ -141,6 +143,7 @@ async fn measure_part(
         Part::Commands if parts.contains(&Part::Stacks) => Ok(()),
         Part::Commands => idle::measure(numbers(args), false, true, results).await,
         Part::GitStore => git_store::measure(rounds, results).await,
+        Part::ApiLoad => api_load::measure(rounds, results).await,
     }
 }
 
@@ -175,6 +178,7 @@ fn estimate(part: Part, args: &Args) -> u64 {
         Part::Commands if Part::selected(&args.only).contains(&Part::Stacks) => rounds * 2,
         Part::Commands => 30 + count(args.idle.max(args.stacks)) + rounds * 2,
         Part::GitStore => 60 + rounds.min(count(git_store::MAX_ROUNDS)) * 60,
+        Part::ApiLoad => rounds.min(count(api_load::MAX_ROUNDS)) * 180,
     }
 }
 

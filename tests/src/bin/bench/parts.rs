@@ -27,6 +27,8 @@ pub(crate) enum Part {
     Commands,
     /// A store in Git with a long history.
     GitStore,
+    /// The API with many objects and watches.
+    ApiLoad,
 }
 
 impl Part {
@@ -57,6 +59,7 @@ impl Part {
             Self::Stacks => "unchanged and idle stacks",
             Self::Commands => "commands that look at the idle stacks beside kubectl",
             Self::GitStore => "a store in Git with 5,000 objects and 50,000 commits beside git",
+            Self::ApiLoad => "the API with 10,000 objects and 200 watches beside kube-apiserver and etcd",
         }
     }
 }
@@ -67,7 +70,7 @@ mod tests {
 
     #[test]
     fn parts_are_selected_by_name_and_keep_their_order() {
-        assert_eq!(Part::selected(&[]).len(), 11);
+        assert_eq!(Part::selected(&[]).len(), 12);
         let only = [Part::FirstApply, Part::Head];
         assert_eq!(Part::selected(&only), [Part::Head, Part::FirstApply]);
         assert_eq!(Part::FirstApply.name(), "first-apply");

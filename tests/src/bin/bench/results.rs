@@ -18,6 +18,7 @@ pub(crate) enum Unit {
     Bytes,
     BytesPerSecond,
     Count,
+    PerSecond,
     Percent,
 }
 
@@ -33,6 +34,7 @@ impl Unit {
             Self::BytesPerSecond => format!("{:.0} MB/s", number / 1e6),
             Self::Count if number < 10.0 && number.fract() > 0.0 => format!("{number:.2}"),
             Self::Count => format!("{number:.0}"),
+            Self::PerSecond => format!("{number:.0}/s"),
             Self::Percent => format!("{number:.2} %"),
         }
     }
@@ -44,6 +46,7 @@ impl Unit {
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "bytes per second",
             Self::Count => "count",
+            Self::PerSecond => "per second",
             Self::Percent => "percent",
         }
     }
@@ -238,9 +241,26 @@ pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
+/// Returns a percentile by the nearest-rank method: the least sample that at least this share of the samples does not exceed.
+pub(crate) fn percentile(samples: &[f64], percent: usize) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.checked_sub(1)?).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_is_the_sample_at_its_rank() {
+        let samples: Vec<_> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!(percentile(&samples, 99), Some(198.0));
+        assert_eq!(percentile(&samples, 100), Some(200.0));
+        assert_eq!(percentile(&[0.5], 99), Some(0.5));
+        assert_eq!(percentile(&[], 99), None);
+    }
 
     #[test]
     fn a_row_says_whether_its_goal_is_met() {
