@@ -20,7 +20,7 @@ recording: ## Record the first commands in a pseudo-terminal into target/recordi
 	env -u TF_CLI_CONFIG_FILE SLUICE_CLI=tofu $(TARGET)/debug/recording --cast $(TARGET)/recording/first-stack.cast --svg docs/images/recording.svg
 
 .PHONY: bench
-bench: ## Measure sources, packages, downloads, runs and commands beside other programs, into target/bench (ONLY=head,packages for some parts, ROUNDS=5, STACKS=200, IDLE=1500, SOURCES=300,1000, GIGABYTE=1, AGAINST=another build of sluice)
+bench: ## Measure sources, packages, downloads, runs, commands and the API beside other programs, into target/bench (ONLY=head,packages for some parts, ROUNDS=5, STACKS=200, IDLE=1500, SOURCES=300,1000, GIGABYTE=1, AGAINST=another build of sluice)
 	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --bin bench
 	$(TARGET)/release/bench --output $(TARGET)/bench --rounds $(or $(ROUNDS),5) --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(SOURCES),--sources $(SOURCES)) $(if $(GIGABYTE),--gigabyte) $(if $(AGAINST),--against $(AGAINST))
@@ -29,8 +29,8 @@ bench: ## Measure sources, packages, downloads, runs and commands beside other p
 SMOKE_PAGE := docs/reference/benchmarks.md
 SMOKE_TESTS = $$(sed -n '/^| Statement | Shown by |/,/^$$/p' $(SMOKE_PAGE) | grep -o '`[a-z_]*::[a-z0-9_:]*`' | tr -d '`' | sed 's/^[a-z_]*:://')
 .PHONY: bench-smoke
-bench-smoke: build ## Check bytes, requests, writes, segments, allocations and determinism: what docs/reference/benchmarks.md names, and part of `make test`
-	$(CARGO) test --locked --workspace --no-fail-fast --lib --test allocations --test cli -- --exact $(SMOKE_TESTS) 2>&1 | tee $(TARGET)/bench-smoke.log
+bench-smoke: build ## Check bytes, requests, writes, segments, allocations, events of watches and determinism: what docs/reference/benchmarks.md names, and part of `make test`
+	$(CARGO) test --locked --workspace --no-fail-fast --lib --bin bench --test allocations --test cli -- --exact $(SMOKE_TESTS) 2>&1 | tee $(TARGET)/bench-smoke.log
 	$(TARGET)/debug/compatibility $(TARGET)/bench-smoke.log $(SMOKE_PAGE)
 
 .PHONY: load
