@@ -82,7 +82,7 @@ fn report(samples: Samples, of_small: Samples, results: &mut Results) {
     let row = Row::times("a write of one object", &samples.by_api);
     results.add(row.beside(small, seconds(&of_small.by_api)));
     let (name, by_hand) = ("git commit, git push", seconds(&samples.by_hand));
-    let row = Row::times("the same, beside git", &samples.by_api);
+    let row = Row::times("a write of one object, beside git", &samples.by_api);
     results.add(row.beside(name, by_hand));
     let row = Row::new(
         "growth of the repository by a write",

@@ -150,6 +150,7 @@ type Samples = fn(&Round) -> Vec<f64>;
 /// Adds the rows of a kind.
 fn report(kind: Kind, own: &[Round], (name, other): (&str, &[Round]), results: &mut Results) {
     let Size { page, watches, .. } = SIZE;
+    let change = format!("a change until the last of {watches} watches has it");
     let rows: [(String, Unit, Samples); 7] = [
         ("creations by one writer".to_owned(), Unit::PerSecond, |round| {
             vec![round.serial_rate]
@@ -165,12 +166,10 @@ fn report(kind: Kind, own: &[Round], (name, other): (&str, &[Round]), results: &
         (format!("a page of {page}"), Unit::Seconds, |round| {
             seconds(&round.pages)
         }),
-        (
-            format!("a change until the last of {watches} watches has it, median"),
-            Unit::Seconds,
-            |round| median(&seconds(&round.changes)).into_iter().collect(),
-        ),
-        ("the same, 99th percentile".to_owned(), Unit::Seconds, |round| {
+        (format!("{change}, median"), Unit::Seconds, |round| {
+            median(&seconds(&round.changes)).into_iter().collect()
+        }),
+        (format!("{change}, 99th percentile"), Unit::Seconds, |round| {
             percentile(&seconds(&round.changes), 99).into_iter().collect()
         }),
         (
