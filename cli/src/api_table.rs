@@ -70,11 +70,11 @@ impl ApiTable {
     /// on the server does not have, are empty.
     pub(crate) fn texts<const N: usize>(self, columns: [&str; N]) -> Vec<([String; N], Metadata)> {
         let definitions = self.column_definitions.unwrap_or_default();
-        let place = |name: &str| definitions.iter().position(|column| column.name == name);
-        let places = columns.map(place);
+        let index = |name: &str| definitions.iter().position(|column| column.name == name);
+        let indexes = columns.map(index);
         let rows = self.rows.unwrap_or_default().into_iter();
         rows.map(|mut row| {
-            let texts = places.map(|place| take_text(&mut row.cells, place));
+            let texts = indexes.map(|index| take_text(&mut row.cells, index));
             let metadata = row.object.map(|object| object.metadata);
             (texts, metadata.unwrap_or_default())
         })
@@ -83,8 +83,8 @@ impl ApiTable {
 }
 
 /// Takes the text out of a cell.
-fn take_text(cells: &mut [Value], place: Option<usize>) -> String {
-    match place.and_then(|place| cells.get_mut(place)).map(Value::take) {
+fn take_text(cells: &mut [Value], index: Option<usize>) -> String {
+    match index.and_then(|index| cells.get_mut(index)).map(Value::take) {
         Some(Value::String(text)) => text,
         _ => String::new(),
     }

@@ -14,12 +14,12 @@ pub(crate) fn advice(message: &str) -> Option<String> {
         Some(rest.split_once('"')?.0)
     };
     let group = quoted_after("in API group \"")?;
-    let place = match quoted_after("in the namespace \"") {
+    let scope = match quoted_after("in the namespace \"") {
         Some(namespace) => format!("in namespace {namespace}"),
         None => "in all namespaces".to_owned(),
     };
     Some(format!(
-        "you may not {verb} {resource} {place}: ask for {}",
+        "you may not {verb} {resource} {scope}: ask for {}",
         permission(group, resource, verb)
     ))
 }
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_role_to_ask_for() {
-        let refusal = |verb: &str, resource: &str, group: &str, place: &str| {
+        let refusal = |verb: &str, resource: &str, group: &str, scope: &str| {
             format!(
-                "{resource}.{group} \"app\" is forbidden: User \"anna\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
+                "{resource}.{group} \"app\" is forbidden: User \"anna\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {scope}"
             )
         };
         let team = "in the namespace \"team\"";
-        for (verb, resource, group, place, expected) in [
+        for (verb, resource, group, scope, expected) in [
             (
                 "patch",
                 "terraforms",
@@ -96,7 +96,7 @@ mod tests {
                 "you may not get secrets in namespace team: ask for a role with get on secrets",
             ),
         ] {
-            let message = refusal(verb, resource, group, place);
+            let message = refusal(verb, resource, group, scope);
             assert_eq!(advice(&message).as_deref(), Some(expected), "{message}");
         }
     }

@@ -295,10 +295,10 @@ mod tests {
     /// A table as a server renders it, without the columns in `absent`.
     fn table(cells: &[[&str; COLUMNS.len()]], absent: &[&str]) -> ApiTable {
         let present = |at: &usize| !absent.contains(&COLUMNS[*at]);
-        let places: Vec<usize> = (0..COLUMNS.len()).filter(present).collect();
-        let definitions: Vec<Value> = places.iter().map(|at| json!({"name": COLUMNS[*at]})).collect();
+        let indexes: Vec<usize> = (0..COLUMNS.len()).filter(present).collect();
+        let definitions: Vec<Value> = indexes.iter().map(|at| json!({"name": COLUMNS[*at]})).collect();
         let row = |cells: &[&str; COLUMNS.len()]| {
-            let cells: Vec<_> = places.iter().map(|at| cells[*at]).collect();
+            let cells: Vec<_> = indexes.iter().map(|at| cells[*at]).collect();
             json!({"cells": cells, "object": {"metadata": {"namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"}}})
         };
         let rows: Vec<Value> = cells.iter().map(row).collect();

@@ -48,7 +48,7 @@ pub struct DebugArgs {
 
 /// Where the shell of a session starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum SessionLocation {
     /// In this pod, given as namespace and name.
     Pod(String, String),
     /// On this machine.
@@ -62,7 +62,7 @@ enum Place {
 struct Session {
     /// The file that a shell sources.
     file: String,
-    place: Place,
+    location: SessionLocation,
 }
 
 /// Opens a session, and a shell in it.
@@ -164,8 +164,8 @@ fn open_session(runs: &[TerraformRun]) -> Option<Session> {
     };
     let status = runs.iter().find(is_session)?.status.as_ref()?;
     let file = session_file(&status.message)?.to_owned();
-    let place = place_of(status, is_own_file(&file));
-    Some(Session { file, place })
+    let location = location_of(status, is_own_file(&file));
+    Some(Session { file, location })
 }
 
 /// Returns the file that the message of a session names. The text is that of the run's status, so the path is checked before a shell sees
@@ -191,14 +191,14 @@ fn is_own_file(path: &str) -> bool {
 }
 
 /// Returns where the shell of a session starts. Pure.
-fn place_of(status: &TerraformRunStatus, is_here: bool) -> Place {
+fn location_of(status: &TerraformRunStatus, is_here: bool) -> SessionLocation {
     let claim = status.claim.clone().unwrap_or_default();
     if !claim.pod.is_empty() && !claim.pod_namespace.is_empty() {
-        Place::Pod(claim.pod_namespace, claim.pod)
+        SessionLocation::Pod(claim.pod_namespace, claim.pod)
     } else if is_here {
-        Place::Here
+        SessionLocation::Here
     } else {
-        Place::Elsewhere(claim.process)
+        SessionLocation::Elsewhere(claim.process)
     }
 }
 
@@ -206,10 +206,10 @@ fn place_of(status: &TerraformRunStatus, is_here: bool) -> Place {
 fn shell_command(session: &Session, connection: &ConnectionArgs) -> Vec<String> {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let shell = ["sh", "-c", ENTER, session.file.as_str()];
-    match &session.place {
-        Place::Here => owned(&shell),
-        Place::Elsewhere(_) => Vec::new(),
-        Place::Pod(namespace, pod) => {
+    match &session.location {
+        SessionLocation::Here => owned(&shell),
+        SessionLocation::Elsewhere(_) => Vec::new(),
+        SessionLocation::Pod(namespace, pod) => {
             let mut command = owned(&["kubectl"]);
             if let Some(file) = &connection.kubeconfig {
                 command.push(format!("--kubeconfig={}", file.display()));
@@ -246,14 +246,14 @@ fn quoted(command: &[String]) -> String {
 }
 
 fn describe(session: &Session, name: &str) -> String {
-    let place = match &session.place {
-        Place::Pod(namespace, pod) => format!("in pod {namespace}/{pod}"),
-        Place::Here => "on this machine".to_owned(),
-        Place::Elsewhere(process) => format!("on the machine of the runner ({process})"),
+    let location = match &session.location {
+        SessionLocation::Pod(namespace, pod) => format!("in pod {namespace}/{pod}"),
+        SessionLocation::Here => "on this machine".to_owned(),
+        SessionLocation::Elsewhere(process) => format!("on the machine of the runner ({process})"),
     };
     let file = &session.file;
     format!(
-        "The session is open {place}: `. {file}` in a shell enters it, `rm {file}` or \
+        "The session is open {location}: `. {file}` in a shell enters it, `rm {file}` or \
          `kubectl annotate terraform {name} {BREAK_THE_GLASS}-` ends it."
     )
 }
@@ -319,16 +319,16 @@ mod tests {
             json!({"holder": "h", "pod": "app-1-x", "podNamespace": "team", "process": "r@app-1-x:7"}),
         );
         let process = status(json!({"holder": "h", "process": "me@laptop:7"}));
-        let pod = Place::Pod("team".to_owned(), "app-1-x".to_owned());
+        let pod = SessionLocation::Pod("team".to_owned(), "app-1-x".to_owned());
         assert_eq!(
-            place_of(&in_pod, true),
+            location_of(&in_pod, true),
             pod,
             "a file of the same name here is another one"
         );
-        assert_eq!(place_of(&process, true), Place::Here);
+        assert_eq!(location_of(&process, true), SessionLocation::Here);
         assert_eq!(
-            place_of(&process, false),
-            Place::Elsewhere("me@laptop:7".to_owned())
+            location_of(&process, false),
+            SessionLocation::Elsewhere("me@laptop:7".to_owned())
         );
         let connection = ConnectionArgs {
             kubeconfig: Some("/tmp/k c".into()),
@@ -337,19 +337,19 @@ mod tests {
             request_timeout: Duration::from_secs(1),
             no_color: false,
         };
-        let session = |place| Session {
+        let session = |location| Session {
             file: "/w/.a.break-glass".to_owned(),
-            place,
+            location,
         };
         assert_eq!(
             quoted(&shell_command(&session(pod), &connection)),
             "kubectl '--kubeconfig=/tmp/k c' exec -it -n team pod/app-1-x -- sh -c '. \"$0\" && exec sh -i' /w/.a.break-glass"
         );
         assert_eq!(
-            quoted(&shell_command(&session(Place::Here), &connection)),
+            quoted(&shell_command(&session(SessionLocation::Here), &connection)),
             "sh -c '. \"$0\" && exec sh -i' /w/.a.break-glass"
         );
-        let elsewhere = session(Place::Elsewhere(String::new()));
+        let elsewhere = session(SessionLocation::Elsewhere(String::new()));
         assert!(shell_command(&elsewhere, &connection).is_empty());
     }
 }

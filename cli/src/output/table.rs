@@ -55,8 +55,8 @@ pub struct Table {
 /// A column that is shown.
 #[derive(Clone, Copy, Debug)]
 struct Column {
-    /// Its place in the table.
-    place: usize,
+    /// Its index in a row of the table.
+    index: usize,
     heading: &'static str,
     /// Its width in columns of the terminal.
     width: usize,
@@ -137,16 +137,16 @@ impl Table {
 
     /// Returns all columns, each as wide as its widest cell.
     fn full_columns(&self) -> Vec<Column> {
-        let widest = |place: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(place));
+        let widest = |index: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
             cells.map(|cell| cell.text.width()).max().unwrap_or_default()
         };
         let headings = self.headings.iter().enumerate();
         headings
-            .map(|(place, heading)| Column {
-                place,
+            .map(|(index, heading)| Column {
+                index,
                 heading,
-                width: heading.width().max(widest(place)),
+                width: heading.width().max(widest(index)),
             })
             .collect()
     }
@@ -157,7 +157,7 @@ impl Table {
             return columns;
         }
         if row_width(&columns, usize::MAX) > limit {
-            columns.retain(|column| !self.is_empty_column(column.place));
+            columns.retain(|column| !self.is_empty_column(column.index));
         }
         for heading in self.optional {
             if row_width(&columns, MIN_READABLE_COLUMN) <= limit {
@@ -168,8 +168,8 @@ impl Table {
         columns
     }
 
-    fn is_empty_column(&self, place: usize) -> bool {
-        let mut cells = self.rows.iter().filter_map(|row| row.get(place));
+    fn is_empty_column(&self, index: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(index));
         cells.all(|cell| cell.text == EMPTY)
     }
 }
@@ -184,7 +184,7 @@ fn row_width(columns: &[Column], most: usize) -> usize {
 fn push_row(text: &mut String, row: &[Cell], columns: &[Column], console: &Console) {
     let last = columns.len().saturating_sub(1);
     for (index, column) in columns.iter().enumerate() {
-        let cell = row.get(column.place).cloned().unwrap_or_default();
+        let cell = row.get(column.index).cloned().unwrap_or_default();
         let shown = cut(&cell.text, column.width);
         let padding = column.width.saturating_sub(shown.width());
         text.push_str(&console.paint(cell.tone, &shown));

@@ -203,12 +203,12 @@ fn print_table<T: Tabled>(
     if !objects.is_empty() {
         return context.console.table(&table(objects, args, SystemClock.now()));
     }
-    let place = if args.selection.all_namespaces {
+    let scope = if args.selection.all_namespaces {
         "in any namespace".to_owned()
     } else {
         format!("in the namespace {}", context.cluster.namespace())
     };
-    context.console.note(&format!("There is no {kind} {place}."));
+    context.console.note(&format!("There is no {kind} {scope}."));
     Ok(())
 }
 
