@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 /// its mode, and a link to it stays a link.
 ///
 /// # Errors
-/// It is no regular file, or its directory cannot be written.
+/// It is not a regular file, or its directory cannot be written.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let target = std::fs::canonicalize(path)?;
     let metadata = std::fs::metadata(&target)?;
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "the new text");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
-        // Who has begun to read it reads the old text to its end: it was not written in place.
+        // A reader that has the file open reads the old text to its end: the file was not written in place.
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "old");

@@ -173,7 +173,7 @@ mod tests {
     };
 
     const FILE: &str = "# the stacks\n---\nkind: Terraform\nmetadata:\n  name: net\nspec:\n  interval: 1m\n---\napiVersion: v1\nkind: Terraform\nmetadata: {name: app}\n\
-                        spec:   # of the app\n    # how often\n    interval: 1m\n    approvePlan: ''   # by a person\n    path: ./a\n";
+                        spec:   # of the app\n    # how often\n    interval: 1m\n    approvePlan: ''   # by a user\n    path: ./a\n";
 
     #[test]
     fn only_the_field_changes() {

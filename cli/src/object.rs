@@ -41,7 +41,9 @@ impl Words {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let kind_of = |word: &str| {
             ObjectKind::parse(word).ok_or_else(|| {
-                CliError::Usage(format!("{word} is no kind: write terraform NAME or source NAME"))
+                CliError::Usage(format!(
+                    "{word} is not a kind: write terraform NAME or source NAME"
+                ))
             })
         };
         let (kind, name) = match words.as_slice() {
@@ -124,14 +126,18 @@ mod tests {
             (
                 "bucket b",
                 false,
-                "bucket is no kind: write terraform NAME or source NAME",
+                "bucket is not a kind: write terraform NAME or source NAME",
             ),
             (
                 "bucket/b",
                 false,
-                "bucket is no kind: write terraform NAME or source NAME",
+                "bucket is not a kind: write terraform NAME or source NAME",
             ),
-            ("app", true, "app is no kind: write terraform NAME or source NAME"),
+            (
+                "app",
+                true,
+                "app is not a kind: write terraform NAME or source NAME",
+            ),
             (
                 "tf app",
                 true,

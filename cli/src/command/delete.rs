@@ -63,8 +63,8 @@ async fn delete_stack(context: &Context, args: &DeleteArgs, name: &str) -> Resul
     if args.wait.wait {
         let target = stack_target(&stack, args.wait.timeout);
         let uid = stack.uid();
-        let look = |found: Option<&Terraform>| deletion_progress(found, uid.as_deref());
-        wait::until(&context.cluster, &target, look).await?;
+        let progress_of = |found: Option<&Terraform>| deletion_progress(found, uid.as_deref());
+        wait::until(&context.cluster, &target, progress_of).await?;
         console.note(&format!("terraform {full_name} is deleted."));
     } else {
         console.note(&format!("terraform {full_name} is being deleted."));
@@ -104,7 +104,7 @@ async fn delete_source(context: &Context, args: &DeleteArgs, name: &str) -> Resu
             return_command: format!("sluice get sources {name} -n {namespace}"),
         };
         let uid = source.uid();
-        let look = |found: Option<&GitRepository>| {
+        let progress_of = |found: Option<&GitRepository>| {
             let is_there = found.is_some_and(|found| found.uid() == uid);
             Ok(if is_there {
                 Progress::Waiting("Deletion in progress".to_owned())
@@ -112,7 +112,7 @@ async fn delete_source(context: &Context, args: &DeleteArgs, name: &str) -> Resu
                 Progress::Done(())
             })
         };
-        wait::until(&context.cluster, &target, look).await?;
+        wait::until(&context.cluster, &target, progress_of).await?;
     }
     console.note(&format!("{object} is deleted."));
     Ok(ExitStatus::Success)
@@ -154,11 +154,11 @@ fn consequences(stack: &Terraform, runs: &[TerraformRun]) -> String {
         ),
         Ok(DeletionPolicy::Retain) => writeln!(
             text,
-            "terraform {name} leaves {count}: nothing is destroyed, and nobody manages them then. The state stays."
+            "terraform {name} leaves {count}: nothing is destroyed, and no stack manages them afterwards. The state stays."
         ),
         Ok(DeletionPolicy::Orphan) => writeln!(
             text,
-            "terraform {name} leaves {count}: nothing is destroyed, and nobody manages them then. A state in the generated backend is \
+            "terraform {name} leaves {count}: nothing is destroyed, and no stack manages them afterwards. A state in the generated backend is \
              DELETED."
         ),
     };
@@ -248,7 +248,7 @@ mod tests {
         for (spec, expected) in [
             (
                 json!({}),
-                "leaves 12 resources (state after run 4): nothing is destroyed, and nobody manages them then. The state stays.",
+                "leaves 12 resources (state after run 4): nothing is destroyed, and no stack manages them afterwards. The state stays.",
             ),
             (
                 json!({"destroyResourcesOnDeletion": true}),
@@ -256,7 +256,7 @@ mod tests {
             ),
             (
                 json!({"deletionPolicy": "Orphan"}),
-                "leaves 12 resources (state after run 4): nothing is destroyed, and nobody manages them then. A state in the \
+                "leaves 12 resources (state after run 4): nothing is destroyed, and no stack manages them afterwards. A state in the \
                  generated backend is DELETED.",
             ),
             (
@@ -279,7 +279,7 @@ mod tests {
         }));
         assert_eq!(
             consequences(&object, &[run(6, &json!({"phase": "Applying"}))]),
-            "terraform team/app leaves 1 resource (inventory): nothing is destroyed, and nobody manages them then. The state stays.\n\
+            "terraform team/app leaves 1 resource (inventory): nothing is destroyed, and no stack manages them afterwards. The state stays.\n\
              It waits until the stacks that depend on it are deleted: web.\n\
              It waits until it is resumed: it is suspended.\n\
              It waits for run app-0123456789-6, which is Applying.\n"

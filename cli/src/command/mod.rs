@@ -208,7 +208,7 @@ fn report(console: Console, error: &CliError, advice: &str) {
 }
 
 /// Adds the flags of the connection that the user has typed to the next command, so that it reaches the same objects. `kubectl` has the same
-/// flags. An advice that is no command stays as it is. Pure.
+/// flags. Advice that is not a command stays as it is. Pure.
 fn with_flags(advice: &str, connection: &ConnectionArgs) -> String {
     let mut text = advice.to_owned();
     if !advice.starts_with("sluice ") && !advice.starts_with("kubectl ") {

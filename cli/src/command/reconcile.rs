@@ -134,13 +134,13 @@ async fn is_revision_planned(
         return Ok(false);
     }
     let target = stack_target(stack, timeout.min(REVISION_TIMEOUT));
-    let look = |found: Option<&Terraform>| match found {
+    let progress_of = |found: Option<&Terraform>| match found {
         Some(stack) if !has_attempted(stack, revision) => Ok(Progress::Waiting(format!(
             "the controller has not seen {revision} yet"
         ))),
         _ => Ok(Progress::Done(())),
     };
-    match wait::until(&context.cluster, &target, look).await {
+    match wait::until(&context.cluster, &target, progress_of).await {
         Ok(()) => {}
         Err(CliError::TimedOut { .. }) => return Ok(false),
         Err(error) => return Err(error),
@@ -283,8 +283,8 @@ async fn reconcile_source(
         timeout: wait.timeout,
         return_command: format!("sluice get sources {name} -n {namespace}"),
     };
-    let look = |found: Option<&GitRepository>| source_result(found, Some(&token));
-    let revision = wait::until(&context.cluster, &target, look).await?;
+    let progress_of = |found: Option<&GitRepository>| source_result(found, Some(&token));
+    let revision = wait::until(&context.cluster, &target, progress_of).await?;
     context.console.note(&printable(&format!(
         "gitrepository {namespace}/{name} is at {revision}."
     )));
@@ -313,8 +313,8 @@ async fn wait_for_stack(
     timeout: Duration,
 ) -> Result<(), CliError> {
     let target = stack_target(stack, timeout);
-    let look = |found: Option<&Terraform>| stack_result(found, request);
-    let message = wait::until(&context.cluster, &target, look).await?;
+    let progress_of = |found: Option<&Terraform>| stack_result(found, request);
+    let message = wait::until(&context.cluster, &target, progress_of).await?;
     let object = stack::full_name(stack);
     context
         .console

@@ -114,8 +114,8 @@ impl Suspendable for Terraform {
 
     async fn result(&self, context: &Context, wait: WaitArgs) -> Result<String, CliError> {
         let target = stack_target(self, wait.timeout);
-        let look = |found: Option<&Self>| stack_result(found, None);
-        wait::until(&context.cluster, &target, look).await
+        let progress_of = |found: Option<&Self>| stack_result(found, None);
+        wait::until(&context.cluster, &target, progress_of).await
     }
 }
 
@@ -132,8 +132,8 @@ impl Suspendable for GitRepository {
             name,
             timeout: wait.timeout,
         };
-        let look = |found: Option<&Self>| source_result(found, None);
-        wait::until(&context.cluster, &target, look).await
+        let progress_of = |found: Option<&Self>| source_result(found, None);
+        wait::until(&context.cluster, &target, progress_of).await
     }
 }
 

@@ -57,7 +57,7 @@ async fn of_stack(cluster: &Cluster, name: &str) -> Result<Objects, CliError> {
     if stack.spec.source_ref.kind == SourceKind::GitRepository {
         let api = cluster.objects_in::<GitRepository>(&namespace);
         let found = match api.get_opt(&source).await {
-            // The sources of another namespace are often not for tenants. The tree says that it is not here.
+            // Tenants often may not read the sources of another namespace. The tree then shows `not found here`.
             Err(kube::Error::Api(status)) if status.code == 403 && namespace != cluster.namespace() => None,
             found => found.map_err(|error| CliError::Api {
                 action: "get",
@@ -216,7 +216,7 @@ fn source_key(stack: &Terraform) -> SourceKey {
     (source.kind.as_str().to_owned(), namespace, source.name.clone())
 }
 
-/// Sorts stacks by name, each one after those that it depends on. Stacks of a circle come last, by name.
+/// Sorts stacks by name, each one after those that it depends on. Stacks in a cycle come last, by name.
 #[must_use]
 fn in_dependency_order(stacks: &[Terraform]) -> Vec<&Terraform> {
     let mut waiting: BTreeMap<String, &Terraform> = stacks

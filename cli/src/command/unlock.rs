@@ -46,7 +46,7 @@ enum Holder {
     ActiveRun(String),
     /// A run of the stack that has ended, with its phase.
     EndedRun(String, &'static str),
-    /// No run of the stack: a person or another program.
+    /// No run of the stack: a user or another program.
     Unknown,
 }
 

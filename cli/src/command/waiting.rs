@@ -17,8 +17,8 @@ use crate::{CliError, stack};
 pub(super) async fn for_plan(context: &Context, name: &str, timeout: Duration) -> Result<(), CliError> {
     let stack: Terraform = context.cluster.get(name).await?;
     let target = stack_target(&stack, timeout);
-    let look = |found: Option<&Terraform>| stack_result(found, None);
-    match wait::until(&context.cluster, &target, look).await {
+    let progress_of = |found: Option<&Terraform>| stack_result(found, None);
+    match wait::until(&context.cluster, &target, progress_of).await {
         Ok(_) | Err(CliError::AwaitsApproval { .. }) => Ok(()),
         Err(error) => Err(error),
     }
@@ -35,8 +35,8 @@ pub(super) async fn for_apply(
     timeout: Duration,
 ) -> Result<(), CliError> {
     let target = stack_target(stack, timeout);
-    let look = |found: Option<&Terraform>| apply_result(found, plan);
-    let message = wait::until(&context.cluster, &target, look).await?;
+    let progress_of = |found: Option<&Terraform>| apply_result(found, plan);
+    let message = wait::until(&context.cluster, &target, progress_of).await?;
     let name = stack::full_name(stack);
     context
         .console

@@ -49,7 +49,7 @@ impl Tone {
 /// Standard output and standard error of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Console {
-    /// Columns of the terminal; `None` if standard output is no terminal, so that nothing is cut.
+    /// Columns of the terminal; `None` if standard output is not a terminal, so that nothing is cut.
     width: Option<usize>,
     colours: bool,
     /// Whether a question can be asked: standard input and standard error are a terminal.
@@ -57,7 +57,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Looks at the terminal and at `NO_COLOR` (<https://no-color.org>).
+    /// Reads the properties of the terminal, and `NO_COLOR` (<https://no-color.org>).
     #[must_use]
     pub fn new(no_color: bool) -> Self {
         let stdout = io::stdout();
@@ -112,7 +112,7 @@ impl Console {
         self.data(&table.render(self))
     }
 
-    /// Prints text that is ready for standard output, with a newline at its end. A closed pipe is no error: the reader has enough.
+    /// Prints text that is ready for standard output, with a newline at its end. A closed pipe is not an error: the reader has read enough.
     ///
     /// # Errors
     /// Standard output cannot be written.

@@ -21,7 +21,7 @@ pub(super) struct ProgressLine {
     text: String,
     since: Instant,
     drawings: usize,
-    /// Columns of the terminal; `None`: standard error is no terminal.
+    /// Columns of the terminal; `None`: standard error is not a terminal.
     columns: Option<usize>,
 }
 

@@ -46,7 +46,7 @@ pub struct Target {
     pub return_command: String,
 }
 
-/// What one look at the object says.
+/// Whether an object has the awaited state, by one version of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
     /// The waiting ends.
@@ -55,15 +55,15 @@ pub enum Progress<T> {
     Waiting(String),
 }
 
-/// Waits until `look` says that the object is done. `look` sees each version that the watch delivers, `None` while the object does not
-/// exist. Standard error shows what it says. A connection that drops is opened again.
+/// Waits until `progress_of` says that the object is done. It gets each version that the watch delivers, and `None` while the object does
+/// not exist. Standard error shows its text. A connection that drops is opened again.
 ///
 /// # Errors
-/// The error of `look`; the timeout is over; the user pressed Ctrl-C; the API rejects the watch.
+/// The error of `progress_of`; the timeout is over; the user pressed Ctrl-C; the API rejects the watch.
 pub async fn until<K, T>(
     cluster: &Cluster,
     target: &Target,
-    mut look: impl FnMut(Option<&K>) -> Result<Progress<T>, CliError>,
+    mut progress_of: impl FnMut(Option<&K>) -> Result<Progress<T>, CliError>,
 ) -> Result<T, CliError>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -80,7 +80,7 @@ where
         tokio::select! {
             Some(change) = changes.next() => {
                 let text = match change {
-                    Ok(found) => match look(found.as_ref())? {
+                    Ok(found) => match progress_of(found.as_ref())? {
                         Progress::Done(result) => return Ok(result),
                         Progress::Waiting(text) => text,
                     },

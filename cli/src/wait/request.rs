@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use super::line::{self, ProgressLine};
 
-/// Time without a sign of life.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Delay before the line is shown: most answers arrive earlier.
+const DISPLAY_DELAY: Duration = Duration::from_secs(1);
 
 /// Whether a line is shown: of requests at the same time, only one has it. A process has one terminal.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
 /// Waits for the answer to a request. After a second, a terminal shows the object; the answer erases the line.
 pub(crate) async fn request<T>(object: &str, request: impl Future<Output = T>) -> T {
-    with_patience(PATIENCE, object, request).await
+    show_after(DISPLAY_DELAY, object, request).await
 }
 
-async fn with_patience<T>(patience: Duration, object: &str, request: impl Future<Output = T>) -> T {
+async fn show_after<T>(delay: Duration, object: &str, request: impl Future<Output = T>) -> T {
     let since = Instant::now();
     let mut request = pin!(request);
-    if let Ok(answer) = tokio::time::timeout(patience, request.as_mut()).await {
+    if let Ok(answer) = tokio::time::timeout(delay, request.as_mut()).await {
         return answer;
     }
     if IS_SHOWN.swap(true, Ordering::Relaxed) {
@@ -64,8 +64,8 @@ mod tests {
         };
         let all = async {
             tokio::join!(
-                with_patience(Duration::ZERO, "terraforms", first),
-                with_patience(Duration::ZERO, "gitrepositories", second),
+                show_after(Duration::ZERO, "terraforms", first),
+                show_after(Duration::ZERO, "gitrepositories", second),
                 answers,
             )
         };

@@ -119,7 +119,7 @@ fn pack(stack: &Terraform, state: &StoredState) -> Result<Vec<u8>, CliError> {
 fn describe(stack: &Terraform, current: Option<&StoredState>, copy: &StoredState, id: &str) -> String {
     let now = current.map_or_else(|| "no state".to_owned(), StoredState::describe);
     let warning = if current.is_some_and(|current| current.summary.lineage != copy.summary.lineage) {
-        "\nThe lineages differ: the copy is of another state, or of one that was created anew."
+        "\nThe lineages differ: the copy is of another state, or the state was created again since."
     } else {
         ""
     };
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(
             text,
             "State of team/app\n  now   serial 7, lineage l-1, 0 resources\n  copy  serial 3, lineage l-2, 0 resources (3f9a0c1b2d)\n\
-             The lineages differ: the copy is of another state, or of one that was created anew.\n\
+             The lineages differ: the copy is of another state, or the state was created again since.\n\
              No resource is changed. What was created after the copy is missing in it, and the next plan creates it again."
         );
         let same = describe(&stack(&json!({})), Some(&copy), &copy, "id");

@@ -167,10 +167,10 @@ pub(super) fn decode(stack: &Terraform, parts: &[Secret]) -> Result<Option<Store
 /// Returns the addresses of the resources in a state, without their values. Pure.
 ///
 /// # Errors
-/// The bytes are no state.
+/// The bytes are not a state.
 pub(super) fn addresses(state: &[u8]) -> Result<Vec<String>, CliError> {
     let state: Value =
-        serde_json::from_slice(state).map_err(|_| CliError::Format("the state is no JSON".to_owned()))?;
+        serde_json::from_slice(state).map_err(|_| CliError::Format("the state is not JSON".to_owned()))?;
     let resources = state["resources"]
         .as_array()
         .map(Vec::as_slice)

@@ -119,7 +119,7 @@ fn resolve(directory: &str, source: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns why a module is no root.
+/// Returns why a module is not a root.
 fn left_out(path: &str, module: &Module, callers: &BTreeMap<String, String>) -> Option<String> {
     if module.backend.is_some() {
         return None;

@@ -29,7 +29,7 @@ pub(super) enum Outcome {
     Warning,
     /// It does not work.
     Failed,
-    /// It could not be looked at, or does not exist here.
+    /// It could not be checked, or does not exist here.
     Skipped,
 }
 
@@ -56,7 +56,7 @@ impl Outcome {
 /// A check and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub(super) check: String,
     /// The result.
     pub(super) result: Outcome,
@@ -169,7 +169,7 @@ pub(super) fn of_components(components: &[Component], client: &str) -> Vec<Findi
     findings
 }
 
-/// A component without replicas is no program: it is the image of runs.
+/// A component without replicas is not a program: it is the image of runs.
 fn of_component(component: &Component, client: &str) -> Option<Finding> {
     let (available, wanted) = (component.available?, component.wanted?);
     let Component {

@@ -29,9 +29,9 @@ const LEASES: [&str; 3] = [
     "source-controller-leader-election",
     "repo-controller-leader-election",
 ];
-/// Runs whose CLI is looked at.
+/// Maximum number of runs whose CLI is checked.
 const RUNS: u32 = 500;
-/// Requests at a time.
+/// Maximum number of concurrent requests.
 const CONCURRENCY: usize = 8;
 
 /// Arguments of `sluice check`.
@@ -110,7 +110,7 @@ fn served_time(date: &str) -> Option<Timestamp> {
     DateTimeParser::new().parse_timestamp(date).ok()
 }
 
-/// Looks for controllers that are there already.
+/// Finds controllers that exist already.
 async fn before(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
     let components = match components::read(cluster).await {
         Ok(components) => components,
@@ -199,7 +199,7 @@ async fn of_leases(cluster: &Cluster, components: &[Component]) -> Result<Vec<Fi
     Ok(findings)
 }
 
-/// Looks at one page of runs: the newest ones of each stack remain.
+/// Reads one page of runs: the newest ones of each stack remain.
 async fn of_runs(cluster: &Cluster) -> Result<Finding, CliError> {
     let runs: Api<TerraformRun> = Api::all(cluster.client());
     match runs.list(&ListParams::default().limit(RUNS)).await {

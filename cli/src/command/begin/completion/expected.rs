@@ -120,7 +120,7 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
     }
 }
 
-/// Returns whether the command has arguments that are no flags.
+/// Returns whether the command has positional arguments.
 fn takes_positionals(line: &Line<'_>) -> bool {
     line.command.get_positionals().next().is_some()
 }

@@ -11,7 +11,7 @@ pub(super) struct Line<'a> {
     pub(super) path: Vec<&'a str>,
     /// Its arguments.
     pub(super) command: &'a Command,
-    /// Words that are no flags.
+    /// The positional arguments.
     pub(super) words: Vec<&'a str>,
     /// The flag whose value comes next.
     pub(super) open: Option<&'a Arg>,

@@ -95,7 +95,7 @@ where
     Some(names.collect())
 }
 
-/// Reads whole stacks: whether a plan waits stands in their status.
+/// Reads whole stacks: their status says whether a plan waits.
 async fn stacks_to_approve(cluster: &Cluster) -> Option<Vec<Candidate>> {
     let page = ListParams::default().limit(LIMIT);
     let listed = cluster.objects::<Terraform>().list(&page).await.ok()?;

@@ -106,7 +106,7 @@ struct GitArgs {
     /// ServiceAccount that authenticates to the provider.
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
-    /// Patterns of files that are no part of the artifact, in the syntax of .gitignore.
+    /// Patterns of files to leave out of the artifact, in the syntax of .gitignore.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     ignore_paths: Vec<String>,
     /// Directories to check out.
@@ -115,7 +115,7 @@ struct GitArgs {
     /// Fetch submodules too.
     #[arg(long)]
     recurse_submodules: bool,
-    /// How often the repository is looked at.
+    /// Interval between two polls of the repository.
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     interval: String,
     #[command(flatten)]
@@ -133,7 +133,7 @@ struct TerraformArgs {
     /// Directory of the module in the source.
     #[arg(long, default_value = "./")]
     path: String,
-    /// How often drift is looked for.
+    /// Interval between two drift detections.
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     interval: String,
     /// Value of spec.approvePlan: empty (plans wait for an approval), auto, or disable.
@@ -269,7 +269,7 @@ async fn wait_for<K>(
     context: &Context,
     name: &str,
     creation: &CreationArgs,
-    look: fn(Option<&K>) -> Result<Progress<String>, CliError>,
+    progress_of: fn(Option<&K>) -> Result<Progress<String>, CliError>,
 ) -> Result<ExitStatus, CliError>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -285,7 +285,7 @@ where
         timeout: creation.timeout,
         return_command: format!("sluice status -n {namespace}"),
     };
-    let result = wait::until(&context.cluster, &target, look).await?;
+    let result = wait::until(&context.cluster, &target, progress_of).await?;
     let object = describe::<K>(namespace, name);
     context.console.note(&printable(&format!("{object}: {result}")));
     Ok(ExitStatus::Success)

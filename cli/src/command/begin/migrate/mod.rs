@@ -1,4 +1,4 @@
-//! `sluice migrate`: looks at a cluster with tofu-controller and says, object by object, what will happen. It changes nothing.
+//! `sluice migrate`: reports what will happen to each object of tofu-controller in a cluster. It changes nothing.
 
 mod fate;
 
