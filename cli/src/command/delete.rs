@@ -52,8 +52,8 @@ async fn delete_stack(context: &Context, args: &DeleteArgs, name: &str) -> Resul
             return Ok(ExitStatus::Failed);
         }
         let object = describe::<Terraform>(context.cluster.namespace(), name);
-        let (api, only) = (context.cluster.objects::<Terraform>(), only(stack.uid()));
-        let deleted = context.cluster.answer(&object, api.delete(name, &only)).await;
+        let (api, params) = (context.cluster.objects::<Terraform>(), delete_params(stack.uid()));
+        let deleted = context.cluster.answer(&object, api.delete(name, &params)).await;
         deleted.map(drop).map_err(|source| CliError::Api {
             action: "delete",
             object,
@@ -89,8 +89,11 @@ async fn delete_source(context: &Context, args: &DeleteArgs, name: &str) -> Resu
         console.note("Nothing was deleted.");
         return Ok(ExitStatus::Failed);
     }
-    let (api, only) = (context.cluster.objects::<GitRepository>(), only(source.uid()));
-    let deleted = context.cluster.answer(&object, api.delete(name, &only)).await;
+    let (api, params) = (
+        context.cluster.objects::<GitRepository>(),
+        delete_params(source.uid()),
+    );
+    let deleted = context.cluster.answer(&object, api.delete(name, &params)).await;
     deleted.map(drop).map_err(|error| CliError::Api {
         action: "delete",
         object: object.clone(),
@@ -118,8 +121,8 @@ async fn delete_source(context: &Context, args: &DeleteArgs, name: &str) -> Resu
     Ok(ExitStatus::Success)
 }
 
-/// Deletes only the object that was shown: not one that was created under its name since.
-fn only(uid: Option<String>) -> DeleteParams {
+/// Returns parameters that delete only the object that was shown, not one that was created under its name since.
+fn delete_params(uid: Option<String>) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
         uid,
         resource_version: None,

@@ -138,7 +138,7 @@ impl Suspendable for GitRepository {
 }
 
 /// Reads the objects that the arguments name.
-async fn named<K: Suspendable>(
+async fn read_objects<K: Suspendable>(
     context: &Context,
     args: &ObjectsArgs,
     name: Option<&str>,
@@ -160,7 +160,7 @@ async fn suspend_all<K: Suspendable>(
     args: &ObjectsArgs,
     name: Option<&str>,
 ) -> Result<ExitStatus, CliError> {
-    let objects = named::<K>(context, args, name).await?;
+    let objects = read_objects::<K>(context, args, name).await?;
     let mut status = ExitStatus::Success;
     let mut changes = pin!(changes(context, &objects, true));
     while let Some((object, changed)) = changes.next().await {
@@ -181,7 +181,7 @@ async fn resume_all<K: Suspendable>(
     args: &ResumeArgs,
     name: Option<&str>,
 ) -> Result<ExitStatus, CliError> {
-    let objects = named::<K>(context, &args.objects, name).await?;
+    let objects = read_objects::<K>(context, &args.objects, name).await?;
     let mut resumed = Vec::new();
     let mut status = ExitStatus::Success;
     // All first: they reconcile at the same time.

@@ -31,8 +31,8 @@ pub struct TreeArgs {
 /// Prints the tree.
 pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Result<ExitStatus, CliError> {
     let objects = match &args.name {
-        Some(name) => of_stack(&context.cluster, name).await?,
-        None => selected(&context.cluster, &args.selection).await?,
+        Some(name) => read_stack(&context.cluster, name).await?,
+        None => read_selected(&context.cluster, &args.selection).await?,
     };
     let forest = Forest::new(&objects);
     context.console.data(&forest.render(context.console))?;
@@ -50,7 +50,7 @@ struct Objects {
 }
 
 /// Reads a stack with its runs, and its source if that is a GitRepository.
-async fn of_stack(cluster: &Cluster, name: &str) -> Result<Objects, CliError> {
+async fn read_stack(cluster: &Cluster, name: &str) -> Result<Objects, CliError> {
     let (stack, runs) = stack_with_rows(cluster, name).await?;
     let mut sources = Vec::new();
     let (_, namespace, source) = source_key(&stack);
@@ -76,7 +76,7 @@ async fn of_stack(cluster: &Cluster, name: &str) -> Result<Objects, CliError> {
 }
 
 /// Reads the selected sources and stacks, and the runs of these stacks: all at the same time, unless labels select the stacks.
-async fn selected(cluster: &Cluster, selection: &SelectionArgs) -> Result<Objects, CliError> {
+async fn read_selected(cluster: &Cluster, selection: &SelectionArgs) -> Result<Objects, CliError> {
     let (sources, stacks) = (
         cluster.view::<GitRepository>(selection),
         cluster.view::<Terraform>(selection),

@@ -46,7 +46,7 @@ pub fn labelled_states(spec: &TerraformSpec, namespace: &str) -> Option<StateSec
     let backend = if config.custom_configuration.is_empty() {
         generated(config)
     } else {
-        custom(&config.custom_configuration, namespace)
+        parse_custom(&config.custom_configuration, namespace)
     };
     let backend = backend.filter(|backend| !backend.labels.is_empty())?;
     let workspaces = BTreeSet::from(["default", spec.workspace_name()]);
@@ -73,7 +73,7 @@ fn generated(config: &BackendConfig) -> Option<KubernetesBackend> {
 
 /// Returns the kubernetes backend of a custom configuration. `None`: there is no such backend, it may use another API or namespace, or
 /// a value is not a literal. The CLI takes the namespace from its environment if the configuration has none.
-fn custom(text: &str, namespace: &str) -> Option<KubernetesBackend> {
+fn parse_custom(text: &str, namespace: &str) -> Option<KubernetesBackend> {
     if text.len() > LENGTH_LIMIT || depth(text) > DEPTH_LIMIT {
         return None;
     }

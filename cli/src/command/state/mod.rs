@@ -144,7 +144,7 @@ async fn list(context: &Context, args: &ListArgs) -> Result<ExitStatus, CliError
 }
 
 async fn show(context: &Context, args: &OneArgs) -> Result<ExitStatus, CliError> {
-    let state = one(context, args).await?;
+    let state = read_state(context, args).await?;
     let console = context.console;
     console.note(&format!("{}:", state.describe()));
     console.data(&printable(&lines(addresses(&state.bytes)?)))?;
@@ -152,7 +152,7 @@ async fn show(context: &Context, args: &OneArgs) -> Result<ExitStatus, CliError>
 }
 
 async fn pull(context: &Context, args: &PullArgs) -> Result<ExitStatus, CliError> {
-    let state = one(context, &args.state).await?;
+    let state = read_state(context, &args.state).await?;
     match &args.out {
         Some(path) => write_private(path, &state.bytes)?,
         None => context.console.data(&String::from_utf8_lossy(&state.bytes))?,
@@ -162,7 +162,7 @@ async fn pull(context: &Context, args: &PullArgs) -> Result<ExitStatus, CliError
 }
 
 /// Reads the copy that the arguments name, or else the current state.
-async fn one(context: &Context, args: &OneArgs) -> Result<StoredState, CliError> {
+async fn read_state(context: &Context, args: &OneArgs) -> Result<StoredState, CliError> {
     let stack: Terraform = context.cluster.get(&args.name).await?;
     if let Some(id) = &args.copy {
         return Ok(copies::read(&context.cluster, &stack, id).await?.state);

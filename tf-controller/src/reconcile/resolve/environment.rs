@@ -52,7 +52,7 @@ pub(super) async fn add_environment(
     };
     let (mut all, mut of_pod) = (BTreeMap::new(), BTreeMap::new());
     for from in &pod.env_from {
-        all.extend(many(from, reader).await?);
+        all.extend(object_variables(from, reader).await?);
     }
     for variable in &pod.env {
         if !is_name(&variable.name) {
@@ -62,7 +62,7 @@ pub(super) async fn add_environment(
         if let Some(source) = pod_source(variable).filter(|_| has_pods) {
             all.remove(&name);
             of_pod.insert(name, source);
-        } else if let Some(value) = one(variable, stack, reader).await? {
+        } else if let Some(value) = variable_value(variable, stack, reader).await? {
             of_pod.remove(&name);
             all.insert(name, value);
         }
@@ -87,7 +87,10 @@ fn pod_source(variable: &EnvVar) -> Option<String> {
 }
 
 /// Returns the variables of a whole object; invalid names are omitted, as by the kubelet.
-async fn many(from: &EnvFromSource, reader: &InputReader) -> Result<Vec<(String, String)>, EnvironmentError> {
+async fn object_variables(
+    from: &EnvFromSource,
+    reader: &InputReader,
+) -> Result<Vec<(String, String)>, EnvironmentError> {
     let secret = from
         .secret_ref
         .as_ref()
@@ -113,7 +116,7 @@ async fn many(from: &EnvFromSource, reader: &InputReader) -> Result<Vec<(String,
 }
 
 /// Returns the value of one variable. A key that its object lacks is an empty value, as upstream.
-async fn one(
+async fn variable_value(
     variable: &EnvVar,
     stack: &Terraform,
     reader: &InputReader,

@@ -67,7 +67,7 @@ pub(super) async fn variables(stack: &Terraform, reader: &InputReader) -> Result
         let value = match (&variable.value, &variable.value_from) {
             (Some(value), _) => Some(value.clone()),
             (None, None) => Some(Value::Null),
-            (None, Some(_)) => from(variable, reader).await?,
+            (None, Some(_)) => value_from(variable, reader).await?,
         };
         all.extend(value.map(|value| (variable.name.clone(), value)));
     }
@@ -109,7 +109,7 @@ async fn inputs(stack: &Terraform, reader: &InputReader) -> Result<Map<String, V
 }
 
 /// Returns the value of `valueFrom`; `None` if it is optional and missing, so that the module's default applies.
-async fn from(variable: &Variable, reader: &InputReader) -> Result<Option<Value>, VariableError> {
+async fn value_from(variable: &Variable, reader: &InputReader) -> Result<Option<Value>, VariableError> {
     let from = variable.value_from.as_ref();
     let secret = from.and_then(|from| from.secret_key_ref.as_ref());
     let config = from.and_then(|from| from.config_map_key_ref.as_ref());

@@ -74,7 +74,7 @@ pub(super) fn find(repository: &Repository) -> Adoption {
     let mut adoption = Adoption::default();
     let mut names = BTreeSet::new();
     for (path, module) in &repository.modules {
-        if let Some(reason) = left_out(path, module, &callers) {
+        if let Some(reason) = exclusion_reason(path, module, &callers) {
             adoption.notes.push(format!("./{path} is left out: {reason}"));
             continue;
         }
@@ -120,7 +120,7 @@ fn resolve(directory: &str, source: &str) -> Option<String> {
 }
 
 /// Returns why a module is not a root.
-fn left_out(path: &str, module: &Module, callers: &BTreeMap<String, String>) -> Option<String> {
+fn exclusion_reason(path: &str, module: &Module, callers: &BTreeMap<String, String>) -> Option<String> {
     if module.backend.is_some() {
         return None;
     }

@@ -52,13 +52,13 @@ pub struct CheckArgs {
 pub(super) async fn check(args: &CheckArgs, console: Console) -> Result<ExitStatus, CliError> {
     let context = connect(&args.connection, console).await?;
     let cluster = &context.cluster;
-    let mut findings = of_server(cluster).await?;
+    let mut findings = check_server(cluster).await?;
     if args.pre {
         let namespace = args.connection.namespace.as_deref();
         findings.extend(permissions::findings(cluster, namespace).await?);
-        findings.extend(before(cluster).await?);
+        findings.extend(check_before_install(cluster).await?);
     } else {
-        findings.extend(after(cluster).await?);
+        findings.extend(check_installation(cluster).await?);
     }
     match args.output {
         ReportFormat::Json => console.data(&to_json(&[findings.as_slice()])?)?,
@@ -85,7 +85,7 @@ fn table(findings: &[Finding]) -> Table {
 }
 
 /// Checks the version of the API server and its clock. An API that does not answer is the error of the command.
-async fn of_server(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
+async fn check_server(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
     let failed = |source| CliError::Api {
         action: "get",
         object: "version of the API server".to_owned(),
@@ -111,7 +111,7 @@ fn served_time(date: &str) -> Option<Timestamp> {
 }
 
 /// Finds controllers that exist already.
-async fn before(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
+async fn check_before_install(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
     let components = match components::read(cluster).await {
         Ok(components) => components,
         Err(error) => return unless_forbidden("controllers", error).map(|finding| vec![finding]),
@@ -145,24 +145,27 @@ fn existing(components: &[Component]) -> Vec<Finding> {
 }
 
 /// Checks an installation.
-async fn after(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
+async fn check_installation(cluster: &Cluster) -> Result<Vec<Finding>, CliError> {
     let mut findings: Vec<Finding> = stream::iter(sluice_api::crds())
-        .map(|required| of_definition(cluster, required))
+        .map(|required| check_definition(cluster, required))
         .buffered(CONCURRENCY)
         .try_collect()
         .await?;
     match components::read(cluster).await {
         Ok(components) => {
             findings.extend(finding::of_components(&components, CLIENT));
-            findings.extend(of_leases(cluster, &components).await?);
+            findings.extend(check_leases(cluster, &components).await?);
         }
         Err(error) => findings.push(unless_forbidden("controllers", error)?),
     }
-    findings.push(of_runs(cluster).await?);
+    findings.push(check_runs(cluster).await?);
     Ok(findings)
 }
 
-async fn of_definition(cluster: &Cluster, required: CustomResourceDefinition) -> Result<Finding, CliError> {
+async fn check_definition(
+    cluster: &Cluster,
+    required: CustomResourceDefinition,
+) -> Result<Finding, CliError> {
     let name = required.name_any();
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
     match definitions.get_opt(&name).await {
@@ -175,7 +178,7 @@ async fn of_definition(cluster: &Cluster, required: CustomResourceDefinition) ->
 }
 
 /// Checks the Leases in the namespaces of the controllers.
-async fn of_leases(cluster: &Cluster, components: &[Component]) -> Result<Vec<Finding>, CliError> {
+async fn check_leases(cluster: &Cluster, components: &[Component]) -> Result<Vec<Finding>, CliError> {
     let mut namespaces: Vec<&str> = components
         .iter()
         .filter(|component| component.wanted.is_some_and(|wanted| wanted > 0))
@@ -200,7 +203,7 @@ async fn of_leases(cluster: &Cluster, components: &[Component]) -> Result<Vec<Fi
 }
 
 /// Reads one page of runs: the newest ones of each stack remain.
-async fn of_runs(cluster: &Cluster) -> Result<Finding, CliError> {
+async fn check_runs(cluster: &Cluster) -> Result<Finding, CliError> {
     let runs: Api<TerraformRun> = Api::all(cluster.client());
     match runs.list(&ListParams::default().limit(RUNS)).await {
         Ok(page) => Ok(finding::of_runs(&page.items)),

@@ -133,9 +133,15 @@ pub(super) async fn wait_for_definitions(
     objects: &[Value],
     timeout: Duration,
 ) -> Result<(), CliError> {
-    for object in of_kind(objects, "CustomResourceDefinition") {
+    for object in objects_of_kind(objects, "CustomResourceDefinition") {
         let api: Api<CustomResourceDefinition> = Api::all(context.cluster.client());
-        until(&api, text(object, "/metadata/name"), timeout, of_definition).await?;
+        wait_until(
+            &api,
+            text(object, "/metadata/name"),
+            timeout,
+            missing_of_definition,
+        )
+        .await?;
     }
     Ok(())
 }
@@ -149,14 +155,20 @@ pub(super) async fn wait_for_deployments(
     objects: &[Value],
     timeout: Duration,
 ) -> Result<(), CliError> {
-    for object in of_kind(objects, "Deployment") {
+    for object in objects_of_kind(objects, "Deployment") {
         let api: Api<Deployment> = context.cluster.objects_in(text(object, "/metadata/namespace"));
-        until(&api, text(object, "/metadata/name"), timeout, of_deployment).await?;
+        wait_until(
+            &api,
+            text(object, "/metadata/name"),
+            timeout,
+            missing_of_deployment,
+        )
+        .await?;
     }
     Ok(())
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &str) -> impl Iterator<Item = &'a Value> {
+fn objects_of_kind<'a>(objects: &'a [Value], kind: &str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
@@ -168,7 +180,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Reads an object until `missing` returns nothing.
-async fn until<K>(
+async fn wait_until<K>(
     api: &Api<K>,
     name: &str,
     timeout: Duration,
@@ -202,7 +214,7 @@ where
     })
 }
 
-fn of_definition(definition: &CustomResourceDefinition) -> Option<String> {
+fn missing_of_definition(definition: &CustomResourceDefinition) -> Option<String> {
     let status = definition.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
     let is_established = conditions
@@ -212,7 +224,7 @@ fn of_definition(definition: &CustomResourceDefinition) -> Option<String> {
     (!is_established).then(|| "not established".to_owned())
 }
 
-fn of_deployment(deployment: &Deployment) -> Option<String> {
+fn missing_of_deployment(deployment: &Deployment) -> Option<String> {
     let wanted = deployment
         .spec
         .as_ref()
@@ -258,7 +270,11 @@ mod tests {
             let deployment: Deployment = serde_json::from_value(json!({"metadata": {"generation": 2},
                 "spec": {"replicas": 2, "selector": {}, "template": {}}, "status": status}))
             .unwrap();
-            assert_eq!(of_deployment(&deployment).is_some(), is_missing, "{status}");
+            assert_eq!(
+                missing_of_deployment(&deployment).is_some(),
+                is_missing,
+                "{status}"
+            );
         }
     }
 }
