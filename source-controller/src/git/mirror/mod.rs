@@ -76,11 +76,11 @@ impl State {
 }
 
 /// Takes the lock. Another process may hold it for moments: the predecessor that is ending, or a child process of this one until its `exec`.
-fn wait_for_lock(lock: &File, patience: Duration) -> Result<(), TryLockError> {
+fn wait_for_lock(lock: &File, timeout: Duration) -> Result<(), TryLockError> {
     let start = Instant::now();
     loop {
         match lock.try_lock() {
-            Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
+            Err(TryLockError::WouldBlock) if start.elapsed() < timeout => {
                 std::thread::sleep(LOCK_POLL_INTERVAL);
             }
             taken => return taken,
@@ -101,10 +101,10 @@ impl Mirrors {
     ///
     /// # Errors
     /// The directory cannot be created or listed, or another process uses it.
-    pub(crate) fn with_budget(root: &Path, budget: DiskBudget, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn with_budget(root: &Path, budget: DiskBudget, timeout: Duration) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
-        wait_for_lock(&lock, patience).map_err(|error| {
+        wait_for_lock(&lock, timeout).map_err(|error| {
             io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!("{} is in use by another process: {error}", root.display()),

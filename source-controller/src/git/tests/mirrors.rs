@@ -359,10 +359,10 @@ async fn one_process_at_a_time() {
             .to_string()
             .contains("in use by another process")
     );
-    let patience = Duration::from_mins(1);
+    let timeout = Duration::from_mins(1);
     let (path, started) = (root.path().to_owned(), std::time::Instant::now());
-    let next = std::thread::spawn(move || Mirrors::with_budget(&path, DiskBudget::default(), patience));
+    let next = std::thread::spawn(move || Mirrors::with_budget(&path, DiskBudget::default(), timeout));
     drop(existing);
     next.join().unwrap().unwrap();
-    assert!(started.elapsed() < patience, "it takes the lock once it is free");
+    assert!(started.elapsed() < timeout, "it takes the lock once it is free");
 }

@@ -15,7 +15,7 @@ use sluice_tf_core::last_applied::{self, Inputs, LastApplied, LastAppliedError, 
 use tokio_util::sync::CancellationToken;
 
 use crate::run::apply::shared_files;
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Patience, remove, retry};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, RetryRule, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
@@ -66,7 +66,7 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
     let digest = last_applied::digest_of(&secrets);
     cli.status.buffer(|status| status.applied_digest = digest);
     for secret in secrets {
-        let created = context.create_if_absent(&secret, Patience::Transient).await;
+        let created = context.create_if_absent(&secret, RetryRule::Transient).await;
         created.map_err(RunError::api("store the last applied record"))?;
     }
     if bundle.nothing_stored {

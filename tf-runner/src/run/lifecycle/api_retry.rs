@@ -38,10 +38,10 @@ pub(crate) enum Creation {
     Existed,
 }
 
-/// Creates an object that may exist, and repeats the call while `patience` permits it. A conflict does not mean that it exists: the API
+/// Creates an object that may exist, and repeats the call while the rule permits it. A conflict does not mean that it exists: the API
 /// answers so when several requests change one quota.
 pub(crate) async fn create<T, F>(
-    mut patience: Patience,
+    mut rule: RetryRule,
     timeout: Duration,
     mut call: impl FnMut() -> F,
 ) -> Result<Creation, kube::Error>
@@ -51,7 +51,7 @@ where
     let (mut delay, mut attempts) = (MIN_BACKOFF, 0);
     loop {
         attempts += 1;
-        match repeat(&mut patience, timeout, &mut call).await {
+        match repeat(&mut rule, timeout, &mut call).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(Creation::Existed),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempts < CREATE_ATTEMPTS => {
                 tracing::debug!(%status, "conflict during a creation, retrying");
@@ -75,9 +75,9 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
 /// How long the API may refuse what it permitted before.
 const REFUSAL_LIMIT: Duration = Duration::from_mins(1);
 
-/// Decides which errors of one call are waited out.
+/// After which errors a call is repeated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum RetryRule {
     /// Those of [`is_transient`].
     Transient,
     /// Also that the API refuses the caller (401, 403), for [`REFUSAL_LIMIT`] since this time. An API server that has just started refuses
@@ -85,8 +85,8 @@ pub(crate) enum Patience {
     Refused(Option<Instant>),
 }
 
-impl Patience {
-    /// Waits out refusals too: for calls that must not fail, and that the API permitted before.
+impl RetryRule {
+    /// Repeats after refusals too: for calls that must not fail, and that the API permitted before.
     pub(crate) const WITH_REFUSALS: Self = Self::Refused(None);
 
     /// Returns whether another attempt may succeed after this error.
@@ -114,11 +114,11 @@ pub(crate) async fn retry<T, F>(timeout: Duration, call: impl FnMut() -> F) -> R
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
-    repeat(&mut Patience::Transient, timeout, call).await
+    repeat(&mut RetryRule::Transient, timeout, call).await
 }
 
 async fn repeat<T, F>(
-    patience: &mut Patience,
+    rule: &mut RetryRule,
     timeout: Duration,
     mut call: impl FnMut() -> F,
 ) -> Result<T, kube::Error>
@@ -129,7 +129,7 @@ where
     let mut delay = MIN_BACKOFF;
     loop {
         match attempt(call()).await {
-            Err(error) if patience.permits(&error, Instant::now()) && Instant::now() + delay < deadline => {
+            Err(error) if rule.permits(&error, Instant::now()) && Instant::now() + delay < deadline => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the API does not carry out the request, retrying"
@@ -156,7 +156,7 @@ mod tests {
 
     /// Creates an object against these answers. Returns the result and the number of unused answers.
     async fn create_with(
-        patience: Patience,
+        rule: RetryRule,
         answers: Vec<Result<(), kube::Error>>,
     ) -> (Result<Creation, kube::Error>, usize) {
         let answers = RefCell::new(answers.into_iter());
@@ -164,24 +164,25 @@ mod tests {
             let answer = answers.borrow_mut().next().unwrap();
             async move { answer }
         };
-        let created = create(patience, Duration::from_secs(10), call).await;
+        let created = create(rule, Duration::from_secs(10), call).await;
         (created, answers.into_inner().len())
     }
 
     #[tokio::test]
     async fn only_an_object_that_exists_counts_as_stored() {
         let conflict = || Err(error(409, "Conflict"));
-        let (created, _) = create_with(Patience::Transient, vec![Err(error(409, "AlreadyExists"))]).await;
+        let (created, _) = create_with(RetryRule::Transient, vec![Err(error(409, "AlreadyExists"))]).await;
         assert_eq!(created.unwrap(), Creation::Existed);
-        let (created, _) = create_with(Patience::Transient, vec![conflict(), conflict(), Ok(())]).await;
+        let (created, _) = create_with(RetryRule::Transient, vec![conflict(), conflict(), Ok(())]).await;
         assert_eq!(created.unwrap(), Creation::Created);
         let (created, _) = create_with(
-            Patience::Transient,
+            RetryRule::Transient,
             vec![conflict(), Err(error(409, "AlreadyExists"))],
         )
         .await;
         assert_eq!(created.unwrap(), Creation::Existed);
-        let (created, unused) = create_with(Patience::Transient, (0..10).map(|_| conflict()).collect()).await;
+        let (created, unused) =
+            create_with(RetryRule::Transient, (0..10).map(|_| conflict()).collect()).await;
         assert!(matches!(created, Err(kube::Error::Api(status)) if status.is_conflict()));
         assert_eq!(unused, 6, "the attempts are limited");
     }
@@ -195,19 +196,19 @@ mod tests {
                 Ok(()),
             ]
         };
-        let (created, _) = create_with(Patience::WITH_REFUSALS, answers()).await;
+        let (created, _) = create_with(RetryRule::WITH_REFUSALS, answers()).await;
         assert_eq!(created.unwrap(), Creation::Created);
-        let (created, unused) = create_with(Patience::Transient, answers()).await;
+        let (created, unused) = create_with(RetryRule::Transient, answers()).await;
         assert!(created.is_err() && unused == 2, "it is not repeated");
     }
 
     #[test]
     fn refusals_are_waited_out_for_a_minute_since_the_first() {
-        let mut patience = Patience::WITH_REFUSALS;
+        let mut rule = RetryRule::WITH_REFUSALS;
         let begin = Instant::now();
         let mut permits = |code, seconds| {
             let now = begin + Duration::from_secs(seconds);
-            patience.permits(&error(code, "refused"), now)
+            rule.permits(&error(code, "refused"), now)
         };
         assert!(permits(403, 100) && permits(401, 159) && !permits(403, 160));
         assert!(
@@ -215,7 +216,7 @@ mod tests {
             "the API was away in between"
         );
         assert!(!permits(422, 181), "it is no refusal");
-        let mut transient = Patience::Transient;
+        let mut transient = RetryRule::Transient;
         assert!(!transient.permits(&error(403, "refused"), begin));
     }
 }

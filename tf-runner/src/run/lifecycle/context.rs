@@ -14,7 +14,7 @@ use sluice_api::run::TerraformRun;
 use sluice_runtime::artifact::Fetcher;
 use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 
-use crate::run::lifecycle::api_retry::{self, Creation, Patience};
+use crate::run::lifecycle::api_retry::{self, Creation, RetryRule};
 use crate::run::lifecycle::identity::Identity;
 use crate::run::log::pod_log::PodLog;
 
@@ -128,7 +128,7 @@ impl Context {
     pub(crate) async fn create_if_absent<K>(
         &self,
         object: &K,
-        patience: Patience,
+        rule: RetryRule,
     ) -> Result<Creation, kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -139,6 +139,6 @@ impl Context {
     {
         let (api, params) = (self.api(), PostParams::default());
         let call = || api.create(&params, object);
-        api_retry::create(patience, self.settings.api_timeout, call).await
+        api_retry::create(rule, self.settings.api_timeout, call).await
     }
 }

@@ -14,7 +14,7 @@ use sluice_api::run::TerraformRun;
 use sluice_tf_core::bundle::{PlanKey, Stack};
 use sluice_tf_core::plan::store::{self, PlanName, StoredPlan};
 
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Creation, Patience, remove, retry};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Creation, RetryRule, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 
@@ -27,7 +27,7 @@ pub(crate) async fn save(
 ) -> Result<String, RunError> {
     let chunks = store::encode(plan, name, key).map_err(RunError::StorePlan)?;
     for chunk in &chunks {
-        let created = context.create_if_absent(chunk, Patience::Transient).await;
+        let created = context.create_if_absent(chunk, RetryRule::Transient).await;
         created.map_err(RunError::api("store the plan"))?;
     }
     Ok(store::digest_of(&chunks))
@@ -163,7 +163,7 @@ where
     let name = object.meta().name.clone().unwrap_or_default();
     let failed = RunError::api("store the readable plan");
     if context
-        .create_if_absent(object, Patience::Transient)
+        .create_if_absent(object, RetryRule::Transient)
         .await
         .map_err(failed)?
         == Creation::Created

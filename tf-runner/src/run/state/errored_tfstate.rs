@@ -17,7 +17,7 @@ use sluice_tf_core::errored_state::{
 use sluice_tf_core::plan::store::short_label;
 use sluice_tf_core::workdir::read_limited;
 
-use crate::run::lifecycle::api_retry::Patience;
+use crate::run::lifecycle::api_retry::RetryRule;
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::RunSession;
@@ -79,7 +79,7 @@ pub(crate) async fn store(
 async fn create_secrets(context: &Context, secrets: &[Secret]) -> Result<(), RunError> {
     for secret in secrets {
         // Without it, the state would be lost.
-        let created = context.create_if_absent(secret, Patience::WITH_REFUSALS).await;
+        let created = context.create_if_absent(secret, RetryRule::WITH_REFUSALS).await;
         created.map_err(RunError::api("store errored.tfstate"))?;
     }
     Ok(())

@@ -13,7 +13,7 @@ use sluice_tf_core::state_copy::{self, CopyOrigin, STATE_LIMIT, StateCopyError, 
 use sluice_tf_core::state_summary::StateSummary;
 use sluice_tf_core::workdir::{create_private_directory, read_limited};
 
-use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Creation, Patience, remove, retry};
+use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, Creation, RetryRule, remove, retry};
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
@@ -56,7 +56,7 @@ pub(crate) async fn store(session: &RunSession<'_>) -> Result<(), RunError> {
         Err(error) => return Err(error),
     };
     for secret in &secrets {
-        let created = context.create_if_absent(secret, Patience::Transient).await;
+        let created = context.create_if_absent(secret, RetryRule::Transient).await;
         let created = created.map_err(|source| RunError::StoreStateCopy { source })?;
         if created == Creation::Existed {
             update_origin(context, secret).await;

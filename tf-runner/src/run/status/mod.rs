@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, Patience};
+use crate::run::lifecycle::api_retry::{MAX_BACKOFF, MIN_BACKOFF, RetryRule};
 use crate::run::status::size_limit::{can_shrink, is_too_large, shrink};
 
 /// Conflicts in a row that are retried without a delay.
@@ -277,7 +277,7 @@ async fn write_with_retries(
 ) -> Result<u64, StatusWriteError> {
     let (mut delay, mut conflicts) = (MIN_BACKOFF, 0);
     // The claim of the run has shown that the runner may write.
-    let mut patience = Patience::WITH_REFUSALS;
+    let mut rule = RetryRule::WITH_REFUSALS;
     loop {
         let mut desired = changes.borrow_and_update().clone();
         desired.status = shrink(desired.status, patcher.size_refusals);
@@ -293,7 +293,7 @@ async fn write_with_retries(
             patcher.size_refusals += 1;
         } else if is_conflict(&error) && conflicts < MAX_IMMEDIATE_CONFLICTS {
             conflicts += 1;
-        } else if is_conflict(&error) || patience.permits(&error, Instant::now()) {
+        } else if is_conflict(&error) || rule.permits(&error, Instant::now()) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the status will be written later"
@@ -306,7 +306,7 @@ async fn write_with_retries(
         if is_conflict(&error) {
             match patcher.reload(&desired.status).await {
                 Ok(()) => {}
-                Err(StatusWriteError::Api(error)) if patience.permits(&error, Instant::now()) => {}
+                Err(StatusWriteError::Api(error)) if rule.permits(&error, Instant::now()) => {}
                 Err(error) => return Err(error),
             }
         }
