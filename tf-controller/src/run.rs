@@ -216,7 +216,7 @@ fn source_consumers(
 }
 
 /// Returns the stacks that read a Secret or ConfigMap that changes, appears or is deleted; and the end of the first
-/// list, which counts as no change. The content is not read here: a reconciliation reads it, and the inputs digest
+/// list, which does not count as a change. The content is not read here: a reconciliation reads it, and the inputs digest
 /// shows whether a run is needed.
 fn reference_consumers<K: Kind>(
     client: &Client,

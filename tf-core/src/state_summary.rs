@@ -23,9 +23,9 @@ pub struct StateSummary {
     pub is_empty: bool,
 }
 
-/// The output of `state pull` is no state. The message quotes nothing of it.
+/// The output of `state pull` is not a state. The message quotes nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the output of `state pull` is no state (line {line}, column {column})")]
+#[error("the output of `state pull` is not a state (line {line}, column {column})")]
 pub struct StateError {
     line: usize,
     column: usize,
@@ -55,7 +55,7 @@ impl StateSummary {
     /// Parses the output of `state pull`. `None`: there is no state. The CLI may print warnings about its configuration then.
     ///
     /// # Errors
-    /// The bytes are no state.
+    /// The bytes are not a state.
     pub fn parse(state: &[u8]) -> Result<Option<Self>, StateError> {
         let text = state.trim_ascii();
         let may_be_state = text.starts_with(b"{") || text.windows(LINEAGE.len()).any(|part| part == LINEAGE);

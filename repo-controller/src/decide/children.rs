@@ -35,9 +35,9 @@ const STACK_INTERVAL: &str = "1h";
 enum Ownership {
     /// To this very `Repo`.
     Own,
-    /// To nobody; its label hands it over.
+    /// It has no owner; its label hands it over.
     Released,
-    /// To somebody else.
+    /// To another owner.
     Foreign,
 }
 
@@ -61,7 +61,7 @@ fn ownership(repo: &Repo, object: &impl ResourceExt) -> Ownership {
     }
 }
 
-/// Returns the message about objects of the `Repo`'s name that belong to somebody else.
+/// Returns the message about objects of the `Repo`'s name that belong to another owner.
 pub(super) fn name_conflict(repo: &Repo, observed: &Observed) -> Option<String> {
     let is_foreign = |ownership| ownership == Ownership::Foreign;
     let source = observed.source.as_ref();

@@ -56,7 +56,7 @@ pub struct Tracing {
     pub otlp_endpoint: String,
 }
 
-/// How many objects of a kind are worked on at once; the default is the controller's.
+/// How many objects of a kind are reconciled at once; the default is the controller's.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Concurrency<const DEFAULT: u16> {
     /// How many at once.
@@ -98,7 +98,7 @@ impl WatchScope {
     }
 }
 
-/// When objects are looked at again.
+/// When objects are reconciled again.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Retry {
     /// Delay before the first retry of a failed object; doubled with each failure.
@@ -172,7 +172,7 @@ pub struct Common<const CONCURRENT: u16> {
     /// Which objects are watched.
     #[command(flatten)]
     pub scope: WatchScope,
-    /// When objects are looked at again.
+    /// When objects are reconciled again.
     #[command(flatten)]
     pub retry: Retry,
     /// How one of several replicas is chosen.

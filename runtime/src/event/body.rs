@@ -86,7 +86,7 @@ impl Body {
     }
 }
 
-/// Receivers drop every key that belongs neither to the object's group nor to events: those stay at home.
+/// Returns the annotations to send. Receivers drop every key that belongs neither to the object's group nor to events.
 fn metadata(api_version: &str, annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let group = api_version.split_once('/').map(|(group, _)| group);
     let is_theirs = |key: &str| {

@@ -19,14 +19,14 @@ use crate::sync::lock;
 const HANG_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
-struct World {
+struct FakeApi {
     events: Mutex<Vec<Value>>,
     failing: Mutex<bool>,
     /// Requests for events of the object of this name hang.
     hung: Mutex<Option<String>>,
 }
 
-impl World {
+impl FakeApi {
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         if *lock(&self.failing) {
             return (
@@ -55,18 +55,18 @@ impl World {
     }
 
     fn recorder(self: &Arc<Self>, clock: Arc<ManualClock>, trace: bool) -> Recorder {
-        let world = Arc::clone(self);
+        let fake = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let world = Arc::clone(&world);
+            let fake = Arc::clone(&fake);
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                let hung = lock(&world.hung).clone();
+                let hung = lock(&fake.hung).clone();
                 let event: Value = serde_json::from_slice(&body).unwrap();
                 if hung.is_some_and(|name| event["involvedObject"]["name"] == *name) {
                     std::future::pending::<()>().await;
                 }
-                let (status, content) = world.answer(&parts.method, parts.uri.path(), &body);
+                let (status, content) = fake.answer(&parts.method, parts.uri.path(), &body);
                 let mut response = Response::new(Full::new(bytes::Bytes::from(content.to_string())));
                 *response.status_mut() = StatusCode::from_u16(status).unwrap();
                 Ok::<_, BoxError>(response)
@@ -101,14 +101,14 @@ fn clock() -> Arc<ManualClock> {
 
 #[tokio::test]
 async fn an_event_has_all_fields() {
-    let world = Arc::new(World::default());
-    let recorder = world.recorder(clock(), false);
+    let fake = Arc::new(FakeApi::default());
+    let recorder = fake.recorder(clock(), false);
     recorder.record(
         &object(),
         Event::normal("NewArtifact", "stored").with("x/revision", "main@sha1:1"),
     );
     recorder.flush().await;
-    let event = lock(&world.events)[0].clone();
+    let event = lock(&fake.events)[0].clone();
     assert_eq!(
         event["involvedObject"],
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "3"})
@@ -119,59 +119,59 @@ async fn an_event_has_all_fields() {
     );
     assert_eq!(event["source"], json!({"component": "source-controller"}));
     assert_eq!(event["reportingInstance"], "pod-1");
-    assert_eq!(world.table(), ["Normal NewArtifact stored x1"]);
+    assert_eq!(fake.table(), ["Normal NewArtifact stored x1"]);
 }
 
 #[tokio::test]
 async fn equal_events_count_up_within_ten_minutes() {
-    let world = Arc::new(World::default());
+    let fake = Arc::new(FakeApi::default());
     let clock = clock();
-    let recorder = world.recorder(Arc::clone(&clock), false);
+    let recorder = fake.recorder(Arc::clone(&clock), false);
     for message in ["one", "one", "two", "one"] {
         recorder.record(&object(), Event::warning("GitOperationFailed", message));
         recorder.flush().await;
         clock.advance(Duration::from_mins(1));
     }
     assert_eq!(
-        world.table(),
+        fake.table(),
         [
             "Warning GitOperationFailed one x3",
             "Warning GitOperationFailed two x1"
         ]
     );
-    assert_eq!(lock(&world.events)[0]["lastTimestamp"], "1970-01-01T00:03:00Z");
+    assert_eq!(lock(&fake.events)[0]["lastTimestamp"], "1970-01-01T00:03:00Z");
     clock.advance(Duration::from_mins(10));
     recorder.record(&object(), Event::warning("GitOperationFailed", "one"));
     recorder.flush().await;
-    assert_eq!(world.table().len(), 3);
+    assert_eq!(fake.table().len(), 3);
 }
 
 #[tokio::test]
 async fn an_expired_event_is_created_again() {
-    let world = Arc::new(World::default());
-    let recorder = world.recorder(clock(), false);
+    let fake = Arc::new(FakeApi::default());
+    let recorder = fake.recorder(clock(), false);
     recorder.record(&object(), Event::normal("A", "a"));
     recorder.flush().await;
-    lock(&world.events).clear();
+    lock(&fake.events).clear();
     recorder.record(&object(), Event::normal("A", "a"));
     recorder.flush().await;
-    assert_eq!(world.table(), ["Normal A a x1"]);
+    assert_eq!(fake.table(), ["Normal A a x1"]);
 }
 
 #[tokio::test]
 async fn routine_is_written_only_with_tracing_and_failures_are_not_fatal() {
-    let world = Arc::new(World::default());
-    let (quiet, tracing) = (world.recorder(clock(), false), world.recorder(clock(), true));
+    let fake = Arc::new(FakeApi::default());
+    let (quiet, tracing) = (fake.recorder(clock(), false), fake.recorder(clock(), true));
     quiet.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
     quiet.flush().await;
-    assert_eq!(world.table(), Vec::<String>::new());
-    *lock(&world.failing) = true;
+    assert_eq!(fake.table(), Vec::<String>::new());
+    *lock(&fake.failing) = true;
     tracing.record(&object(), Event::normal("Lost", "lost"));
     tracing.flush().await;
-    *lock(&world.failing) = false;
+    *lock(&fake.failing) = false;
     tracing.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
     tracing.flush().await;
-    assert_eq!(world.table(), ["Normal GitOperationSucceeded no changes x1"]);
+    assert_eq!(fake.table(), ["Normal GitOperationSucceeded no changes x1"]);
 }
 
 fn named(name: &str) -> ConfigMap {
@@ -199,15 +199,15 @@ async fn a_hanging_api_blocks_nothing() {
 /// The API hangs for the events of one object: those of most other objects are written, and its own time out.
 #[tokio::test]
 async fn a_hanging_event_delays_only_the_objects_of_its_writer() {
-    let world = Arc::new(World::default());
-    *lock(&world.hung) = Some("hung".to_owned());
-    let recorder = world.recorder(clock(), false);
+    let fake = Arc::new(FakeApi::default());
+    *lock(&fake.hung) = Some("hung".to_owned());
+    let recorder = fake.recorder(clock(), false);
     recorder.record(&named("hung"), Event::normal("A", "a"));
     for n in 0..100 {
         recorder.record(&named(&n.to_string()), Event::normal("A", "a"));
     }
     let most = async {
-        while lock(&world.events).len() < 60 {
+        while lock(&fake.events).len() < 60 {
             tokio::task::yield_now().await;
         }
     };
@@ -215,13 +215,13 @@ async fn a_hanging_event_delays_only_the_objects_of_its_writer() {
         .await
         .expect("written beside the one that hangs");
     recorder.flush().await;
-    assert_eq!(world.table().len(), 100);
+    assert_eq!(fake.table().len(), 100);
 }
 
 #[tokio::test]
 async fn a_permanently_failing_object_has_few_events() {
-    let world = Arc::new(World::default());
-    let recorder = world.recorder(clock(), false);
+    let fake = Arc::new(FakeApi::default());
+    let recorder = fake.recorder(clock(), false);
     for n in 0..500 {
         recorder.record(
             &object(),
@@ -230,7 +230,7 @@ async fn a_permanently_failing_object_has_few_events() {
     }
     recorder.record(&named("other"), Event::warning("GitOperationFailed", "once"));
     recorder.flush().await;
-    let table = world.table();
+    let table = fake.table();
     assert_eq!(table.len(), 11, "{table:#?}");
     assert!(
         table.contains(&"Warning GitOperationFailed (combined from similar events): try 24 x16".to_owned()),
@@ -241,14 +241,14 @@ async fn a_permanently_failing_object_has_few_events() {
 
 #[tokio::test]
 async fn a_cluster_only_event_is_written_as_normal() {
-    let world = Arc::new(World::default());
-    let recorder = world.recorder(clock(), false);
+    let fake = Arc::new(FakeApi::default());
+    let recorder = fake.recorder(clock(), false);
     recorder.record(
         &object(),
         Event::cluster_only("GarbageCollectionSucceeded", "gone"),
     );
     recorder.flush().await;
-    assert_eq!(world.table(), ["Normal GarbageCollectionSucceeded gone x1"]);
+    assert_eq!(fake.table(), ["Normal GarbageCollectionSucceeded gone x1"]);
 }
 
 #[test]

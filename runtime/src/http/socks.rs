@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     /// Returns the result for these bytes from the proxy, what was sent to it, and the bytes after its response.
-    async fn meet(
+    async fn handshake_with(
         said: &[u8],
         user: Option<(&str, &str)>,
         host: &str,
@@ -179,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn the_first_bytes_of_the_server_are_left_for_the_caller() {
         let said = b"\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x16SSH-2.0-x";
-        let (outcome, sent, rest) = meet(said, None, "git.example").await;
+        let (outcome, sent, rest) = handshake_with(said, None, "git.example").await;
         outcome.unwrap();
         assert_eq!(sent, b"\x05\x01\x00\x05\x01\x00\x03\x0bgit.example\x00\x16");
         assert_eq!(rest, b"SSH-2.0-x");
@@ -188,13 +188,13 @@ mod tests {
     #[tokio::test]
     async fn credentials_are_sent_on_request() {
         let said = b"\x05\x02\x01\x00\x05\x00\x00\x03\x02ab\x00\x16";
-        let (outcome, sent, _) = meet(said, Some(("u", "pw")), "10.0.0.1").await;
+        let (outcome, sent, _) = handshake_with(said, Some(("u", "pw")), "10.0.0.1").await;
         outcome.unwrap();
         assert_eq!(
             sent,
             b"\x05\x02\x00\x02\x01\x01u\x02pw\x05\x01\x00\x01\x0a\x00\x00\x01\x00\x16"
         );
-        let (outcome, sent, _) = meet(
+        let (outcome, sent, _) = handshake_with(
             b"\x05\x00\x05\x00\x00\x01\0\0\0\0\0\0",
             Some(("u", "pw")),
             "[::1]",
@@ -237,10 +237,10 @@ mod tests {
             ),
             (b"\x05\x00\x05\x63\x00\x01", None, "it does not connect: error 99"),
         ] {
-            let (outcome, ..) = meet(said, user, "h").await;
+            let (outcome, ..) = handshake_with(said, user, "h").await;
             assert_eq!(outcome.unwrap_err().to_string(), why);
         }
-        let (outcome, ..) = meet(b"\x05\x00", None, &"h".repeat(256)).await;
+        let (outcome, ..) = handshake_with(b"\x05\x00", None, &"h".repeat(256)).await;
         assert!(matches!(outcome, Err(SocksError::LongName(256))));
     }
 
@@ -249,7 +249,7 @@ mod tests {
         fn any_answer_is_read(said: Vec<u8>, valid in any::<bool>()) {
             let said = if valid { [&b"\x05\x00\x05\x00\x00"[..], &said].concat() } else { said };
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let _ = runtime.block_on(meet(&said, Some(("u", "p")), "h"));
+            let _ = runtime.block_on(handshake_with(&said, Some(("u", "p")), "h"));
         }
     }
 }

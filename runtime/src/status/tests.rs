@@ -15,7 +15,7 @@ use crate::sync::lock;
 
 /// Serves get and merge patch of one object, with optimistic locking.
 #[derive(Default)]
-struct World {
+struct FakeApi {
     object: Mutex<Value>,
     /// Called before each patch, to act as another writer.
     meddle: Mutex<Vec<Value>>,
@@ -28,7 +28,7 @@ fn refusal(code: u16) -> (u16, Value) {
     (code, status)
 }
 
-impl World {
+impl FakeApi {
     fn holding(object: Value) -> Arc<Self> {
         Arc::new(Self {
             object: Mutex::new(object),
@@ -73,13 +73,13 @@ impl World {
     }
 
     fn api(self: &Arc<Self>) -> Api<Namespace> {
-        let world = Arc::clone(self);
+        let fake = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let world = Arc::clone(&world);
+            let fake = Arc::clone(&fake);
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                let (status, content) = world.answer(&parts.method, &body);
+                let (status, content) = fake.answer(&parts.method, &body);
                 let mut response = Response::new(Full::new(bytes::Bytes::from(content.to_string())));
                 *response.status_mut() = StatusCode::from_u16(status).unwrap();
                 Ok::<_, BoxError>(response)
@@ -135,28 +135,28 @@ fn wanted(message: &str) -> NamespaceStatus {
 
 #[tokio::test]
 async fn one_patch_contains_the_difference_and_no_patch_follows_without_one() {
-    let world = World::holding(namespace());
-    let written = apply(&world.api(), &world.seen(), &["Ready"], |_| wanted("well"))
+    let fake = FakeApi::holding(namespace());
+    let written = apply(&fake.api(), &fake.seen(), &["Ready"], |_| wanted("well"))
         .await
         .unwrap();
     assert!(matches!(written, Applied::Written(_)));
     let patch = json!({"metadata": {}, "status": {"phase": null, "conditions": [
         {"type": "Ready", "status": "True", "message": "well"}, {"type": "Theirs", "status": "True"}]}});
-    assert_eq!(*lock(&world.patches), [patch]);
-    let again = apply(&world.api(), &world.seen(), &["Ready"], |_| wanted("well"))
+    assert_eq!(*lock(&fake.patches), [patch]);
+    let again = apply(&fake.api(), &fake.seen(), &["Ready"], |_| wanted("well"))
         .await
         .unwrap();
     assert!(matches!(again, Applied::Unchanged(_)));
-    assert_eq!(lock(&world.patches).len(), 1);
+    assert_eq!(lock(&fake.patches).len(), 1);
 }
 
 #[tokio::test]
 async fn a_conflict_rereads_and_retains_the_other_write() {
-    let world = World::holding(namespace());
+    let fake = FakeApi::holding(namespace());
     let theirs = json!({"status": {"conditions": [{"type": "Theirs", "status": "False"}, {"type": "New", "status": "True"}]}});
-    lock(&world.meddle).push(theirs);
+    lock(&fake.meddle).push(theirs);
     let computed = Mutex::new(0);
-    let (api, seen) = (world.api(), world.seen());
+    let (api, seen) = (fake.api(), fake.seen());
     let written = apply(&api, &seen, &["Ready"], |_| {
         *lock(&computed) += 1;
         wanted("well")
@@ -180,11 +180,11 @@ async fn a_conflict_rereads_and_retains_the_other_write() {
 
 #[tokio::test]
 async fn endless_conflicts_end() {
-    let world = World::holding(namespace());
+    let fake = FakeApi::holding(namespace());
     for n in 0..10 {
-        lock(&world.meddle).push(json!({"metadata": {"labels": {"n": n.to_string()}}}));
+        lock(&fake.meddle).push(json!({"metadata": {"labels": {"n": n.to_string()}}}));
     }
-    let error = apply(&world.api(), &world.seen(), &["Ready"], |_| wanted("well"))
+    let error = apply(&fake.api(), &fake.seen(), &["Ready"], |_| wanted("well"))
         .await
         .unwrap_err();
     assert_eq!(
@@ -195,48 +195,48 @@ async fn endless_conflicts_end() {
 
 #[tokio::test]
 async fn a_deleted_or_replaced_object_is_not_written() {
-    let world = World::holding(namespace());
-    let seen = world.seen();
-    *lock(&world.object) = Value::Null;
+    let fake = FakeApi::holding(namespace());
+    let seen = fake.seen();
+    *lock(&fake.object) = Value::Null;
     assert_eq!(
-        apply(&world.api(), &seen, &["Ready"], |_| wanted("x"))
+        apply(&fake.api(), &seen, &["Ready"], |_| wanted("x"))
             .await
             .unwrap(),
         Applied::Gone
     );
-    *lock(&world.object) = json!({"metadata": {"name": "a", "uid": "2", "resourceVersion": "9"}});
+    *lock(&fake.object) = json!({"metadata": {"name": "a", "uid": "2", "resourceVersion": "9"}});
     assert_eq!(
-        apply(&world.api(), &seen, &["Ready"], |_| wanted("x"))
+        apply(&fake.api(), &seen, &["Ready"], |_| wanted("x"))
             .await
             .unwrap(),
         Applied::Gone
     );
-    assert!(lock(&world.patches).is_empty());
+    assert!(lock(&fake.patches).is_empty());
 }
 
 #[tokio::test]
 async fn a_finalizer_is_added_once_and_removed_without_touching_others() {
     let mut object = namespace();
     object["metadata"]["finalizers"] = json!(["theirs"]);
-    let world = World::holding(object);
-    crate::finalizer::ensure(&world.api(), &world.seen(), "ours")
+    let fake = FakeApi::holding(object);
+    crate::finalizer::ensure(&fake.api(), &fake.seen(), "ours")
         .await
         .unwrap();
-    assert!(crate::finalizer::is_present(&world.seen(), "ours"));
-    let again = crate::finalizer::ensure(&world.api(), &world.seen(), "ours")
+    assert!(crate::finalizer::is_present(&fake.seen(), "ours"));
+    let again = crate::finalizer::ensure(&fake.api(), &fake.seen(), "ours")
         .await
         .unwrap();
     assert!(matches!(again, Applied::Unchanged(_)));
-    lock(&world.meddle).push(json!({"metadata": {"finalizers": ["theirs", "ours", "third"]}}));
-    crate::finalizer::remove(&world.api(), &world.seen(), "ours")
+    lock(&fake.meddle).push(json!({"metadata": {"finalizers": ["theirs", "ours", "third"]}}));
+    crate::finalizer::remove(&fake.api(), &fake.seen(), "ours")
         .await
         .unwrap();
-    assert_eq!(world.seen().metadata.finalizers.unwrap(), ["theirs", "third"]);
-    let mut deleting = world.seen();
+    assert_eq!(fake.seen().metadata.finalizers.unwrap(), ["theirs", "third"]);
+    let mut deleting = fake.seen();
     deleting.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
         jiff::Timestamp::UNIX_EPOCH,
     ));
-    let refused = crate::finalizer::ensure(&world.api(), &deleting, "ours")
+    let refused = crate::finalizer::ensure(&fake.api(), &deleting, "ours")
         .await
         .unwrap();
     assert!(

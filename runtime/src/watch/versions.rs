@@ -17,7 +17,7 @@ pub(super) struct VersionIndex {
 
 impl VersionIndex {
     /// Processes an event and returns the keys of the objects with a new version. Objects without a version, deletions and
-    /// the first list are no changes.
+    /// the first list are not changes.
     pub(super) fn observe<T>(
         &mut self,
         event: &Event<T>,

@@ -183,7 +183,7 @@ fn note_missing_environment(bundle: &Bundle, console: Console) {
     }
 }
 
-/// Returns the environment of this program. Names and values that are no UTF-8 text are left out.
+/// Returns the environment of this program. Names and values that are not UTF-8 are left out.
 fn environment() -> BTreeMap<String, String> {
     let all = std::env::vars_os();
     all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

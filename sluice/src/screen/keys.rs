@@ -27,7 +27,7 @@ pub(super) enum Key {
     Escape,
     /// Backspace.
     Backspace,
-    /// Ctrl-C. It is no signal while the screen reads the keys.
+    /// Ctrl-C. It is not a signal while the screen reads the keys.
     Interrupt,
 }
 

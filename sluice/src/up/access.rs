@@ -166,7 +166,7 @@ fn runner_rules(stack: &Terraform, run: &str) -> Vec<GrantRule> {
         rule(stacks, "terraforms", &["get"], vec![name.clone()]),
         rule(runs, "terraformruns", &["get"], vec![format!("{siblings}-*")]),
         list_rule(runs, "terraformruns", label),
-        // Approvals have no label. They are no secret.
+        // Approvals have no label. They are not secret.
         list_rule(runs, "planapprovals", String::new()),
         rule(runs, "terraformruns/status", &["patch"], vec![run.to_owned()]),
         rule("", "secrets", &WRITE, stored_names(stack, &STORED_KINDS)),

@@ -51,7 +51,7 @@ pub struct Settings<'a> {
 /// Writes an archive of these entries, which begin with the root, to `out`. Runs are of the listing of the previous artifact.
 ///
 /// # Errors
-/// An entry, a content or `out` fails, or the build is cancelled. A previous artifact that cannot be used is no error.
+/// An entry, a content or `out` fails, or the build is cancelled. A previous artifact that cannot be used is not an error.
 pub fn write<C, I, W>(
     listed: I,
     previous: Option<Previous>,

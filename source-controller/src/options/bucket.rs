@@ -1,4 +1,4 @@
-//! The flags of artifacts in a bucket. Credentials are no flags: all users of a machine can read the arguments of its processes.
+//! The flags of artifacts in a bucket. There is no flag for credentials: all users of a machine can read the arguments of its processes.
 
 use crate::storage::bucket::Bucket;
 

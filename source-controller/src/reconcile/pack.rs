@@ -175,7 +175,7 @@ fn read(tree: &Tree, node: &Node, remaining: u64) -> Result<Vec<u8>, PackError> 
     Ok(node.read()?.to_vec())
 }
 
-/// Returns the content of a link's target. A dangling link counts as no file; a link out of the repository is an error.
+/// Returns the content of a link's target. A dangling link counts as a missing file; a link out of the repository is an error.
 fn follow(tree: &Tree, link: &Node, remaining: u64) -> Result<Option<Vec<u8>>, PackError> {
     let failed = |why: &str| PackError::Ignore {
         path: lossy_path(&link.path),

@@ -39,7 +39,7 @@ impl ServedFile {
     /// Opens a file below the root of the storage, and reads it if it is small. Blocks.
     ///
     /// # Errors
-    /// The file does not exist, is no regular file, or cannot be read.
+    /// The file does not exist, is not a regular file, or cannot be read.
     pub(super) fn open(storage: &LocalDirectory, path: &Path) -> io::Result<Self> {
         let file = open_below(storage.root(), path)?;
         Self::of(storage, path, file)

@@ -118,7 +118,7 @@ impl LocalDirectory {
         draft.map_err(|source| StorageError::Directory { source })
     }
 
-    /// Removes the copy of a file that is stored elsewhere. A missing one is no error.
+    /// Removes the copy of a file that is stored elsewhere. A missing one is not an error.
     ///
     /// # Errors
     /// The file cannot be removed.

@@ -116,7 +116,7 @@ pub trait Storage: Send + Sync {
 
 /// A file under construction. Removed if dropped without [`Draft::publish`].
 pub trait Draft: Write + Send {
-    /// Makes the file durable, then visible under its name, and stores its index beside it. An index that cannot be stored is no error:
+    /// Makes the file durable, then visible under its name, and stores its index beside it. An index that cannot be stored is not an error:
     /// it only saves work.
     ///
     /// # Errors

@@ -130,7 +130,7 @@ fn a_stack_that_is_restored_into_another_cluster_makes_no_resource_twice() {
             .repository
             .commit_files(&[("stack/owner.tf", OWNER)], "An owner");
         commit.unwrap();
-        // The machine of the person who backs up and restores.
+        // The machine of the user who backs up and restores.
         let folder = TestDirectory::create().unwrap();
         let lost = back_up(&origin, folder.path()).await;
 

@@ -51,7 +51,7 @@ async fn all_objects(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Installs the setups of all overlays, stacks with the accounts of their runs, a `Repo`, and objects of somebody else.
+/// Installs the setups of all overlays, stacks with the accounts of their runs, a `Repo`, and objects of another owner.
 async fn set_up(folder: &Path, plane: &ControlPlane) {
     kubectl(folder, &["create", "namespace", "flux-system"]).await;
     for (overlay, _) in OVERLAYS {

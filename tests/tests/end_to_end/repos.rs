@@ -62,7 +62,7 @@ impl Repos {
         }
     }
 
-    /// Returns the end of the log of a run, as a person reads it.
+    /// Returns the end of the log of a run, as a user reads it.
     async fn log_tail(&self, run: &str) -> String {
         let path = "jsonpath={.status.logTail}";
         let arguments = ["-n", NAMESPACE, "get", "terraformrun", run, "-o", path];

@@ -94,7 +94,7 @@ impl Tenant {
     }
 }
 
-/// Somebody with a token.
+/// A client with a token.
 struct Writer {
     client: Client,
     /// The uid of its pod; empty without one.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// Words before a list of labels, which is no list of metrics.
+/// Words before a list of labels, which is not a list of metrics.
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 /// Words between two expressions.
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
 
-/// Returns the names of the metrics in an expression: the words that are no functions, no labels and no operators.
+/// Returns the names of the metrics in an expression: the words that are not functions, labels or operators.
 pub(crate) fn metric_names(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut rest = without_selectors(expression);

@@ -1,7 +1,7 @@
 //! The audit log of the node shows that the controllers and the account of runs use every verb of their own roles, and that none is
 //! missing. Runs are Jobs, so their requests are not those of tf-controller.
 //!
-//! The log has the requests of all tests of this program; one more than these scenarios make is no fault.
+//! The log has the requests of all tests of this program; one more than these scenarios make is not an error.
 
 use std::time::Duration;
 

@@ -100,18 +100,18 @@ pub struct Launch<'a> {
     pub bundle: Option<BundlePayload>,
 }
 
-/// What the place of a runner knows about it.
+/// What the executor, or the cluster, knows about a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It is accepted and has not begun; what it waits for, if that is known.
     Pending(Option<PendingReason>),
-    /// It is alive; its place ends it at the deadline.
+    /// It is alive, in a pod that Kubernetes ends at the deadline.
     Alive,
     /// A process holds its lock, or was started a moment ago. It may hang: then it sends no heartbeats after the deadline.
     Locked,
-    /// It has ended, and its place knows how.
+    /// It has ended, and its pod or Job shows how.
     Ended(RunnerEnd),
-    /// Its place has no trace of it.
+    /// Neither a process nor a pod of it exists.
     Gone,
     /// It is in another lock domain: only its heartbeats show whether it is alive.
     OtherLockDomain,

@@ -1,4 +1,4 @@
-//! The options that follow from the flags of `tf-controller`, its place, and its environment.
+//! The options that follow from the flags of `tf-controller`, from its environment, and from whether it is in a pod.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -42,8 +42,8 @@ impl LastHeartbeat {
     }
 }
 
-/// A run whose place shows that it is alive is reported after this many times the silence after which another one counts as dead:
-/// a heartbeat may be late, for example after an outage of the API server.
+/// A run that its pod or process lock shows to be alive is reported after this many times the silence after which another one counts as
+/// dead: a heartbeat may be late, for example after an outage of the API server.
 const REPORT_FACTOR: u32 = 2;
 
 /// Tracks the heartbeats of runs.

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::processes::Process;
 use super::{CLI_SUFFIX, RECORD_LIMIT};
 
-/// The holder of a process lock, for the message of a run that waits for it. Whether somebody holds the lock is not known from it.
+/// The holder of a process lock, for the message of a run that waits for it. It does not tell whether the lock is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// The runner of a run.

@@ -75,7 +75,7 @@ impl Envelope {
     /// Parses the JSON of an envelope. It says nothing about who wrote it: see [`Self::verify`].
     ///
     /// # Errors
-    /// It is too long, no JSON, lacks a field, or a field is no base64.
+    /// It is too long, is not JSON, lacks a field, or has a field that is not base64.
     pub fn parse(file: &[u8]) -> Result<Self, RecordError> {
         if file.len() > LIMIT {
             return Err(RecordError::TooLong);

@@ -27,7 +27,7 @@ pub enum KeyError {
     /// There is no PEM block.
     #[error("it contains no PEM block")]
     NoPem,
-    /// The PEM block is incomplete or no base64.
+    /// The PEM block is incomplete or not base64.
     #[error("its PEM block is damaged: {0}")]
     Damaged(&'static str),
     /// The key is encrypted.
@@ -72,12 +72,12 @@ pub enum RecordError {
     #[error("it is longer than 1 MiB")]
     TooLong,
     /// Not the JSON of an envelope.
-    #[error("it is no DSSE envelope: {0}")]
+    #[error("it is not a DSSE envelope: {0}")]
     Envelope(String),
-    /// A field of the envelope is no base64.
+    /// A field of the envelope is not base64.
     #[error("the field {0} of the envelope is not base64")]
     Base64(String),
-    /// Nobody has signed it.
+    /// It has no signature.
     #[error("the field signatures of the envelope is empty")]
     Unsigned,
     /// More signatures than are checked.
@@ -103,7 +103,7 @@ pub enum RecordError {
     #[error("the field payloadType is {0:?}, and only {expected:?} is known", expected = super::PAYLOAD_TYPE)]
     PayloadType(String),
     /// The payload is not the JSON of a statement.
-    #[error("the payload is no in-toto statement: {0}")]
+    #[error("the payload is not an in-toto statement: {0}")]
     Statement(String),
     /// The statement has another version.
     #[error(
@@ -119,7 +119,7 @@ pub enum RecordError {
         known: &'static str,
     },
     /// The predicate lacks a field, or has a wrong value.
-    #[error("the statement is no record of a run: {0}")]
+    #[error("the statement is not a record of a run: {0}")]
     Record(String),
     /// The statement names nothing that it is about.
     #[error("the field subject of the statement is empty")]

@@ -50,7 +50,7 @@ pub fn sign(record: RunRecord, key: &SigningKey) -> Result<String, SignError> {
 /// Verifies a signed record: one of its signatures is by one of these keys.
 ///
 /// # Errors
-/// It is too long or no envelope, no signature is by one of the keys, or the payload is no record of this version.
+/// It is too long, is not an envelope, has no signature by one of the keys, or its payload is not a record of this version.
 pub fn verify(file: &[u8], keys: &[PublicKey]) -> Result<VerifiedRecord, RecordError> {
     let envelope = Envelope::parse(file)?;
     let key_id = envelope.verify(keys)?.id();

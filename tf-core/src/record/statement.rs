@@ -73,7 +73,7 @@ impl Statement {
     /// Parses the payload of an envelope, after its signature was verified.
     ///
     /// # Errors
-    /// It is no JSON, has another type or another predicate, or lacks a field.
+    /// It is not JSON, has another type or another predicate, or lacks a field.
     pub fn parse(payload: &[u8]) -> Result<Self, RecordError> {
         let header: Header = serde_json::from_slice(payload)
             .map_err(|error| RecordError::Statement(excerpt(&error.to_string())))?;
@@ -295,7 +295,7 @@ pub struct RecordedState {
     pub resources: i64,
 }
 
-/// Returns what a record is about: everything that it has a plain digest of. A keyed digest can be compared by nobody else.
+/// Returns what a record is about: everything that it has a plain digest of. Other parties cannot compare a keyed digest.
 fn subjects(record: &RunRecord) -> Vec<Subject> {
     let subject = |name: &str, algorithm: &str, hex: &str| Subject {
         name: name.to_owned(),

@@ -159,8 +159,8 @@ impl Redactor {
         }
     }
 
-    /// Remembers the values of variables whose names say that they are secret. Others of an environment are no secret's
-    /// worth: hiding a region would make every text unreadable.
+    /// Remembers the values of variables whose names say that they are secret. Others are not redacted: without a region, for example,
+    /// many texts would be unreadable.
     pub fn add_environment(&mut self, environment: &BTreeMap<String, String>) {
         environment
             .iter()

@@ -20,12 +20,12 @@ use crate::sync::lock;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A receiver; `answers(n)` is the status of its n-th response, 0 for no response.
-struct World {
+struct FakeReceiver {
     address: String,
     bodies: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
-async fn receiver(answers: impl Fn(usize) -> u16 + Send + Sync + 'static) -> World {
+async fn start_receiver(answers: impl Fn(usize) -> u16 + Send + Sync + 'static) -> FakeReceiver {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/hook?token=x", listener.local_addr().unwrap());
     let bodies = Arc::<Mutex<Vec<(String, Value)>>>::default();
@@ -62,10 +62,10 @@ async fn receiver(answers: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Wor
             );
         }
     });
-    World { address, bodies }
+    FakeReceiver { address, bodies }
 }
 
-impl World {
+impl FakeReceiver {
     fn seen(&self) -> Vec<String> {
         let reason = |(_, body): &(String, Value)| body["reason"].as_str().unwrap().to_owned();
         lock(&self.bodies).iter().map(reason).collect()
@@ -115,54 +115,54 @@ fn count(metrics: &Metrics, result: &str) -> Option<u64> {
 
 #[tokio::test]
 async fn an_event_is_posted_as_json_to_the_exact_url_and_routine_is_not() {
-    let world = receiver(|_| 202).await;
-    let (poster, metrics) = poster(&world.address, QUICK);
+    let receiver = start_receiver(|_| 202).await;
+    let (poster, metrics) = poster(&receiver.address, QUICK);
     poster.post(&object(), &Event::trace("ArtifactUpToDate", "same"));
     poster.post(&object(), &Event::normal("NewArtifact", "stored"));
     poster.post(&object(), &Event::warning("GitOperationFailed", "no"));
     done(poster.flush()).await;
-    assert_eq!(world.seen(), ["NewArtifact", "GitOperationFailed"]);
-    assert_eq!(lock(&world.bodies)[0].0, "POST /hook?token=x application/json");
+    assert_eq!(receiver.seen(), ["NewArtifact", "GitOperationFailed"]);
+    assert_eq!(lock(&receiver.bodies)[0].0, "POST /hook?token=x application/json");
     assert_eq!(count(&metrics, "posted"), Some(2));
 }
 
 #[tokio::test]
 async fn a_failing_receiver_is_retried_four_times() {
-    let world = receiver(|n| if n <= 4 { 503 } else { 202 }).await;
-    let (poster, metrics) = poster(&world.address, QUICK);
+    let receiver = start_receiver(|n| if n <= 4 { 503 } else { 202 }).await;
+    let (poster, metrics) = poster(&receiver.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
     done(poster.flush()).await;
-    assert_eq!(world.seen().len(), 5);
+    assert_eq!(receiver.seen().len(), 5);
     assert_eq!(
         (count(&metrics, "posted"), count(&metrics, "failed")),
         (Some(1), None)
     );
-    let world = receiver(|_| 500).await;
-    let (poster, metrics) = self::poster(&world.address, QUICK);
+    let receiver = start_receiver(|_| 500).await;
+    let (poster, metrics) = self::poster(&receiver.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
     done(poster.flush()).await;
-    assert_eq!(world.seen().len(), 5);
+    assert_eq!(receiver.seen().len(), 5);
     assert_eq!(count(&metrics, "failed"), Some(1));
 }
 
 #[tokio::test]
 async fn too_many_requests_means_accepted() {
-    let world = receiver(|_| 429).await;
-    let (poster, metrics) = poster(&world.address, QUICK);
+    let receiver = start_receiver(|_| 429).await;
+    let (poster, metrics) = poster(&receiver.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
     done(poster.flush()).await;
-    assert_eq!(world.seen().len(), 1);
+    assert_eq!(receiver.seen().len(), 1);
     assert_eq!(count(&metrics, "posted"), Some(1));
 }
 
 #[tokio::test]
 async fn a_rejected_event_is_not_retried_and_the_next_one_is_posted() {
-    let world = receiver(|n| if n == 1 { 400 } else { 202 }).await;
-    let (poster, metrics) = poster(&world.address, QUICK);
+    let receiver = start_receiver(|n| if n == 1 { 400 } else { 202 }).await;
+    let (poster, metrics) = poster(&receiver.address, QUICK);
     poster.post(&object(), &Event::normal("A", "a"));
     poster.post(&object(), &Event::normal("B", "b"));
     done(poster.flush()).await;
-    assert_eq!(world.seen(), ["A", "B"]);
+    assert_eq!(receiver.seen(), ["A", "B"]);
     assert_eq!(
         (count(&metrics, "failed"), count(&metrics, "posted")),
         (Some(1), Some(1))
@@ -171,15 +171,15 @@ async fn a_rejected_event_is_not_retried_and_the_next_one_is_posted() {
 
 #[tokio::test]
 async fn an_attempt_without_response_times_out_and_is_retried() {
-    let world = receiver(|n| if n == 1 { 0 } else { 202 }).await;
+    let receiver = start_receiver(|n| if n == 1 { 0 } else { 202 }).await;
     let attempts = RetryLimits {
         limit: Duration::from_millis(200),
         ..QUICK
     };
-    let (poster, _) = poster(&world.address, attempts);
+    let (poster, _) = poster(&receiver.address, attempts);
     poster.post(&object(), &Event::normal("A", "a"));
     done(poster.flush()).await;
-    assert_eq!(world.seen(), ["A", "A"]);
+    assert_eq!(receiver.seen(), ["A", "A"]);
 }
 
 #[tokio::test]
@@ -196,8 +196,8 @@ async fn a_refused_connection_is_a_failure_after_the_retries() {
 
 #[tokio::test]
 async fn a_dead_receiver_delays_nothing_and_dropped_events_are_counted() {
-    let world = receiver(|_| 0).await;
-    let (poster, metrics) = poster(&world.address, RetryLimits::default());
+    let receiver = start_receiver(|_| 0).await;
+    let (poster, metrics) = poster(&receiver.address, RetryLimits::default());
     let started = Instant::now();
     // Recording must not block.
     for n in 0..QUEUE + 500 {

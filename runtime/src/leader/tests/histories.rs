@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::{Fault, Outcome, Skew, World, held};
+use super::{Election, Fault, Outcome, Skew, held};
 
 /// An act of a random history.
 #[derive(Clone, Debug)]
@@ -66,39 +66,39 @@ fn skews() -> impl Strategy<Value = Vec<Skew>> {
 type ObservedLease = (Option<Result<Outcome, String>>, Vec<usize>);
 
 async fn live(acts: &[Act], skews: Vec<Skew>) -> Vec<ObservedLease> {
-    let mut world = World::new(3);
-    world.skews = skews;
+    let mut election = Election::new(3);
+    election.skews = skews;
     let mut seen = Vec::new();
     for act in acts {
         let mut tried = None;
         match *act {
-            Act::Try(n) => tried = Some(world.attempt(n).await),
+            Act::Try(n) => tried = Some(election.attempt(n).await),
             Act::Resign(n) => {
-                let wall = world.wall(n);
-                drop(world.candidates[n].0.release(wall).await);
+                let wall = election.wall(n);
+                drop(election.candidates[n].0.release(wall).await);
             }
-            Act::Pass(seconds) => world.pass(seconds),
-            Act::Fault(n, fault) => world.fault(n, fault),
-            Act::Arrive(n) => world.candidates[n].1.arrive(&world.api).await,
-            Act::Set(n, wall) => world.skews[n].wall = wall,
+            Act::Pass(seconds) => election.pass(seconds),
+            Act::Fault(n, fault) => election.fault(n, fault),
+            Act::Arrive(n) => election.candidates[n].1.arrive(&election.api).await,
+            Act::Set(n, wall) => election.skews[n].wall = wall,
         }
-        let leaders = world.leaders();
+        let leaders = election.leaders();
         assert!(leaders.len() <= 1, "{leaders:?} lead at once");
         seen.push((tried, leaders));
     }
     // Without faults, a candidate leads within the duration of the Lease by the slowest clock.
     for n in 0..3 {
-        world.fault(n, Fault::None);
-        world.candidates[n].1.arrive(&world.api).await;
+        election.fault(n, Fault::None);
+        election.candidates[n].1.arrive(&election.api).await;
     }
     for n in 0..3 {
-        drop(world.attempt(n).await);
+        drop(election.attempt(n).await);
     }
-    world.pass(38);
+    election.pass(38);
     for n in 0..3 {
-        drop(world.attempt(n).await);
+        drop(election.attempt(n).await);
     }
-    assert_eq!(world.leaders().len(), 1);
+    assert_eq!(election.leaders().len(), 1);
     seen
 }
 
@@ -133,31 +133,31 @@ proptest! {
 #[tokio::test]
 async fn two_leaders_require_clock_rates_that_differ_by_the_ratio_of_lease_and_renewal() {
     for (rate, leaders) in [(1.16, vec![1]), (1.18, vec![0, 1])] {
-        let mut world = World::new(2);
-        world.skews[1].rate = rate;
-        assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-        assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
-        world.elapsed += Duration::from_secs(35).div_f64(rate) + Duration::from_millis(1);
-        assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired));
-        assert_eq!(world.leaders(), leaders, "{rate}");
+        let mut election = Election::new(2);
+        election.skews[1].rate = rate;
+        assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+        assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
+        election.elapsed += Duration::from_secs(35).div_f64(rate) + Duration::from_millis(1);
+        assert_eq!(election.attempt(1).await, Ok(Outcome::Acquired));
+        assert_eq!(election.leaders(), leaders, "{rate}");
     }
 }
 
 /// Others observe a renewal only by a change of the Lease.
 #[tokio::test]
 async fn renewals_with_a_stopped_clock_are_observed() {
-    let mut world = World::new(2);
+    let mut election = Election::new(2);
     for renewals in 0..4 {
         // The wall clock shows the same time at each renewal.
-        world.skews[0].wall = renewals * -20_000;
-        assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
+        election.skews[0].wall = renewals * -20_000;
+        assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
         assert_eq!(
-            world.attempt(1).await,
+            election.attempt(1).await,
             Ok(held("pod-0")),
             "after {renewals} renewals"
         );
-        assert_eq!(world.leaders(), [0]);
-        world.pass(20);
+        assert_eq!(election.leaders(), [0]);
+        election.pass(20);
     }
 }
 
@@ -165,19 +165,19 @@ async fn renewals_with_a_stopped_clock_are_observed() {
 #[tokio::test]
 async fn a_lease_with_any_date_is_respected_for_exactly_its_duration() {
     for wall in [-WALL, -36_000, 36_000, WALL] {
-        let mut world = World::new(2);
-        world.skews[0].wall = wall;
-        assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-        let renewed = world.lease().await.spec.unwrap().renew_time.unwrap().0;
+        let mut election = Election::new(2);
+        election.skews[0].wall = wall;
+        assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+        let renewed = election.lease().await.spec.unwrap().renew_time.unwrap().0;
         assert_eq!(
             renewed,
             Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_millis(wall)
         );
-        assert_eq!(world.attempt(1).await, Ok(held("pod-0")), "{wall}");
-        world.pass(34);
-        assert_eq!(world.attempt(1).await, Ok(held("pod-0")), "{wall}");
-        world.pass(1);
-        assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired), "{wall}");
-        assert_eq!(world.leaders(), [1]);
+        assert_eq!(election.attempt(1).await, Ok(held("pod-0")), "{wall}");
+        election.pass(34);
+        assert_eq!(election.attempt(1).await, Ok(held("pod-0")), "{wall}");
+        election.pass(1);
+        assert_eq!(election.attempt(1).await, Ok(Outcome::Acquired), "{wall}");
+        assert_eq!(election.leaders(), [1]);
     }
 }

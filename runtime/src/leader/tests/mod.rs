@@ -36,7 +36,7 @@ fn settings(identity: &str) -> Settings {
 }
 
 /// Candidates with their own clocks.
-struct World {
+struct Election {
     api: ApiServer,
     start: Instant,
     elapsed: Duration,
@@ -45,7 +45,7 @@ struct World {
     skews: Vec<Skew>,
 }
 
-impl World {
+impl Election {
     fn new(count: usize) -> Self {
         let api = api();
         let candidates = (0..count).map(|n| {
@@ -113,110 +113,113 @@ fn held(by: &str) -> Outcome {
 
 #[tokio::test]
 async fn the_second_candidate_takes_over_after_the_lease_expires() {
-    let mut world = World::new(2);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
-    world.pass(20);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    world.pass(14);
+    let mut election = Election::new(2);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
+    election.pass(20);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    election.pass(14);
     // 34 s after the first observation, but the Lease changed: the time restarts.
-    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
-    world.pass(34);
-    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
-    assert_eq!(world.leaders(), Vec::<usize>::new());
-    world.pass(1);
-    assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired));
-    assert_eq!(world.leaders(), [1]);
-    let spec = world.lease().await.spec.unwrap();
+    assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
+    election.pass(34);
+    assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
+    assert_eq!(election.leaders(), Vec::<usize>::new());
+    election.pass(1);
+    assert_eq!(election.attempt(1).await, Ok(Outcome::Acquired));
+    assert_eq!(election.leaders(), [1]);
+    let spec = election.lease().await.spec.unwrap();
     assert_eq!(spec.lease_transitions, Some(1));
     assert_eq!(spec.lease_duration_seconds, Some(35));
     // The former leader detects the loss.
-    assert_eq!(world.attempt(0).await, Ok(held("pod-1")));
+    assert_eq!(election.attempt(0).await, Ok(held("pod-1")));
 }
 
 #[tokio::test]
 async fn a_released_lease_is_acquired_immediately() {
-    let mut world = World::new(2);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
-    world.release(0).await;
-    assert_eq!((world.leaders(), world.holder().await), (vec![], String::new()));
-    assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired));
+    let mut election = Election::new(2);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
+    election.release(0).await;
+    assert_eq!(
+        (election.leaders(), election.holder().await),
+        (vec![], String::new())
+    );
+    assert_eq!(election.attempt(1).await, Ok(Outcome::Acquired));
     // A candidate without the Lease releases nothing.
-    world.release(0).await;
-    assert_eq!(world.holder().await, "pod-1");
+    election.release(0).await;
+    assert_eq!(election.holder().await, "pod-1");
 }
 
 #[tokio::test]
 async fn a_failing_api_ends_leadership_in_time() {
-    let mut world = World::new(1);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    world.fault(0, Fault::Refused);
-    world.pass(29);
-    assert!(world.attempt(0).await.is_err());
-    assert_eq!(world.leaders(), [0]);
-    world.pass(1);
-    assert_eq!(world.leaders(), Vec::<usize>::new());
+    let mut election = Election::new(1);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    election.fault(0, Fault::Refused);
+    election.pass(29);
+    assert!(election.attempt(0).await.is_err());
+    assert_eq!(election.leaders(), [0]);
+    election.pass(1);
+    assert_eq!(election.leaders(), Vec::<usize>::new());
 }
 
 #[tokio::test]
 async fn an_own_write_with_a_lost_response_is_recognized() {
-    let mut world = World::new(1);
-    world.fault(0, Fault::Mute);
+    let mut election = Election::new(1);
+    election.fault(0, Fault::Mute);
     // Neither the read nor the write gets a response.
-    assert!(world.attempt(0).await.is_err());
-    assert_eq!(world.leaders(), Vec::<usize>::new());
-    world.fault(0, Fault::None);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    world.fault(0, Fault::Mute);
-    world.pass(5);
-    assert!(world.attempt(0).await.is_err());
-    world.fault(0, Fault::None);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    assert_eq!(world.lease().await.spec.unwrap().lease_transitions, Some(0));
+    assert!(election.attempt(0).await.is_err());
+    assert_eq!(election.leaders(), Vec::<usize>::new());
+    election.fault(0, Fault::None);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    election.fault(0, Fault::Mute);
+    election.pass(5);
+    assert!(election.attempt(0).await.is_err());
+    election.fault(0, Fault::None);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    assert_eq!(election.lease().await.spec.unwrap().lease_transitions, Some(0));
 }
 
 #[tokio::test]
 async fn a_renewal_that_arrives_after_a_take_over_changes_nothing() {
-    let mut world = World::new(2);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
-    world.fault(0, Fault::Late);
-    assert!(world.attempt(0).await.is_err());
-    world.pass(35);
-    assert_eq!(world.attempt(1).await, Ok(Outcome::Acquired));
-    world.candidates[0].1.arrive(&world.api).await;
-    assert_eq!(world.holder().await, "pod-1");
-    assert_eq!(world.leaders(), [1]);
+    let mut election = Election::new(2);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
+    election.fault(0, Fault::Late);
+    assert!(election.attempt(0).await.is_err());
+    election.pass(35);
+    assert_eq!(election.attempt(1).await, Ok(Outcome::Acquired));
+    election.candidates[0].1.arrive(&election.api).await;
+    assert_eq!(election.holder().await, "pod-1");
+    assert_eq!(election.leaders(), [1]);
 }
 
 #[tokio::test]
 async fn a_deleted_lease_is_created_again_by_the_leader() {
-    let mut world = World::new(2);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    let leases: Api<Lease> = Api::namespaced(world.api.client(), "default");
+    let mut election = Election::new(2);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    let leases: Api<Lease> = Api::namespaced(election.api.client(), "default");
     leases
         .delete(&settings("").name, &kube::api::DeleteParams::default())
         .await
         .unwrap();
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    assert_eq!(world.attempt(1).await, Ok(held("pod-0")));
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    assert_eq!(election.attempt(1).await, Ok(held("pod-0")));
 }
 
 #[tokio::test]
 async fn foreign_labels_of_the_lease_are_retained() {
-    let mut world = World::new(1);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    let leases: Api<Lease> = Api::namespaced(world.api.client(), "default");
+    let mut election = Election::new(1);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    let leases: Api<Lease> = Api::namespaced(election.api.client(), "default");
     let patch = serde_json::json!({"metadata": {"labels": {"team": "a"}}});
     let patch = kube::api::Patch::Merge(patch);
     leases
         .patch(&settings("").name, &kube::api::PatchParams::default(), &patch)
         .await
         .unwrap();
-    world.pass(5);
-    assert_eq!(world.attempt(0).await, Ok(Outcome::Acquired));
-    assert_eq!(world.lease().await.metadata.labels.unwrap()["team"], "a");
+    election.pass(5);
+    assert_eq!(election.attempt(0).await, Ok(Outcome::Acquired));
+    assert_eq!(election.lease().await.metadata.labels.unwrap()["team"], "a");
 }
 
 fn candidate(client: Client, identity: &str, metrics: &Metrics) -> Candidate {

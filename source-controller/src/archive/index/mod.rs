@@ -56,7 +56,7 @@ pub(super) struct Record {
     pub(super) notable: Notable,
 }
 
-/// Why bytes are no index.
+/// Why bytes are not an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// More bytes than [`MAX_INDEX_BYTES`].

@@ -119,7 +119,7 @@ async fn a_silent_server_times_out() {
         (Scope::FETCH, Fault::Stalled(100_000)),
     ] {
         remote.timeout = limit;
-        // The lookup has its own timeout; only the faulty request shall time out.
+        // The lookup has its own timeout; only the faulty request must time out.
         let found = env.head(&main()).await.unwrap();
         env.transport.forget(&remote);
         env.server.fault(scope, fault);

@@ -301,7 +301,7 @@ fn set_failure(
         return;
     }
     conditions.delete(Kind::Stalled);
-    // A failure without its own condition is reported in `Reconciling`, and thereby in `Ready`.
+    // A failure without its own condition is reported in `Reconciling`, from which `Ready` follows.
     let text = error
         .condition()
         .map_or(message, |_| progress(object, observed, change));

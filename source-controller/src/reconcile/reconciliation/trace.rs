@@ -181,7 +181,7 @@ mod tests {
         let rebuilt = spans[0].data();
         assert_eq!(rebuilt.parent_span_id.to_bytes(), root.span_bytes());
         assert_ne!(rebuilt.span_context.span_id().to_bytes(), root.span_bytes());
-        // An artifact of an earlier revision is no part of this trace.
+        // An artifact of an earlier revision is not part of this trace.
         object
             .status
             .as_mut()

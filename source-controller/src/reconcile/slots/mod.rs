@@ -226,7 +226,7 @@ impl Shared {
     }
 
     /// Updates the state and grants free slots. Sends them after releasing the lock, since a slot without a receiver is
-    /// dropped and thereby returned. The `caller` takes its slot directly and is not triggered.
+    /// dropped, which returns it. The `caller` takes its slot directly and is not triggered.
     fn update(self: &Arc<Self>, caller: Option<&ObjectKey>, update: impl FnOnce(&mut State)) {
         let mut additional = Vec::new();
         {

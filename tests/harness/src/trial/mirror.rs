@@ -169,7 +169,7 @@ fn with_type(body: impl Into<Bytes>, content_type: &'static str) -> Response<Ful
     response
 }
 
-/// A zip archive with one file that anybody may run, stored as it is (PKWARE APPNOTE 4.3).
+/// A zip archive with one file that every user may run, uncompressed (PKWARE APPNOTE 4.3).
 fn zip(name: &str, content: &[u8]) -> Vec<u8> {
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes();

@@ -212,7 +212,7 @@ impl TrialProvider {
     /// Returns what the provider has done so far, oldest first.
     ///
     /// # Errors
-    /// When the file cannot be read or a line of it is no entry.
+    /// When the file cannot be read or a line of it is not an entry.
     pub fn ledger(&self) -> io::Result<Vec<LedgerEntry>> {
         match fs::read_to_string(self.data_dir().join("ledger.jsonl")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

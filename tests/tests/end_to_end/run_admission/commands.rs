@@ -30,28 +30,28 @@ const APPROVE: &str = "you may not create planapprovals in namespace team-a: ask
 const CANCEL_RUNS: &str =
     "you may not patch terraformruns in namespace team-a: ask for the role sluice-cancel";
 
-/// Somebody who types commands.
-struct Person {
+/// A user who types commands.
+struct CommandUser {
     name: &'static str,
     kubeconfig: PathBuf,
 }
 
 impl Tenant {
     /// Returns a user of the tenant; the empty name is the administrator.
-    fn person(&self, name: &'static str) -> Person {
+    fn command_user(&self, name: &'static str) -> CommandUser {
         let mut config: Value = serde_json::from_str(self.plane.admin().kubeconfig()).unwrap();
         config["contexts"][0]["context"]["namespace"] = json!(TENANT);
         if !name.is_empty() {
             config["users"][0]["user"]["as"] = json!(name);
             config["users"][0]["user"]["as-groups"] = json!(["staff"]);
         }
-        let kubeconfig = self.folder.path().join(format!("person-{name}"));
+        let kubeconfig = self.folder.path().join(format!("user-{name}"));
         std::fs::write(&kubeconfig, config.to_string()).unwrap();
-        Person { name, kubeconfig }
+        CommandUser { name, kubeconfig }
     }
 }
 
-impl Person {
+impl CommandUser {
     /// Returns exit code, data and notes of a command.
     async fn types(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let output = Command::new(binary("sluice").unwrap())
@@ -172,19 +172,19 @@ pub(super) async fn check(tenant: &Tenant) {
     }
     wait_for_roles(tenant, USERS[USERS.len() - 1].1).await;
 
-    check_viewer(&tenant.person("vera")).await;
+    check_viewer(&tenant.command_user("vera")).await;
     check_sources(tenant).await;
-    check_approver(&client, &tenant.person("aron")).await;
-    check_canceller(&client, &tenant.person("cleo"), &run).await;
+    check_approver(&client, &tenant.command_user("aron")).await;
+    check_canceller(&client, &tenant.command_user("cleo"), &run).await;
 
-    let editor = tenant.person("edda");
+    let editor = tenant.command_user("edda");
     for arguments in [["suspend", "app"], ["resume", "app"]] {
         editor.may(&arguments).await;
     }
     editor.may_not(&["cancel", "app", "--yes"], CANCEL_RUNS).await;
     editor.may_not(&["approve", "careful", "--yes"], APPROVE).await;
 
-    let administrator = tenant.person("");
+    let administrator = tenant.command_user("");
     for arguments in [
         ["approve", "app", "--yes"],
         ["cancel", "careful", "--yes"],
@@ -196,7 +196,7 @@ pub(super) async fn check(tenant: &Tenant) {
 }
 
 /// To look is permitted; each thing that is not permitted has a role of its own, or needs another one of the cluster.
-async fn check_viewer(viewer: &Person) {
+async fn check_viewer(viewer: &CommandUser) {
     let allowed: [&[&str]; 11] = [
         &["get", "terraforms"],
         &["get", "sources"],
@@ -235,7 +235,7 @@ async fn check_viewer(viewer: &Person) {
 
 /// A viewer looks at sources; an editor creates and changes them too.
 async fn check_sources(tenant: &Tenant) {
-    let (viewer, editor) = (tenant.person("vera"), tenant.person("edda"));
+    let (viewer, editor) = (tenant.command_user("vera"), tenant.command_user("edda"));
     let create: [&str; 7] = [
         "create",
         "source",
@@ -283,7 +283,7 @@ async fn check_sources(tenant: &Tenant) {
     );
 }
 
-async fn check_approver(client: &Client, approver: &Person) {
+async fn check_approver(client: &Client, approver: &CommandUser) {
     approver.may_not(&["approve", "app", "--yes"], EDIT_STACKS).await;
     approver.may_not(&["suspend", "careful"], EDIT_STACKS).await;
     approver.may_not(&["cancel", "app", "--yes"], CANCEL_RUNS).await;
@@ -303,7 +303,7 @@ async fn check_approver(client: &Client, approver: &Person) {
     );
 }
 
-async fn check_canceller(client: &Client, canceller: &Person, run: &str) {
+async fn check_canceller(client: &Client, canceller: &CommandUser, run: &str) {
     let request = async || {
         let annotations = runs(client).get(run).await.unwrap().metadata.annotations;
         annotations.and_then(|all| all.get(CANCEL).cloned())

@@ -48,7 +48,7 @@ pub(super) struct Targets {
     pub(super) folder: PathBuf,
 }
 
-/// One thing to try.
+/// One attempt.
 pub(super) struct Attempt {
     /// Its key in the report.
     pub(super) name: String,

@@ -67,7 +67,7 @@ impl Stack {
         }
     }
 
-    /// Nobody holds the lock of the state.
+    /// The lock of the state is free.
     async fn check_lock(&self) -> Result<(), String> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = lock_name(&self.name);

@@ -1,5 +1,5 @@
 //! The decision over all combinations of spec, status, revision, inputs and run results: all [`Facts`] within the bounds below are
-//! decided, and each step is checked obstacle the laws.
+//! decided, and each step is checked against the laws.
 //!
 //! Each struct is built field by field, so that a new field does not compile until its values are enumerated here.
 

@@ -42,7 +42,7 @@ impl RunnerPods {
         lock(&self.0).pods.get(&key).cloned()
     }
 
-    /// Applies an event. Returns the run if its controller should look at it.
+    /// Applies an event. Returns the run if its stack should be reconciled.
     fn apply(&self, event: Event<Pod>) -> Option<RunRef> {
         let mut index = lock(&self.0);
         match event {

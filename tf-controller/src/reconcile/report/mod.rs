@@ -39,7 +39,7 @@ pub(super) struct Report<'a> {
     pub(super) step: &'a Step,
     /// The reconcile request that this reconciliation handled.
     pub(super) handled: Option<&'a str>,
-    /// Whether the active run has sent no heartbeat for long, although its place shows that it is alive.
+    /// Whether the active run has sent no heartbeat for long, although its pod or process lock shows that it is alive.
     pub(super) is_silent: bool,
 }
 

@@ -361,7 +361,7 @@ fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
     ))
 }
 
-/// Reports a rejected plan: by whom, and what begins anew.
+/// Reports a rejected plan: by whom, and what causes a new plan.
 fn rejected_plan(report: &Report<'_>) -> ReadyConditions {
     let pending = report.facts.history.pending.as_ref();
     let Some((pending, rejection)) = pending.zip(pending.and_then(|plan| plan.rejection.as_ref())) else {

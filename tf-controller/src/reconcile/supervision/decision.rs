@@ -104,7 +104,7 @@ pub(in crate::reconcile) fn decide_supervision(run: RunState<'_>) -> Supervision
         (_, RunnerState::Ended) => Supervision::MarkFailed,
         // Also with its inputs: the destroy of a deletion does not wait for a run before it.
         _ if run.spec == SpecState::Stopped => Supervision::EndWithoutInputs,
-        // The edit may correct the pod template, which is no input of the plan.
+        // The edit may correct the pod template, which is not an input of the plan.
         (Some(_), RunnerState::Pending | RunnerState::WithoutAccount) if run.spec == SpecState::Edited => {
             Supervision::EndOutdated
         }

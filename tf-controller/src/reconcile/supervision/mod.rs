@@ -183,7 +183,7 @@ fn is_claimed(run: &TerraformRun) -> bool {
     run.status.as_ref().is_some_and(|status| status.claim.is_some())
 }
 
-/// Returns whether the place of the runner shows that it is alive.
+/// Returns whether the pod or the process lock of the runner shows that it is alive.
 fn is_known_alive(liveness: &Liveness, run: &TerraformRun, context: &Context) -> bool {
     match liveness {
         Liveness::Alive => observe_heartbeat(run, context),

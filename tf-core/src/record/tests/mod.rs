@@ -143,7 +143,7 @@ fn ids_of_keys_do_not_decide() {
 #[test]
 fn nothing_is_parsed_before_the_signature_is_valid() {
     let mut unsigned: Value = serde_json::from_slice(&envelope(PAYLOAD_TYPE, b"no json")).unwrap();
-    assert!(refusal(unsigned.to_string().as_bytes()).starts_with("the payload is no in-toto statement"));
+    assert!(refusal(unsigned.to_string().as_bytes()).starts_with("the payload is not an in-toto statement"));
     unsigned["signatures"][0]["sig"] = json!("AAAA");
     assert!(refusal(unsigned.to_string().as_bytes()).starts_with("the signature of the key"));
     assert!(matches!(
@@ -180,7 +180,7 @@ fn each_refusal_names_the_field() {
             .remove("phase");
     });
     assert!(
-        lacking.starts_with("the statement is no record of a run: missing field `phase`"),
+        lacking.starts_with("the statement is not a record of a run: missing field `phase`"),
         "{lacking}"
     );
     let payload = serde_json::to_vec(&Statement::new(golden_record()).unwrap()).unwrap();
@@ -189,8 +189,8 @@ fn each_refusal_names_the_field() {
         "the field payloadType is \"text/plain\", and only \"application/vnd.in-toto+json\" is known"
     );
     for (file, expected) in [
-        ("", "it is no DSSE envelope: EOF"),
-        ("{}", "it is no DSSE envelope: missing field `payload`"),
+        ("", "it is not a DSSE envelope: EOF"),
+        ("{}", "it is not a DSSE envelope: missing field `payload`"),
         (
             r#"{"payload":"","payloadType":"","signatures":[]}"#,
             "the field signatures of the envelope is empty",
@@ -212,7 +212,7 @@ fn each_refusal_names_the_field() {
 #[test]
 fn sizes_are_limited() {
     assert_eq!(refusal(&vec![b' '; LIMIT + 1]), "it is longer than 1 MiB");
-    assert!(refusal(&vec![b' '; LIMIT]).starts_with("it is no DSSE envelope"));
+    assert!(refusal(&vec![b' '; LIMIT]).starts_with("it is not a DSSE envelope"));
     let signatures = vec![json!({ "sig": "" }); 17];
     let many = json!({ "payload": "", "payloadType": "", "signatures": signatures });
     assert_eq!(
@@ -220,7 +220,7 @@ fn sizes_are_limited() {
         "the envelope has 17 signatures, more than 16"
     );
     let deep = "[".repeat(LIMIT);
-    assert!(refusal(deep.as_bytes()).starts_with("it is no DSSE envelope"));
+    assert!(refusal(deep.as_bytes()).starts_with("it is not a DSSE envelope"));
     let mut long = golden_record();
     long.result.message = "x".repeat(LIMIT);
     assert!(matches!(

@@ -12,7 +12,7 @@ use crate::run::lifecycle::context::Context;
 
 /// The variable with the name of the runner's Job, which the controller sets.
 pub(crate) const JOB_NAME: &str = "JOB_NAME";
-/// Attempts to claim. Most conflicts are writes of others that are no claims.
+/// Attempts to claim. Most conflicts are writes of other clients that do not claim the run.
 const MAX_CONFLICTS: u32 = 20;
 
 /// The reason why a run was not claimed.

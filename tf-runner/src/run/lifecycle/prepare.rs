@@ -189,7 +189,7 @@ pub(crate) async fn prepare_session<'a>(
     let leftover_lock = LeftoverLock::of_holder(&record_lock_holder(context, status, &environment));
     let mut cli = Cli::new(tool, directory, module, environment, limits, status, log);
     cli.leftover_lock = leftover_lock.into();
-    // Another place is shared with other runs.
+    // Outside of a pod of its own, a run shares the cgroup with others.
     let has_own_pod = context.environment.contains_key(JOB_NAME);
     cli.container = has_own_pod.then(ContainerMemory::of_this_container).flatten();
     let kubeconfig = run_environment::write_kubeconfig(context, &bundle, &directory.root)?;

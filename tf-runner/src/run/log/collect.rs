@@ -77,7 +77,7 @@ pub(super) fn is_empty(file: &Path) -> bool {
     std::fs::metadata(file).map_or(true, |metadata| metadata.len() == 0)
 }
 
-/// Copies the title of a command and its output. A command whose standard output is no part of the log is omitted, unless it has
+/// Copies the title of a command and its output. A command whose standard output is not part of the log is omitted, unless it has
 /// error output.
 fn copy_command(command: &LoggedCommand, secrets: &Redactor, sink: &mut Sink<'_>) -> io::Result<()> {
     if command.stdout.is_none() && is_empty(&command.stderr) {

@@ -3,7 +3,7 @@
 //! The evidence is that of [`super`] within one run: the holder is the user and host of this run; the lock was created during
 //! a command of this run that failed because of the lock; and no earlier command met it as a foreign lock. The command
 //! has ended, so the lock is dead. It is not reported as a foreign lock, so that the next run can still attribute it to this one.
-//! Other failures are no evidence: `workspace new` fails in every run but the first, and a user may lock the state at that time.
+//! Other failures do not count as evidence: `workspace new` fails in every run but the first, and a user may lock the state at that time.
 //!
 //! The time spans in which a command may have left such a lock are recorded with the run. Outside of them, for example during
 //! health checks, the run held no lock.

@@ -368,7 +368,7 @@ mod tests {
         );
         // Two reports would fit.
         let wait = REPORT_INTERVAL * 5 / 2;
-        let held = lock(&paths, "net-1", wait, &stop, |_| panic!("nobody holds it"))
+        let held = lock(&paths, "net-1", wait, &stop, |_| panic!("it is free"))
             .await
             .unwrap();
         let mut holders = Vec::new();

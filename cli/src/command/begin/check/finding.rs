@@ -212,7 +212,7 @@ pub(super) fn of_lease(lease: &Lease, now: Timestamp) -> Finding {
         .renew_time
         .is_some_and(|renewed| now.duration_since(renewed.0) <= length);
     if holder.is_empty() {
-        Finding::new(check, Outcome::Warning, "nobody holds it")
+        Finding::new(check, Outcome::Warning, "it has no holder")
     } else if is_renewed {
         Finding::new(check, Outcome::Passed, format!("held by {holder}"))
     } else {
@@ -349,7 +349,7 @@ mod tests {
         );
         assert_eq!(
             of_lease(&Lease::default(), time("2026-01-01T00:00:00Z")).detail,
-            "nobody holds it"
+            "it has no holder"
         );
     }
 }
