@@ -13,7 +13,7 @@ use sluice_images::debian::{DebianError, Lock, LockError, PACKAGES_LOCK, index};
 use sluice_images::pack::{Options, PackError, PackedImage, cli_program, installed_clis, pack};
 use sluice_images::spdx::{self, ProgramParts};
 
-/// Most bytes of the layers of a controller's image.
+/// Maximum number of bytes of the layers of a controller's image.
 const CONTROLLER_LIMIT: u64 = 60_000_000;
 
 /// Packs the images of Sluice without a container engine.

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_secret_is_never_printed() {
         #[derive(Debug)]
-        #[expect(dead_code, reason = "only its Debug form is looked at")]
+        #[expect(dead_code, reason = "only its Debug form is read")]
         struct Holder {
             token: Secret<String>,
         }

@@ -40,7 +40,7 @@ const LEASE: &str = "source-controller-leader-election";
 /// Directory of mirrors below the storage path. The file server does not serve names that begin with a dot.
 const MIRRORS: &str = ".mirrors";
 /// How long the start waits for a process that is ending and still uses the mirrors.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Concurrent reconciliations for each of `--concurrent`: most wait for a remote, and only packing needs CPU time.
 const RECONCILIATIONS_PER_WORKER: u16 = 8;
 /// How long a reconciliation runs before it writes its progress. Most reconciliations are faster, and write their status once.
@@ -363,7 +363,7 @@ fn context(
 /// served then, and remotes are still polled.
 fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, StartError> {
     let directory = options.storage_path.join(MIRRORS);
-    match Mirrors::with_budget(&directory, budget, LOCK_PATIENCE) {
+    match Mirrors::with_budget(&directory, budget, LOCK_TIMEOUT) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
             // A new directory, so that no other process has prepared its contents.
             let temporary = tempfile::Builder::new()

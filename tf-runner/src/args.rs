@@ -71,7 +71,7 @@ pub struct RunnerArgs {
     pub http_retry: u32,
 }
 
-/// Most bytes of standard input. JSON in JSON has at most twice the size; the access to the API has a mebibyte.
+/// Maximum number of bytes of standard input. JSON in JSON has at most twice the size; the access to the API has a mebibyte.
 const INPUT_LIMIT: u64 = 2 * sluice_tf_core::bundle::LIMIT as u64 + 1024 * 1024;
 
 fn read_stdin() -> Result<RunInput, StartError> {

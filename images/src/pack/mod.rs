@@ -102,7 +102,7 @@ pub struct Options<'a> {
     pub output: &'a Path,
     /// The time that images show.
     pub created: Timestamp,
-    /// Most bytes of the layers of a controller's image; `None`: any size.
+    /// Maximum number of bytes of the layers of a controller's image; `None`: any size.
     pub controller_limit: Option<u64>,
 }
 

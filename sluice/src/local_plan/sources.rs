@@ -9,9 +9,9 @@ use sluice_cli::CliError;
 use sluice_tf_core::artifact_path;
 use sluice_tf_core::workdir::create_private_directory;
 
-/// Most files and directories that are copied.
+/// Maximum number of files and directories that are copied.
 const MAX_ENTRIES: usize = 100_000;
-/// Most bytes that are copied: 1 GiB.
+/// Maximum number of bytes that are copied: 1 GiB.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// The files of the user.

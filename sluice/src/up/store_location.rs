@@ -9,7 +9,7 @@ use sluice_embedded::{GitOptions, Store, StoreError};
 /// Name of the clone of a remote repository in the state directory.
 const CLONE: &str = "store.git";
 
-/// Shortest interval of the look for commits of others.
+/// Minimum of `--interval`.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where the objects are.
@@ -23,7 +23,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "DIR", requires = "store",
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub subdir: Option<String>,
-    /// How often commits of others are looked for with --store, at least 1s.
+    /// With --store, the interval between two polls for commits of others, at least 1s.
     #[arg(long, value_name = "DURATION", default_value = "30s", requires = "store", value_parser = interval)]
     pub interval: Duration,
 }

@@ -1,4 +1,4 @@
-//! Cuts entries into segments, and finds those that the previous artifact has at the same place. Pure.
+//! Cuts entries into segments, and finds those that the previous artifact has at the same position. Pure.
 
 use std::ops::Range;
 

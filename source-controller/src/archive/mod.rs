@@ -113,7 +113,7 @@ pub struct Totals {
     pub segments: u64,
     /// Number of segments that were copied from the previous artifact.
     pub copied: u64,
-    /// Number of entries that were listed; those of other segments are taken from the previous artifact without a look at them.
+    /// Number of entries that were listed; those of other segments are taken from the previous artifact.
     pub listed: u64,
     /// Number of notable files.
     pub notable: u64,

@@ -9,7 +9,7 @@ use git2::Oid;
 
 use super::protocol::parse_object_id;
 
-/// Most characters of an author in a status.
+/// Maximum number of characters of an author in a status.
 const AUTHOR_LIMIT: usize = 512;
 
 /// A commit, limited to the fields for revision, message and signature check.

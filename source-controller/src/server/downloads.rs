@@ -14,7 +14,7 @@ pub(super) const MAX_DOWNLOADS: usize = 512;
 /// Maximum number of concurrent requests that wait for a file of a bucket. They hold no slot of a download, so that a bucket that hangs
 /// leaves all of those to the files that are here.
 pub(super) const MAX_WAITING: usize = 256;
-/// The part of all slots that one address may hold is one of so many.
+/// Divisor of all slots: one address may hold this part of them.
 const SHARES: usize = 4;
 /// How long a request waits for a slot before it is refused.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(15);

@@ -16,7 +16,7 @@ use super::file::{Content, ServedFile};
 const MAX_BYTES: usize = 8 << 20;
 /// What a file takes beside its content: name, headers and entry.
 const OVERHEAD: usize = 1024;
-/// How long a file counts without a look at the disk.
+/// How long a file counts before it is read from the disk again.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Files by the path of their requests.

@@ -39,7 +39,7 @@ const PODS: [&str; 5] = [
     "10.244.0.64/26",
     "10.244.0.128/25",
 ];
-/// Most time for the answer to a connection: a lost packet is repeated after a second.
+/// Maximum time for the answer to a connection: a lost packet is repeated after a second.
 const ANSWER: Duration = Duration::from_secs(2);
 /// Pause between two rounds of connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -30,7 +30,7 @@ const LEASES: [&str; 2] = ["source-controller-leader-election", "1953de50.contri
 const ARGUMENT: &str = "--destroy-service-account=destroyer";
 /// The duration of the Lease, in seconds. No overlay sets a flag of it.
 const LEASE_SECONDS: i32 = 35;
-/// Most time from the kill of the leader until another replica leads. It sees the last renewal within 11 s (the retry period of 5 s with its
+/// Maximum time from the kill of the leader until another replica leads. It sees the last renewal within 11 s (the retry period of 5 s with its
 /// jitter), and tries within 11 s after the end of the Lease: 57 s. A busy machine gets half of that again.
 const TAKEOVER: Duration = Duration::from_secs(85);
 /// The namespace of the stack with the provider.

@@ -7,7 +7,7 @@ use sluice_tf_core::chunk::compress;
 use sluice_tf_core::last_applied::files::select;
 use tokio_util::sync::CancellationToken;
 
-/// Most bytes of what is selected.
+/// Maximum number of bytes of what is selected.
 const LIMIT: u64 = 64 * 1024;
 
 fuzz_target!(|data: (&[u8], Vec<String>)| {

@@ -9,7 +9,7 @@ use regex::bytes::{NoExpand, Regex};
 
 use super::{Matcher, PATTERN_LIMIT, REDACTED, Redactor, SUPPRESSED};
 
-/// Most bytes from the start of a value to the end of the text, with all white space between its words. A text does not wait longer
+/// Maximum number of bytes from the start of a value to the end of the text, with all white space between its words. A text does not wait longer
 /// for the rest of a value.
 const OPEN_LIMIT: usize = 16 * 1024;
 

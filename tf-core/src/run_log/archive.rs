@@ -9,17 +9,17 @@ use flate2::write::GzEncoder;
 use super::tail::{Tail, suffix_start};
 use crate::chunk;
 
-/// Most bytes of a compressed log. A Secret holds 1 MiB, and a stack has some twenty runs.
+/// Maximum number of bytes of a compressed log. A Secret holds 1 MiB, and a stack has some twenty runs.
 pub const LIMIT: usize = 512 * 1024;
-/// Most compressed bytes of the beginning, and of the end.
+/// Maximum number of compressed bytes of the beginning, and of the end.
 const HALF: usize = LIMIT / 2;
 /// Bytes that are compressed at once. Compressed they are hardly more.
 const PIECE: usize = 64 * 1024;
 /// Bytes that the format adds to a piece, and the line about what is left out.
 const OVERHEAD: usize = 1024;
-/// Most bytes of the beginning, before compression.
+/// Maximum number of bytes of the beginning, before compression.
 const HEAD_LIMIT: usize = 8 * 1024 * 1024;
-/// Most bytes of the end, before compression.
+/// Maximum number of bytes of the end, before compression.
 const TAIL_LIMIT: usize = 2 * 1024 * 1024;
 
 /// A log that is compressed as it arrives.

@@ -3,7 +3,7 @@
 use crate::cli::text::{VariableMask, strip_colours};
 use crate::redaction::{LineRedactor, Redactor};
 
-/// Most bytes of a line. A longer one is not shown: a part of it could end within a sensitive value.
+/// Maximum number of bytes of a line. A longer one is not shown: a part of it could end within a sensitive value.
 const LINE_LIMIT: usize = 64 * 1024;
 
 /// The redacted lines of the output of one command, which arrives in pieces: without colours, and without values of the variable

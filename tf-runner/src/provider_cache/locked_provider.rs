@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-/// Most providers of one lock file.
+/// Maximum number of providers of one lock file.
 const MAX_PROVIDERS: usize = 1000;
-/// Most digests of one provider. It has one for each platform.
+/// Maximum number of digests of one provider. It has one for each platform.
 const MAX_HASHES: usize = 100;
 
 /// One provider of a lock file.

@@ -37,7 +37,7 @@ const ABANDONED_AFTER: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug)]
 pub(crate) struct ProviderCache {
     root: PathBuf,
-    /// Most bytes of all packages.
+    /// Maximum number of bytes of all packages.
     limit: u64,
 }
 

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-/// Most files and directories of one package.
+/// Maximum number of files and directories of one package.
 const MAX_ENTRIES: usize = 10_000;
 
 /// The relative paths of files and directories, and the total size.

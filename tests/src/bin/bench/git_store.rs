@@ -31,7 +31,7 @@ const SMALL: Size = Size {
 const OBJECTS_OF_NAMESPACE: usize = 100;
 /// Writes of a round, by the API and by hand, each of another object.
 const WRITES: usize = 50;
-/// Most rounds: a start takes long.
+/// Maximum number of rounds: a start takes long.
 pub(crate) const MAX_ROUNDS: usize = 3;
 /// Timeout of a start.
 const START_TIMEOUT: Duration = Duration::from_mins(10);

@@ -10,7 +10,7 @@ use sluice_tf_core::cli::process::tail;
 use sluice_tf_core::cli::text::strip_formatting;
 use sluice_tf_core::workdir::read_limited;
 
-/// Most bytes of standard output that are read. A command that reports no step prints less.
+/// Maximum number of bytes of standard output that are read. A command that reports no step prints less.
 const STDOUT_LIMIT: u64 = 64 * 1024;
 /// Printed while the CLI waits for a state lock.
 const LOCK_WAIT: &str = "Acquiring state lock";

@@ -24,7 +24,7 @@ use crate::run::workdir::write_private;
 const FILE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the object is read to see whether it still requests the session.
 const OBJECT_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Most characters of a preparation error in the message.
+/// Maximum number of characters of a preparation error in the message.
 const PREPARATION_ERROR_LIMIT: usize = 500;
 
 /// Opens the session and waits for its end.

@@ -9,7 +9,7 @@ use sluice_tf_core::run_log::{Archive, LogLines, Tail};
 
 use crate::run::log::{LoggedCommand, title_line};
 
-/// Most bytes that are read at the beginning of a file, and at its end.
+/// Maximum number of bytes that are read at the beginning of a file, and at its end.
 const PART: u64 = 8 * 1024 * 1024;
 /// Bytes after a part that is left out that are not shown: a sensitive value that began before them ends in them.
 const MARGIN: u64 = 8 * 1024;

@@ -17,9 +17,9 @@ use crate::run::status::StatusWriter;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes that are read at once.
 const BLOCK: usize = 64 * 1024;
-/// Most blocks that are read in an interval.
+/// Maximum number of blocks that are read in an interval.
 const MAX_BLOCKS: usize = 16;
-/// Most blocks that are read after the command has ended.
+/// Maximum number of blocks that are read after the command has ended.
 const MAX_LAST_BLOCKS: usize = 256;
 
 /// The output of one command, up to the position that is printed.

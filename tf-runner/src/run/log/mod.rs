@@ -32,7 +32,7 @@ use crate::run::status::StatusWriter;
 
 /// Upstream's variable, of the runner or of the stack's runner pod, that turns the log of commands off.
 pub(crate) const DISABLE_VARIABLE: &str = "DISABLE_TF_LOGS";
-/// Most characters of the error of an attempt.
+/// Maximum number of characters of the error of an attempt.
 const ERROR_LIMIT: usize = 1000;
 
 /// The reason why the log is not stored.

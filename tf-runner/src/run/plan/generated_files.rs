@@ -12,9 +12,9 @@ use crate::run::cli::PLAN_FILE;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::directory_error;
 
-/// Most bytes of generated files that are stored with a plan.
+/// Maximum number of bytes of generated files that are stored with a plan.
 const LIMIT: u64 = 8 * 1024 * 1024;
-/// Most files with their own digest if they are too large to be stored. The others share one digest.
+/// Maximum number of files with their own digest if they are too large to be stored. The others share one digest.
 const MAX_DIGESTS: usize = 1000;
 const MAX_ENTRIES: usize = 1_000_000;
 

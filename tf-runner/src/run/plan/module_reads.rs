@@ -14,13 +14,13 @@ use crate::run::cli::Cli;
 use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::directory_error;
 
-/// Most modules that are scanned.
+/// Maximum number of modules that are scanned.
 const MAX_MODULES: usize = 1000;
-/// Most files of a directory of templates that are scanned.
+/// Maximum number of files of a directory of templates that are scanned.
 const MAX_TEMPLATES: usize = 500;
 /// Largest file that is scanned.
 const FILE_LIMIT: u64 = 1 << 20;
-/// Most characters of a reason.
+/// Maximum number of characters of a reason.
 const REASON_LIMIT: usize = 500;
 
 /// The CLI's manifest of the modules of a stack.

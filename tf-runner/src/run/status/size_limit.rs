@@ -6,7 +6,7 @@ use sluice_api::terraform::ResourceInventory;
 use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::run_log::last_lines;
 
-/// Most bytes of a status as JSON. An object may have 1.5 MB, which includes its managed fields.
+/// Maximum number of bytes of a status as JSON. An object may have 1.5 MB, which includes its managed fields.
 const LIMIT: usize = 640 * 1024;
 
 /// Limits of one size of the status.

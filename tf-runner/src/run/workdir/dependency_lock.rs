@@ -13,7 +13,7 @@ use crate::run::lifecycle::error::RunError;
 use crate::run::workdir::{directory_error, write_private};
 
 const FILE: &str = ".terraform.lock.hcl";
-/// Most bytes that are read. A lock file of a hundred providers has some hundred kilobytes, and the last applied record
+/// Maximum number of bytes that are read. A lock file of a hundred providers has some hundred kilobytes, and the last applied record
 /// contains it beside the bundle.
 const LIMIT: u64 = 2 * 1024 * 1024;
 /// Hexadecimal digits of the MAC.

@@ -23,7 +23,7 @@ use crate::stack::{self, StackState};
 
 /// How long a user waits for names after the key: the shell is blocked.
 pub(super) const DEADLINE: Duration = Duration::from_secs(2);
-/// Most names that are read: one request.
+/// Maximum number of names that are read: one request.
 const LIMIT: u32 = 500;
 
 /// Which names are read.

@@ -8,7 +8,7 @@ use sluice_tf_core::template::{Delimiters, Functions, TemplateError, render};
 
 use crate::run::lifecycle::error::WebhookError;
 
-/// Most characters of the message of a rejection.
+/// Maximum number of characters of the message of a rejection.
 const MESSAGE_LIMIT: usize = 4096;
 
 /// Renders the test expression, and returns `Ok` if it passes. The message of a service may quote the request: `secrets` are

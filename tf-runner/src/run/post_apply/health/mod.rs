@@ -21,7 +21,7 @@ use crate::run::post_apply::outputs;
 mod address;
 mod probe;
 
-/// Most characters of an address in a message.
+/// Maximum number of characters of an address in a message.
 const ADDRESS_LIMIT: usize = 512;
 /// Replaces a sensitive value.
 const SENSITIVE: &str = "(sensitive)";

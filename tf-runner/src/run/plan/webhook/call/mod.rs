@@ -24,9 +24,9 @@ use crate::run::lifecycle::error::WebhookError;
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Most bytes of an answer.
+/// Maximum number of bytes of an answer.
 const ANSWER_LIMIT: usize = 1024 * 1024;
-/// Most bytes of a certificate file.
+/// Maximum number of bytes of a certificate file.
 const FILE_LIMIT: u64 = 1024 * 1024;
 
 /// The address of a webhook.
