@@ -5,8 +5,8 @@
 //! must use a known host name (`admission`).
 //!
 //! Slow clients do not block others: stalled connections are closed, each address has a limited share of the downloads,
-//! and more connections than downloads are accepted, so that probes are always answered. A request that waits for a bucket is no
-//! download yet. A download holds two chunks at most. Small files are sent from memory (`memory`).
+//! and more connections than downloads are accepted, so that probes are always answered. A request that waits for a bucket does
+//! not count as a download yet. A download holds two chunks at most. Small files are sent from memory (`memory`).
 
 mod admission;
 mod body;
