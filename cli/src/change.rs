@@ -14,7 +14,7 @@ use crate::CliError;
 use crate::cluster::{Cluster, describe};
 
 /// The field manager of all commands but `sluice approve`.
-const FIELD_MANAGER: &str = "sluice";
+pub(crate) const FIELD_MANAGER: &str = "sluice";
 
 /// Changes fields of an object (RFC 7386), and returns the changed object.
 ///

@@ -6,6 +6,7 @@ mod table;
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write as _};
+use std::os::fd::AsFd;
 
 pub use age::{age, duration};
 pub use format::{OutputFormat, to_json, to_yaml};
@@ -163,7 +164,7 @@ impl Console {
 }
 
 /// Returns the columns of a terminal; 80 if it does not say.
-fn columns(terminal: &io::Stdout) -> usize {
+pub(crate) fn columns(terminal: impl AsFd) -> usize {
     let size = rustix::termios::tcgetwinsize(terminal);
     let columns = size.map_or(0, |size| usize::from(size.ws_col));
     if columns == 0 { 80 } else { columns }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 
-use crate::output::{cut, duration, printable};
+use crate::output::{columns, cut, duration, printable};
 
 /// Time between two drawings on a terminal.
 pub(super) const REDRAW: Duration = Duration::from_millis(120);
@@ -95,13 +95,6 @@ fn format_line(drawings: usize, object: &str, text: &str, since: SignedDuration,
     let text = if text.is_empty() { "waiting" } else { text };
     let line = format!("{sign} {} {object}: {text}", duration(since));
     cut(&line, columns.saturating_sub(1))
-}
-
-/// Returns the columns of a terminal; 80 if it does not say.
-fn columns(terminal: &io::Stderr) -> usize {
-    let size = rustix::termios::tcgetwinsize(terminal);
-    let columns = size.map_or(0, |size| usize::from(size.ws_col));
-    if columns == 0 { 80 } else { columns }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use sluice_cli::stack::{self, StackState};
 use super::model::{Model, Prompt, full_name};
 use super::page::{self, Page, PageKind, ROWS_AROUND_PAGE};
 use super::text::{fit, path_end, style};
-use crate::view::progress::short;
+use crate::view::progress::short_revision;
 
 /// The smallest terminal that the overview fits on.
 const MIN_COLUMNS: u16 = 60;
@@ -215,7 +215,7 @@ fn source_text(source: &GitRepository, fails: bool) -> String {
         return ready.message.clone();
     }
     let artifact = status.artifact.as_ref();
-    artifact.map_or_else(String::new, |artifact| short(&artifact.revision))
+    artifact.map_or_else(String::new, |artifact| short_revision(&artifact.revision))
 }
 
 /// Returns the page of the list of stacks that has the selected one.

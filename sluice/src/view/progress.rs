@@ -81,7 +81,7 @@ fn name(object: &Value) -> String {
 
 /// Shortens the hash in `main@sha1:b8e362c206…` to ten digits.
 #[must_use]
-pub fn short(revision: &str) -> String {
+pub fn short_revision(revision: &str) -> String {
     match revision.rsplit_once(':') {
         Some((prefix, hash)) if hash.len() > 12 => {
             format!("{prefix}:{}…", hash.chars().take(10).collect::<String>())
@@ -103,7 +103,7 @@ pub fn repository(before: Option<&Value>, after: &Value) -> Vec<Line> {
         lines.push(line("source", Tone::Plain, head));
         let (size, digest) = (
             size.unwrap_or_default(),
-            short(text(after, "/status/artifact/digest")),
+            short_revision(text(after, "/status/artifact/digest")),
         );
         let stored = format!("artifact stored: {size} bytes, {digest}");
         lines.push(line("source", Tone::Success, stored));
@@ -124,7 +124,7 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
         let (action, trigger) = (text(after, "/spec/action"), text(after, "/spec/trigger"));
         let is_destroy = after.pointer("/spec/destroy") == Some(&Value::Bool(true));
         let destroy = if is_destroy { ", destroy" } else { "" };
-        let revision = short(text(after, "/spec/source/revision"));
+        let revision = short_revision(text(after, "/spec/source/revision"));
         let started = format!("{name} {action}{destroy} ({trigger}) of {revision}");
         lines.push(line("run", Tone::Plain, started));
     }

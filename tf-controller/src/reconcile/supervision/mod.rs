@@ -26,7 +26,7 @@ use crate::decide::Facts;
 use crate::executor::{Liveness, RunRef, RunnerRef, is_without_account};
 
 /// The time that a runner has after its deadline to interrupt the CLI and to report.
-const REPORT_GRACE: Duration = Duration::from_mins(1);
+const DEADLINE_GRACE: Duration = Duration::from_mins(1);
 
 /// Starts the active run if it was not started, reports why its runner cannot begin, and ends it as lost if its runner is gone or
 /// sent no heartbeat for too long.
@@ -229,7 +229,7 @@ fn is_hung(run: &TerraformRun, context: &Context) -> bool {
 /// Returns whether the run should have ended by now. Pure.
 fn is_overdue(run: &TerraformRun, now: Timestamp) -> bool {
     let started = run.status.as_ref().and_then(|status| status.started_at.as_ref());
-    let allowed = run.spec.deadline.to_duration().saturating_add(REPORT_GRACE);
+    let allowed = run.spec.deadline.to_duration().saturating_add(DEADLINE_GRACE);
     let passed = |started: &Time| Duration::try_from(now.duration_since(started.0)).unwrap_or_default();
     started.is_some_and(|started| passed(started) > allowed)
 }

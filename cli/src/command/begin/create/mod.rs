@@ -15,14 +15,12 @@ use serde_json::Value;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 
+use crate::change::FIELD_MANAGER;
 use crate::cluster::{Cluster, ConnectionArgs, describe};
 use crate::command::Context;
 use crate::output::{Console, printable, to_yaml};
 use crate::wait::{self, Progress, Target, source_result, stack_result};
 use crate::{CliError, ExitStatus};
-
-/// The field manager of the command line.
-const FIELD_MANAGER: &str = "sluice";
 
 /// Arguments of `sluice create`.
 #[derive(clap::Args, Debug)]

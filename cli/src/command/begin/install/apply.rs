@@ -12,10 +12,9 @@ use serde_json::Value;
 
 use super::overlay;
 use crate::CliError;
+use crate::change::FIELD_MANAGER;
 use crate::command::Context;
 
-/// The field manager of an installation.
-const FIELD_MANAGER: &str = "sluice";
 /// Pause before an object is read again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Kinds without a namespace. Kustomize gives one to policies, which it does not know.

@@ -15,12 +15,9 @@ use sluice_api::terraform::{SourceKind, Terraform};
 
 use super::components::{self, Component, is_absent};
 use super::{ReportFormat, connect};
-use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
+use crate::cluster::{Cluster, ConnectionArgs, PAGE, SelectionArgs};
 use crate::output::{Console, Tone, to_json, to_yaml};
 use crate::{CliError, ExitStatus, run_row};
-
-/// Objects per page of a list.
-const PAGE: u32 = 500;
 
 /// Arguments of `sluice migrate`.
 #[derive(clap::Args, Debug)]
