@@ -83,7 +83,7 @@ pub(super) fn push_lines(to: &mut String, text: &str) {
     }
 }
 
-/// Whether a document contains nothing but blank lines and comments, or what precedes the first separator is the version of YAML.
+/// Whether a document has no content: only blank lines, comments and, before the first separator, the version of YAML.
 pub(super) fn is_blank(document: &str) -> bool {
     document.lines().all(|line| is_gap(line) || is_version(line))
 }
@@ -202,7 +202,53 @@ fn edit_field(field: &Field, lines: &[&str], indent: usize, before: &Value, afte
     {
         return Some(format!("{}\n{inner}", lines[0]));
     }
-    render(&field.name, after, indent)
+    let text = render(&field.name, after, indent)?;
+    match lines {
+        [line] if text.lines().count() == 1 => Some(with_comment(&text, comment(&line[indent..]))),
+        _ => Some(text),
+    }
+}
+
+/// Returns a line of one field with the comment of the line before.
+fn with_comment(line: &str, comment: &str) -> String {
+    let space = if comment.starts_with('#') { " " } else { "" };
+    format!("{}{space}{comment}\n", line.trim_end())
+}
+
+/// Returns the comment behind a value, with the space before it; empty if there is none, or the value is a list or map.
+fn comment(line: &str) -> &str {
+    let value = key(line).map_or("", |(_, rest)| rest.trim_start());
+    let end = match value.chars().next() {
+        Some('#') => Some(0),
+        Some('"') => end_of_quoted(value, '"'),
+        Some('\'') => end_of_quoted(value, '\''),
+        Some('[' | '{') | None => None,
+        // In a plain scalar a comment begins with `#` after white space (YAML 1.2, 6.6 and 7.3.3).
+        Some(_) => [" #", "\t#"].iter().filter_map(|start| value.find(start)).min(),
+    };
+    let Some((before, _)) = end.and_then(|end| value.split_at_checked(end)) else {
+        return "";
+    };
+    let comment = &value[before.trim_end().len()..];
+    if comment.trim_start().starts_with('#') {
+        comment.trim_end()
+    } else {
+        ""
+    }
+}
+
+/// Returns the position after a quoted scalar at the start of a text; `None` if the text does not contain its end.
+fn end_of_quoted(text: &str, quote: char) -> Option<usize> {
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        let is_pair = quote == '\'' && c == quote && chars.peek().is_some_and(|(_, next)| *next == quote);
+        if is_pair || (quote == '"' && c == '\\') {
+            chars.next();
+        } else if c == quote {
+            return Some(at + 1);
+        }
+    }
+    None
 }
 
 /// Writes a whole field; `None` if it has no YAML.
@@ -247,6 +293,21 @@ mod tests {
             .replace("    team: net\n", "    team: net\n    tier: '1'\n")
             + "status:\n  plan: {}\n";
         assert_eq!(edit(STACK, &wanted).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_changed_scalar_keeps_the_comment_of_its_line() {
+        let text = "replicas: 2 # keep even\nimage: \"a # b\"   # pinned\nnote: 'it''s # x'\t# quoted\nplain: a#b\nlist: [1] # gone\nnone: # later\n";
+        let wanted = json!({
+            "replicas": 4, "image": "c # d", "note": "dog", "plain": "c", "list": [2], "none": true,
+        });
+        let expected = "replicas: 4 # keep even\nimage: 'c # d'   # pinned\nnote: dog\t# quoted\nplain: c\nlist:\n- 2\nnone: true # later\n";
+        let edited = edit(text, &wanted).unwrap();
+        // The writer of YAML chooses the quotes.
+        let edited = edited.replace("\"c # d\"", "'c # d'");
+        assert_eq!(edited, expected);
+        assert_eq!(comment("a: \"\\\" # b\" # c"), " # c");
+        assert_eq!(comment("a: 'b # c"), "", "it does not end on the line");
     }
 
     #[test]
