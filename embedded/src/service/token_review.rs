@@ -1,4 +1,4 @@
-//! TokenReview: which user a bearer token belongs to. Other servers ask it about the tokens that their clients present.
+//! `TokenReview`: which user a bearer token belongs to. Other servers ask it about the tokens that their clients present.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -112,14 +112,14 @@ impl History {
         };
         let next = self.next_generation(&step.trailers)?;
         let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
-        let mut changed = Vec::new();
+        let mut files_before = Vec::new();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
             let keys = self.files.get(&path).cloned().unwrap_or_default();
             affected.extend(self.index(&step, kinds, &path, text.as_ref()));
-            changed.push(Before { path, keys });
+            files_before.push(Before { path, keys });
         }
-        self.keep_moved(&step, changed, &mut affected);
+        self.keep_moved(&step, files_before, &mut affected);
         let mut changes = self.change_definitions(&mut step, kinds, &mut affected)?;
         for key in affected.into_iter().filter(|key| kinds.is_shared(key)) {
             if let Some((kind, object)) = self.change(&mut step, kinds, &key)? {
