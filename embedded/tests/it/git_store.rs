@@ -48,6 +48,7 @@ pub(crate) fn options(dir: &Path, repository: &Path) -> GitOptions {
         branch: "main".to_owned(),
         subdir: String::new(),
         interval: Duration::from_millis(50),
+        signing_key: None,
         local: dir.join("local.redb"),
     }
 }
@@ -170,6 +171,50 @@ async fn a_terminating_object_ends_when_its_file_loses_the_finalizers() {
     .await;
     let files = git(&repository, &["ls-tree", "-r", "--name-only", "main"]);
     assert_eq!(files, "", "and its file");
+}
+
+/// Creates an SSH key pair and returns the file of its private key.
+fn ssh_key(dir: &Path, name: &str, passphrase: &str) -> PathBuf {
+    let path = dir.join(name);
+    let created = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-C", "sluice", "-N", passphrase, "-f"])
+        .arg(&path)
+        .status();
+    assert!(created.unwrap().success(), "ssh-keygen");
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_verifies_the_signatures_of_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = repository(dir.path());
+    let signed_with = |key: PathBuf| {
+        let options = GitOptions {
+            signing_key: Some(key),
+            ..options(dir.path(), &repository)
+        };
+        Store::git(options, &[widget_definition()])
+    };
+    let locked = ssh_key(dir.path(), "locked", "s3cret");
+    let error = signed_with(locked).unwrap_err().to_string();
+    assert!(error.contains("it has a passphrase"), "{error}");
+    let key = ssh_key(dir.path(), "key", "");
+    let public = std::fs::read_to_string(key.with_extension("pub")).unwrap();
+    let allowed = dir.path().join("allowed_signers");
+    std::fs::write(&allowed, format!("sluice@localhost {public}")).unwrap();
+    let client = server_on(signed_with(key).unwrap()).client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let grow = json!({"spec": {"size": 2}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/a"), Some(&grow)).await;
+    let setting = format!("gpg.ssh.allowedSignersFile={}", allowed.display());
+    for commit in ["main", "main~1"] {
+        git(&repository, &["-c", &setting, "verify-commit", commit]);
+    }
+    let signature = ["-c", setting.as_str(), "log", "--format=%G? %GS", "main"];
+    assert_eq!(
+        git(&repository, &signature),
+        "G sluice@localhost\nG sluice@localhost\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

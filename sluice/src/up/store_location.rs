@@ -26,6 +26,9 @@ pub struct StoreArgs {
     /// With --store, the interval between two polls for commits of others, at least 1s.
     #[arg(long, value_name = "DURATION", default_value = "30s", requires = "store", value_parser = interval)]
     pub interval: Duration,
+    /// SSH private key without a passphrase that signs the commits of --store.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub signing_key: Option<PathBuf>,
 }
 
 /// A branch of a repository.
@@ -119,6 +122,7 @@ fn open_now(
                 branch: location.branch.clone(),
                 subdir: args.subdir.clone().unwrap_or_default(),
                 interval: args.interval,
+                signing_key: args.signing_key.clone(),
                 local,
             };
             Store::git(options, crds)

@@ -49,6 +49,7 @@ impl StoreType {
                     branch: "main".to_owned(),
                     subdir: String::new(),
                     interval: Duration::from_secs(30),
+                    signing_key: None,
                     local: dir.join("local.redb"),
                 };
                 Store::git(options, definitions).unwrap()

@@ -7,6 +7,7 @@ use std::path::Path;
 use git2::build::TreeUpdateBuilder;
 use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time};
 
+use super::signing::SigningKey;
 use super::{message, subdir};
 
 /// Author of the commits.
@@ -27,6 +28,8 @@ pub(super) struct Branch {
     reference: String,
     /// Directory of the objects with a trailing slash, or empty.
     prefix: String,
+    /// Signs the commits.
+    signing_key: Option<SigningKey>,
 }
 
 impl fmt::Debug for Branch {
@@ -62,7 +65,13 @@ impl Branch {
             prefix: subdir::prefix(subdir).map_err(|reason| Error::from_str(&reason))?,
             repository: Repository::open_bare(path)?,
             reference: format!("refs/heads/{branch}"),
+            signing_key: None,
         })
+    }
+
+    /// Signs the commits with a key from now on.
+    pub(super) fn sign_with(&mut self, key: SigningKey) {
+        self.signing_key = Some(key);
     }
 
     /// Moves the branch from a commit to where another reference is. Returns false if the branch is elsewhere, or somebody moves it now.
@@ -245,8 +254,17 @@ impl Branch {
         };
         let author = Signature::new(AUTHOR.0, AUTHOR.1, &Time::new(time, 0))?;
         let parents: Vec<_> = parent.iter().collect();
-        self.repository
-            .commit(None, &author, &author, message, &tree, &parents)
+        let Some(key) = &self.signing_key else {
+            return self
+                .repository
+                .commit(None, &author, &author, message, &tree, &parents);
+        };
+        let commit = self
+            .repository
+            .commit_create_buffer(&author, &author, message, &tree, &parents)?;
+        let commit = commit.as_str()?;
+        let signature = key.sign(commit).map_err(|reason| Error::from_str(&reason))?;
+        self.repository.commit_signed(commit, &signature, None)
     }
 
     /// Moves the branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.

@@ -17,6 +17,7 @@ mod history;
 mod kinds;
 mod message;
 mod remote;
+mod signing;
 mod step;
 mod subdir;
 mod write;
@@ -56,6 +57,8 @@ pub struct GitOptions {
     pub subdir: String,
     /// How often commits of others are looked for.
     pub interval: Duration,
+    /// File of the SSH private key that signs the commits; `None` for commits without signature.
+    pub signing_key: Option<PathBuf>,
     /// File for what stays on this machine: Secrets, Leases, Events and runs.
     pub local: PathBuf,
 }

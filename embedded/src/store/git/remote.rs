@@ -10,6 +10,7 @@ use git2::{Error, Oid, Reference, Repository};
 use super::GitOptions;
 use super::branch::{Branch, Edits};
 use super::command::{self, Output};
+use super::signing::SigningKey;
 use crate::store::StorageHealth;
 
 /// Deadline of a look at the remote branch.
@@ -73,7 +74,11 @@ struct Download {
 pub(super) fn connect(options: &GitOptions) -> Result<(Branch, Option<Remote>), Error> {
     let clone = |url| Remote::open(url, &options.repository, &options.branch);
     let remote = options.remote.as_deref().map(clone).transpose()?;
-    let branch = Branch::open(&options.repository, &options.branch, &options.subdir)?;
+    let mut branch = Branch::open(&options.repository, &options.branch, &options.subdir)?;
+    if let Some(path) = &options.signing_key {
+        let key = SigningKey::read(path).map_err(|reason| Error::from_str(&reason))?;
+        branch.sign_with(key);
+    }
     if let Some(remote) = &remote {
         remote.start(&branch)?;
     }

@@ -36,6 +36,7 @@ impl Environment {
             branch: "main".to_owned(),
             subdir: "live".to_owned(),
             interval: Duration::from_hours(1),
+            signing_key: None,
             local: self.dir.path().join(format!("{process}.redb")),
         }
     }

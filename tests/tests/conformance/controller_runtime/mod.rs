@@ -63,6 +63,7 @@ async fn a_controller_works_on_a_git_store() {
         branch: "main".to_owned(),
         subdir: String::new(),
         interval: Duration::from_millis(50),
+        signing_key: None,
         local: folder.path().join("local.redb"),
     };
     let store = Store::git(options, &[definition()]).unwrap();
