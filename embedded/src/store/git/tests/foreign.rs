@@ -350,12 +350,11 @@ fn a_start_logs_the_problems_that_remain() {
     drop(git);
     environment.commit([("mine.yaml", Some(BY_HAND)), ("b.yaml", None)]);
     let git = open();
-    assert_eq!(
-        git.history.problems,
-        Vec::new(),
+    assert!(
+        git.history.problems.is_empty(),
         "the repaired ones are not logged"
     );
-    assert_eq!(git.history.present_problems(&git.kinds), Vec::new());
+    assert!(git.history.present_problems(&git.kinds).is_empty());
 }
 
 #[test]
