@@ -321,6 +321,27 @@ async fn unknown_fields_are_pruned_reported_or_rejected() {
 }
 
 #[tokio::test]
+async fn metadata_that_clients_cannot_decode_is_rejected() {
+    let client = server().client();
+    let owner = json!({"apiVersion": "v1", "kind": "A", "name": "b", "uid": "c", "controller": "yes"});
+    for (field, value) in [
+        ("ownerReferences", json!([owner])),
+        ("managedFields", json!([{"manager": 1}])),
+        ("finalizers", json!([1])),
+    ] {
+        let mut object = widget("a", 1);
+        object["metadata"][field] = value;
+        let response = call(&client, "POST", WIDGETS, Some(&object)).await;
+        assert_eq!(response.code, 400, "{response:?}");
+        let message = response.body["message"].as_str().unwrap();
+        assert!(
+            message.contains("cannot unmarshal") && message.contains(field),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_schema_and_its_rules_are_enforced() {
     let client = server().client();
     let mut wrong = widget("a", 0);
