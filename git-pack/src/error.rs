@@ -26,10 +26,10 @@ pub enum PackError {
         /// libgit2's message.
         why: String,
     },
-    /// The disk cannot be written.
+    /// The disk cannot be written, or the chunks of the caller cannot be read.
     #[error(transparent)]
     Storage(#[from] io::Error),
-    /// The sender is gone, or the work was cancelled. The only error that the caller's chunks return.
+    /// The sender is gone, or the work was cancelled.
     #[error("stopped")]
     Stopped,
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt as _};
 use sluice_api::source::GitRepository;
@@ -34,6 +35,12 @@ impl GarbageCollector {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.remove_orphans() => {}
+            }
+            let mirrors = Arc::clone(&self.mirrors);
+            let expired = move || mirrors.remove_expired_recovery_points(Timestamp::now());
+            let removed = tokio::task::spawn_blocking(expired).await;
+            if !matches!(removed, Ok(Ok(0))) {
+                report("recovery points of mirrors", removed);
             }
             tokio::select! {
                 () = stop.cancelled() => return,

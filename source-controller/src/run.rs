@@ -267,7 +267,7 @@ async fn open_disk(
     let (directories, budget) = (options.storage.clone(), options.git.disk_budget());
     let opened = tokio::task::spawn_blocking(move || mirrors(&directories, budget)).await;
     let mirrors = Arc::new(opened.map_err(|error| StartError::Mirrors(error.into()))??);
-    let Served { address, storage } = server.start(tasks, stop);
+    let Served { address, storage, .. } = server.start_as_leader(&mirrors, tasks, stop);
     Ok((address, Disk { storage, mirrors }))
 }
 

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
+use crate::git::Mirrors;
 use crate::options::{Options, StorageOptions};
 use crate::run::StartError;
 use crate::server::{self, Admission};
@@ -42,6 +43,7 @@ pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     /// Where artifacts are published.
     pub(crate) storage: Arc<dyn Storage>,
+    bucket: Option<BucketStorage>,
 }
 
 impl FileServer {
@@ -91,8 +93,17 @@ impl FileServer {
         }))
     }
 
+    /// Starts the file server, unless it runs, and stores the recovery points of mirrors in its bucket, if it has one.
+    pub(crate) fn start_as_leader(self, mirrors: &Mirrors, tasks: &mut JoinSet<()>, stop: &Token) -> Served {
+        let served = self.start(tasks, stop);
+        if let Some(bucket) = &served.bucket {
+            mirrors.set_recovery_store(Arc::new(bucket.clone()));
+        }
+        served
+    }
+
     /// Starts the file server, unless it runs.
-    pub(crate) fn start(self, tasks: &mut JoinSet<()>, stop: &Token) -> Served {
+    fn start(self, tasks: &mut JoinSet<()>, stop: &Token) -> Served {
         let artifacts = match self {
             Self::Open(artifacts) => artifacts,
             Self::Running(served) => return served,
@@ -108,8 +119,13 @@ impl FileServer {
             Some(bucket) => Arc::new(bucket.clone()),
             None => Arc::new(local.clone()),
         };
-        tasks.spawn(server::serve(listener.0, local, bucket, admission, stop.clone()));
-        Served { address, storage }
+        let served = bucket.clone();
+        tasks.spawn(server::serve(listener.0, local, served, admission, stop.clone()));
+        Served {
+            address,
+            storage,
+            bucket,
+        }
     }
 }
 

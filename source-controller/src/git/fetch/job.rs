@@ -73,6 +73,7 @@ impl Job {
     ) -> (Guard, Result<Outcome, FetchError>) {
         let result = match self.execute(&mut opened, chunks) {
             Ok(Some(checkout)) => {
+                guard.store_recovery_point(&opened);
                 guard.install(opened);
                 Ok(Outcome::Commit(checkout))
             }
@@ -132,7 +133,7 @@ impl Job {
 }
 
 /// Opens the object database with the current files on disk.
-fn open_odb(opened: &OpenGeneration) -> Result<Odb<'static>, FetchError> {
+pub(super) fn open_odb(opened: &OpenGeneration) -> Result<Odb<'static>, FetchError> {
     let opened = open_objects(opened.generation.directory());
     opened.map_err(|error| FetchError::Storage(io::Error::other(error.message().to_owned())))
 }
@@ -189,7 +190,22 @@ fn index_chunks(
         Some(Chunk::End) => None,
         None => Some(Err(PackError::Stopped)),
     });
-    match sluice_git_pack::index(&mut received, odb, packs, &limits.pack, &|| stop.is_cancelled()) {
+    index(&mut received, odb, packs, limits, host, &|| stop.is_cancelled())
+}
+
+/// Indexes one pack from these chunks, as [`index_chunks`].
+///
+/// # Errors
+/// As [`index_chunks`].
+pub(super) fn index(
+    chunks: &mut dyn Iterator<Item = Result<Bytes, PackError>>,
+    odb: &Odb<'_>,
+    packs: &Path,
+    limits: &Limits,
+    host: &str,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Option<Indexed>, FetchError> {
+    match sluice_git_pack::index(chunks, odb, packs, &limits.pack, is_cancelled) {
         Ok(indexed) => Ok(indexed),
         Err(PackError::Stopped) => Err(FetchError::Stopped),
         Err(PackError::Storage(error)) => Err(FetchError::Storage(error)),
@@ -215,7 +231,7 @@ const fn flag_of(limit: Limit) -> &'static str {
 }
 
 /// Deletes a pack whose commit was refused.
-fn remove(indexed: &Indexed) {
+pub(super) fn remove(indexed: &Indexed) {
     for path in indexed.files() {
         if let Err(error) = fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "cannot delete a rejected pack: it remains until its mirror is deleted");

@@ -3,10 +3,11 @@
 //!
 //! `partial` serves selections of files if the server supports filters: it fetches the trees first, then the selected
 //! blobs by hash. `transfer` is one request with its response, `job` its blocking half. `search` finds a pinned commit
-//! that the server does not serve by hash.
+//! that the server does not serve by hash. `restore` fills a mirror that this disk lacks.
 
 mod job;
 mod partial;
+mod restore;
 mod search;
 mod transfer;
 
@@ -14,8 +15,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use job::{CommitRef, Outcome};
+use restore::Restore;
 use search::NOT_OUR_REF;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transfer::{Attempt, Haves, TransferRequest};
 
@@ -158,12 +161,21 @@ impl Fetch<'_> {
     /// Checks whether a transfer is necessary, and selects the generation for it.
     async fn inspect_mirror(&self, mut guard: Guard) -> Result<(Guard, MirrorState), FetchError> {
         let (mirror, limits) = (Arc::clone(self.mirror), self.remote.limits);
+        let restore = Restore {
+            mirror: Arc::clone(self.mirror),
+            limits,
+            stop: self.stop.clone(),
+            deadline: Instant::now() + self.remote.timeout / restore::PART_OF_TIMEOUT,
+        };
         let (named, extent) = (self.commit_ref(), self.extent);
         let CommitRef { commit, object } = named;
         let (host, stop) = (self.remote.address.host(), self.stop.clone());
         let threads = self.mirror.threads();
         let result = threads.run(move || {
             let mut opened = guard.open_current()?;
+            if opened.record.tips.is_empty() {
+                restore.run(&mut guard, &mut opened);
+            }
             if opened.record.tips.contains(&commit) && !opened.generation.is_corrupt() {
                 match job::open_verified(mirror, &mut opened, commit, extent, limits, &stop) {
                     // The commit was fetched by another ref: the tag that names it is missing.

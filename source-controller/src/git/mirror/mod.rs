@@ -6,6 +6,7 @@
 //! synced to disk. Opening a mirror removes the leftovers of a crash.
 
 mod generation;
+mod recovery;
 mod usage;
 mod writer;
 
@@ -14,10 +15,13 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-pub(super) use generation::{Generation, open_objects};
+pub(super) use generation::{Generation, Record, open_objects};
+use recovery::Recovery;
+pub(super) use recovery::RecoveryPoint;
+pub(crate) use recovery::{MAX_BYTES as MAX_RECOVERY_BYTES, Pieces, RecoveryStore};
 use sha2::{Digest as _, Sha256};
 use sluice_runtime::sync::lock;
 use tokio::sync::OwnedMutexGuard;
@@ -50,6 +54,8 @@ struct Shared {
     root: PathBuf,
     state: Mutex<State>,
     deleted: AtomicU64,
+    /// Where recovery points are, if they are stored.
+    recovery: OnceLock<Recovery>,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +71,8 @@ struct State {
     /// Commits whose objects were all verified by this process. A mirror is closed between two reconciliations; without
     /// this, each new commit would require a walk of its complete tree.
     verified: HashMap<String, Verified>,
+    /// Mirrors whose recovery points were read since they were created.
+    restored: HashSet<String>,
 }
 
 impl State {
@@ -118,6 +126,7 @@ impl Mirrors {
                 ..State::default()
             }),
             deleted: AtomicU64::new(0),
+            recovery: OnceLock::new(),
             threads: Threads::default(),
         });
         Ok(Self { shared, _lock: lock })
@@ -126,9 +135,11 @@ impl Mirrors {
     /// Returns the mirror of a remote. Performs no I/O, so every reconciliation may call it.
     #[must_use]
     pub fn open(&self, remote: &Remote) -> Arc<Mirror> {
+        let recovery = self.shared.recovery.get();
         self.get_or_open(
             directory_name(remote, Extent::Full),
             remote,
+            recovery.and_then(|recovery| recovery.of(remote)),
             &mut self.shared.lock_state(),
         )
     }
@@ -137,7 +148,7 @@ impl Mirrors {
     pub(super) fn open_partial(&self, remote: &Remote) -> Option<Arc<Mirror>> {
         let name = directory_name(remote, Extent::Partial);
         let mut state = self.shared.lock_state();
-        (!state.partial_disabled.contains(&name)).then(|| self.get_or_open(name, remote, &mut state))
+        (!state.partial_disabled.contains(&name)).then(|| self.get_or_open(name, remote, None, &mut state))
     }
 
     /// Protects the partial mirror, if there is one, from the next sweep.
@@ -175,7 +186,13 @@ impl Mirrors {
         verified_access.is_some_and(|verified_access| verified_access.contains(&remote.access_digest()))
     }
 
-    fn get_or_open(&self, name: String, remote: &Remote, state: &mut State) -> Arc<Mirror> {
+    fn get_or_open(
+        &self,
+        name: String,
+        remote: &Remote,
+        recovery: Option<Recovery>,
+        state: &mut State,
+    ) -> Arc<Mirror> {
         state.usage.record_use(&name, &remote.owner.namespace);
         state.open.retain(|_, mirror| mirror.strong_count() > 0);
         if let Some(mirror) = state.open.get(&name).and_then(Weak::upgrade) {
@@ -185,6 +202,7 @@ impl Mirrors {
             Arc::downgrade(&self.shared),
             &self.shared.root,
             &name,
+            recovery,
             self.shared.threads.clone(),
         ));
         state.open.insert(name, Arc::downgrade(&mirror));
@@ -262,6 +280,7 @@ impl Shared {
         }
         state.verified_access.remove(name);
         state.verified.remove(name);
+        state.restored.remove(name);
         match fs::rename(self.root.join(name), &renamed) {
             Ok(()) => {
                 state.usage.forget(name);
@@ -339,10 +358,17 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    fn new(shared: Weak<Shared>, root: &Path, name: &str, threads: Threads) -> Self {
+    fn new(
+        shared: Weak<Shared>,
+        root: &Path,
+        name: &str,
+        recovery: Option<Recovery>,
+        threads: Threads,
+    ) -> Self {
+        let writer = Writer::new(shared, root, name, recovery);
         Self {
             threads,
-            writer: Arc::new(tokio::sync::Mutex::new(Writer::new(shared, root, name))),
+            writer: Arc::new(tokio::sync::Mutex::new(writer)),
         }
     }
 

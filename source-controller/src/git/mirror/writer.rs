@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::{fs, io};
 
+use tokio::time::Instant;
+
 use super::generation::{self, Generation, Record};
+use super::recovery::{self, Recovery, RecoveryPoint};
 use super::{Shared, directory_bytes};
 
 /// Commits after which a mirror is replaced. Each adds a pack to search and two lines to a request.
@@ -26,6 +29,8 @@ pub(in super::super) struct Writer {
     directory: PathBuf,
     shared: Weak<Shared>,
     name: String,
+    /// Where its recovery points are; `None` if it has none.
+    recovery: Option<Recovery>,
     current: Option<OpenGeneration>,
 }
 
@@ -54,12 +59,45 @@ impl OpenGeneration {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Weak<Shared>, root: &Path, name: &str) -> Self {
+    pub(super) fn new(shared: Weak<Shared>, root: &Path, name: &str, recovery: Option<Recovery>) -> Self {
         Self {
             directory: root.join(name),
             shared,
             name: name.to_owned(),
+            recovery,
             current: None,
+        }
+    }
+
+    /// Opens the recovery point of the mirror at its first call in a process: one that cannot be used is not read again.
+    pub(in super::super) fn recovery_point(&self, deadline: Instant) -> Option<RecoveryPoint> {
+        let (recovery, shared) = (self.recovery.as_ref()?, self.shared.upgrade()?);
+        let is_first = shared.lock_state().restored.insert(self.name.clone());
+        if !is_first {
+            return None;
+        }
+        let opened = recovery.store.open(&self.name, deadline);
+        let point = opened.and_then(|pieces| pieces.map(RecoveryPoint::read).transpose());
+        point.unwrap_or_else(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "cannot read the recovery point of a mirror: everything is fetched"
+            );
+            None
+        })
+    }
+
+    /// Stores a recovery point if the generation has what one fetch from nothing has brought: one commit in one pack. Later packs depend
+    /// on it. Does not wait.
+    pub(in super::super) fn store_recovery_point(&self, opened: &OpenGeneration) {
+        let Some(recovery) = self.recovery.as_ref().filter(|_| opened.record.tips.len() == 1) else {
+            return;
+        };
+        // Without the directory there is nothing to store.
+        let pack = opened.generation.only_pack().ok().flatten();
+        if let (Some(pack), Some(header)) = (pack, recovery::header(&opened.record)) {
+            recovery.store_later(self.name.clone(), header, pack, Arc::clone(&opened.generation));
         }
     }
 

@@ -2,13 +2,15 @@
 //!
 //! The leader builds an artifact in the local directory, then uploads content, index and pointer, in this order, and publishes the
 //! status at last. Every replica serves: one that lacks a file downloads it once (`provide`). Keys follow from the path of the artifact:
-//! its pointer is at `<path>.digest`, the content at `<path>.<algorithm>-<digits>`, and the index beside the content.
+//! its pointer is at `<path>.digest`, the content at `<path>.<algorithm>-<digits>`, and the index beside the content. The recovery points of
+//! mirrors are in the bucket too (`mirrors`).
 //!
 //! As the other storage, this one blocks: its functions wait for the bucket on the threads of blocking work.
 
 mod cache;
 mod connect;
 mod error;
+mod mirrors;
 mod objects;
 mod outage;
 mod pointer;

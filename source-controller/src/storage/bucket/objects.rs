@@ -11,6 +11,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
 use sluice_api::digest::Digest;
+use tokio::io::AsyncRead;
 
 use super::error::{BucketError, Problem};
 use super::pointer::{self, Pointer};
@@ -19,6 +20,8 @@ use crate::archive::MAX_INDEX_BYTES;
 use crate::storage::path::{INDEX_SUFFIX, KIND};
 use crate::storage::{ArtifactPath, ObjectDirectory};
 
+/// What the keys of recovery points of mirrors begin with. No kind has this name.
+const MIRRORS: &str = "mirrors";
 /// Suffix of pointers.
 const POINTER_SUFFIX: &str = ".digest";
 /// Time limit of an operation on a small object, with its retries, and for the next piece of a download.
@@ -79,6 +82,15 @@ impl Bucket {
     /// Returns the key of the index of a content.
     pub(super) fn index_key(&self, path: &ArtifactPath, digest: &Digest) -> Path {
         Path::from(format!("{}{INDEX_SUFFIX}", self.content_key(path, digest)))
+    }
+
+    /// Returns the key of the recovery point of a mirror, or what those of all mirrors begin with.
+    pub(super) fn mirror_key(&self, mirror: Option<&str>) -> Path {
+        let prefix = &self.prefix;
+        match mirror {
+            Some(mirror) => Path::from(format!("{prefix}{MIRRORS}/{mirror}")),
+            None => Path::from(format!("{prefix}{MIRRORS}")),
+        }
     }
 
     /// Returns the object whose directory has this key.
@@ -225,8 +237,13 @@ impl Bucket {
         file: File,
     ) -> Result<(), BucketError> {
         let key = self.content_key(path, digest);
-        let upload = upload(&*self.store, &key, file);
-        self.limited("write", &key, LARGE_LIMIT, upload).await
+        self.put(&key, tokio::fs::File::from_std(file)).await
+    }
+
+    /// Stores an object of any size in place of what its key has.
+    pub(super) async fn put(&self, key: &Path, content: impl AsyncRead + Unpin) -> Result<(), BucketError> {
+        let upload = upload(&*self.store, key, content);
+        self.limited("write", key, LARGE_LIMIT, upload).await
     }
 
     /// Stores the index of a content. Indexes of one content may differ, and each is good.
@@ -265,14 +282,9 @@ impl Bucket {
     }
 
     /// Opens a content for reading.
-    pub(super) async fn open(
-        &self,
-        path: &ArtifactPath,
-        digest: &Digest,
-    ) -> Result<OpenContent, BucketError> {
-        let key = self.content_key(path, digest);
-        let get = self.store.get_opts(&key, GetOptions::default());
-        let found = self.limited("read", &key, SMALL_LIMIT, get).await?;
+    pub(super) async fn open(&self, key: &Path) -> Result<OpenContent, BucketError> {
+        let get = self.store.get_opts(key, GetOptions::default());
+        let found = self.limited("read", key, SMALL_LIMIT, get).await?;
         Ok(OpenContent {
             meta: found.meta.clone(),
             pieces: found.into_stream(),
@@ -282,21 +294,23 @@ impl Bucket {
     /// Returns the next piece of a content; `None` at its end.
     pub(super) async fn next_piece(
         &self,
-        path: &ArtifactPath,
-        digest: &Digest,
+        key: &Path,
         content: &mut OpenContent,
     ) -> Result<Option<Bytes>, BucketError> {
-        let key = self.content_key(path, digest);
         let next = content.pieces.try_next();
-        self.limited("read", &key, SMALL_LIMIT, next).await
+        self.limited("read", key, SMALL_LIMIT, next).await
     }
 
     /// Returns the keys of an object's files, or of all objects'.
     pub(super) async fn list(&self, directory: Option<&ObjectDirectory>) -> Result<Vec<Path>, BucketError> {
-        let prefix = self.directory_key(directory);
-        let listed = self.store.list(Some(&prefix));
-        let keys = listed.map_ok(|found| found.location).try_collect();
-        self.limited("list", &prefix, LARGE_LIMIT, keys).await
+        let listed = self.list_below(&self.directory_key(directory)).await?;
+        Ok(listed.into_iter().map(|found| found.location).collect())
+    }
+
+    /// Returns the objects whose keys begin with these parts.
+    pub(super) async fn list_below(&self, prefix: &Path) -> Result<Vec<ObjectMeta>, BucketError> {
+        let listed = self.store.list(Some(prefix)).try_collect();
+        self.limited("list", prefix, LARGE_LIMIT, listed).await
     }
 
     /// Deletes an object. A missing one is no error.

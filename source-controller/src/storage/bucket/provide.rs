@@ -203,9 +203,10 @@ impl Shared {
         let mut window = RateWindow::new(self.min_rate, Instant::now());
         let mut draft = self.local.receive(path)?;
         let mut hasher = Hasher::new(digest.algorithm());
-        let mut content = self.wait(path, bucket.open(path, digest))?;
+        let key = bucket.content_key(path, digest);
+        let mut content = self.wait(path, bucket.open(&key))?;
         let mut size = 0;
-        while let Some(piece) = self.wait(path, bucket.next_piece(path, digest, &mut content))? {
+        while let Some(piece) = self.wait(path, bucket.next_piece(&key, &mut content))? {
             size += piece.len() as u64;
             if size > pointer.size {
                 return Ok(Received::Damaged(content.meta));

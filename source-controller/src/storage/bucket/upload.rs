@@ -1,11 +1,10 @@
-//! Sends a file to a bucket, in parts if it is large.
+//! Sends an object to a bucket, in parts if it is large.
 
-use std::fs::File;
 use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, PutPayload};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::runtime::Handle;
 
 use super::error::Problem;
@@ -15,10 +14,13 @@ const PART: usize = 8 << 20;
 /// Time limit for the deletion of the parts of a failed upload.
 const ABORT_LIMIT: Duration = Duration::from_mins(1);
 
-/// Sends a file, in place of what the key has.
-pub(super) async fn upload(store: &dyn ObjectStore, key: &Path, file: File) -> object_store::Result<()> {
-    let mut file = tokio::fs::File::from_std(file);
-    let first = read_part(&mut file).await?;
+/// Sends an object, in place of what the key has.
+pub(super) async fn upload(
+    store: &dyn ObjectStore,
+    key: &Path,
+    mut content: impl AsyncRead + Unpin,
+) -> object_store::Result<()> {
+    let first = read_part(&mut content).await?;
     if first.len() < PART {
         let put = store.put_opts(key, PutPayload::from(first), PutOptions::default());
         return put.await.map(drop);
@@ -29,7 +31,7 @@ pub(super) async fn upload(store: &dyn ObjectStore, key: &Path, file: File) -> o
         parts: Some(parts),
         key: key.clone(),
     };
-    upload.send(first, &mut file).await
+    upload.send(first, &mut content).await
 }
 
 /// An upload in parts. Unless it becomes complete, its parts are deleted when it is dropped, by a task of its own: a time limit or the end
@@ -41,15 +43,19 @@ struct IncompleteUpload {
 }
 
 impl IncompleteUpload {
-    /// Sends the parts of a file one after another. An empty part after the last full one is not sent.
-    async fn send(&mut self, first: Vec<u8>, file: &mut tokio::fs::File) -> object_store::Result<()> {
+    /// Sends the parts of an object one after another. An empty part after the last full one is not sent.
+    async fn send(
+        &mut self,
+        first: Vec<u8>,
+        content: &mut (impl AsyncRead + Unpin),
+    ) -> object_store::Result<()> {
         let Some(parts) = &mut self.parts else {
             return Ok(());
         };
         let mut part = first;
         while !part.is_empty() {
             parts.put_part(PutPayload::from(part)).await?;
-            part = read_part(file).await?;
+            part = read_part(content).await?;
         }
         parts.complete().await?;
         self.parts = None;
@@ -78,9 +84,9 @@ async fn abort(mut parts: Box<dyn MultipartUpload>, key: Path) {
 }
 
 /// Reads up to the size of a part.
-async fn read_part(file: &mut tokio::fs::File) -> object_store::Result<Vec<u8>> {
+async fn read_part(content: &mut (impl AsyncRead + Unpin)) -> object_store::Result<Vec<u8>> {
     let mut part = Vec::new();
-    let read = file.take(PART as u64).read_to_end(&mut part).await;
+    let read = content.take(PART as u64).read_to_end(&mut part).await;
     read.map_err(|error| object_store::Error::Generic {
         store: "local file",
         source: error.into(),

@@ -91,6 +91,19 @@ impl Generation {
         Ok(sizes)
     }
 
+    /// Returns its pack, if it has exactly one.
+    pub(super) fn only_pack(&self) -> io::Result<Option<PathBuf>> {
+        let mut found = None;
+        for entry in fs::read_dir(self.packs())? {
+            let path = entry?.path();
+            let is_pack = path.extension().is_some_and(|extension| extension == "pack");
+            if is_pack && found.replace(path).is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(found)
+    }
+
     /// Lets the last owner of `self` delete the directory.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);

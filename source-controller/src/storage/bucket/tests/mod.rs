@@ -2,6 +2,7 @@
 
 mod faults;
 mod limits;
+mod mirrors;
 mod repair;
 mod rollout;
 mod server;

@@ -54,12 +54,12 @@ async fn a_content_that_was_replaced_during_the_download_is_not_marked() {
         is_damaged: false,
     };
     bucket.overwrite(&key, b"CONTENT").await;
-    let read = bucket.open(&path("aa"), &digest).await.unwrap().meta;
+    let read = bucket.open(&key).await.unwrap().meta;
     bucket.overwrite(&key, b"content").await;
     let marked = bucket.mark_damaged(&path("aa"), &pointer, &read).await;
     assert!(!marked.unwrap(), "the content is another one");
     assert!(Replica::new(&bucket).provide("aa").await.unwrap());
-    let read = bucket.open(&path("aa"), &digest).await.unwrap().meta;
+    let read = bucket.open(&key).await.unwrap().meta;
     let marked = bucket.mark_damaged(&path("aa"), &pointer, &read).await;
     assert!(marked.unwrap(), "the content is the one that was read");
 }
