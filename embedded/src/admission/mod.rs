@@ -21,6 +21,8 @@ pub(crate) enum Endpoint {
     Main,
     /// The status subresource.
     Status,
+    /// The `scale` subresource of custom resources: the wanted number of replicas.
+    Scale,
     /// The `finalize` subresource of namespaces: `spec.finalizers`.
     Finalize,
 }
@@ -82,7 +84,7 @@ pub(crate) fn prepare_update(
     endpoint: Endpoint,
 ) -> Result<Value, StatusError> {
     let mut new = match endpoint {
-        Endpoint::Main => new,
+        Endpoint::Main | Endpoint::Scale => new,
         Endpoint::Status => with_field(old, &new, "status"),
         Endpoint::Finalize => with_field(old, &new, "spec"),
     };
@@ -169,6 +171,9 @@ fn validate(resource: &Resource, object: &Value, old: Option<(&Value, Endpoint)>
             }
         };
         causes.extend(errors.into_iter().map(Cause::from));
+    }
+    if let Some(scale) = &resource.scale {
+        causes.extend(scale.validate(object));
     }
     if resource.strategy != Strategy::Custom {
         let errors = builtin::validate(&resource.kind, object);

@@ -242,6 +242,7 @@ impl Writer {
         let subresource = match self.endpoint {
             Endpoint::Main => "",
             Endpoint::Status => "status",
+            Endpoint::Scale => "scale",
             Endpoint::Finalize => "finalize",
         };
         Identity::new(manager, operation, &self.resource.api_version(), subresource)
@@ -250,8 +251,8 @@ impl Writer {
     fn rules(&self) -> Rules<'_> {
         let is_custom = self.resource.strategy == Strategy::Custom;
         let stores: fn(&str) -> bool = match self.endpoint {
-            Endpoint::Main if self.resource.has_status => |field| field != "status",
-            Endpoint::Main => |_| true,
+            Endpoint::Main | Endpoint::Scale if self.resource.has_status => |field| field != "status",
+            Endpoint::Main | Endpoint::Scale => |_| true,
             Endpoint::Status if is_custom => |field| !matches!(field, "metadata" | "spec"),
             Endpoint::Status => |field| field != "spec",
             Endpoint::Finalize => |field| field != "status",

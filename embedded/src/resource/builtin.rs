@@ -139,6 +139,7 @@ fn core_kind(kind: &str, short: &str, strategy: Strategy, columns: Vec<Column>) 
         categories: Vec::new(),
         namespaced: true,
         has_status: false,
+        scale: None,
         strategy,
         columns,
         selectable_fields: Vec::new(),

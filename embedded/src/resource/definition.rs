@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::object_schema::{ObjectSchema, SchemaError};
-use super::{CellSource, Column, Resource, Strategy};
+use super::{CellSource, Column, Resource, ScalePaths, Strategy};
 use crate::jsonpath::{Path, PathError};
 
 /// The error of a definition that cannot be served.
@@ -81,6 +81,7 @@ fn resource(
         let standard = || deprecation_warning(crd, &version.name);
         version.deprecation_warning.clone().unwrap_or_else(standard)
     });
+    let subresources = version.subresources.as_ref();
     let selectable_fields = version.selectable_fields.iter().flatten();
     let selectable_fields = selectable_fields.map(|field| field.json_path.trim_start_matches('.').to_owned());
     Ok(Resource {
@@ -92,7 +93,8 @@ fn resource(
         short_names: names.short_names.clone().unwrap_or_default(),
         categories: names.categories.clone().unwrap_or_default(),
         namespaced: spec.scope == "Namespaced",
-        has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
+        has_status: subresources.is_some_and(|s| s.status.is_some()),
+        scale: subresources.and_then(|s| s.scale.as_ref()).map(ScalePaths::from),
         strategy: Strategy::Custom,
         columns: match columns? {
             none if none.is_empty() => vec![age_column()?],

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha512};
 
-use super::{Registry, Resource, Strategy};
+use super::{Registry, Resource, SCALE_KIND, Strategy};
 
 /// A document and its entity tag.
 #[derive(Clone, Debug)]
@@ -66,17 +66,27 @@ fn resource(kind: &Resource) -> Value {
             resource[field] = names.clone().into();
         }
     }
+    let mut subresources = Vec::new();
     if kind.has_status {
-        resource["subresources"] = json!([{
+        subresources.push(json!({
             "subresource": "status", "responseKind": response_kind, "verbs": ["get", "patch", "update"],
-        }]);
+        }));
+    }
+    if kind.scale.is_some() {
+        let scale_kind = json!({"group": "autoscaling", "version": "v1", "kind": SCALE_KIND});
+        subresources.push(json!({
+            "subresource": "scale", "responseKind": scale_kind, "verbs": ["get", "patch", "update"],
+        }));
     }
     if kind.strategy == Strategy::ServiceAccount {
         let response_kind =
             json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"});
-        resource["subresources"] = json!([{
+        subresources.push(json!({
             "subresource": "token", "responseKind": response_kind, "verbs": ["create"],
-        }]);
+        }));
+    }
+    if !subresources.is_empty() {
+        resource["subresources"] = subresources.into();
     }
     resource
 }

@@ -5,12 +5,14 @@ mod definition;
 mod discovery_document;
 mod object_schema;
 mod registry;
+mod scale;
 
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use definition::{DefinitionError, resources as resources_of, resources_of_spec};
 pub(crate) use discovery_document::DiscoveryDocument;
 pub(crate) use registry::Registry;
+pub(crate) use scale::{SCALE_API_VERSION, SCALE_KIND, ScalePaths, preconditions, wanted_replicas};
 use serde_json::Value;
 
 use self::object_schema::ObjectSchema;
@@ -72,6 +74,8 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
     /// Whether `/status` is a subresource.
     pub(crate) has_status: bool,
+    /// The paths of the `scale` subresource, if there is one.
+    pub(crate) scale: Option<ScalePaths>,
     /// Rules beyond the schema.
     pub(crate) strategy: Strategy,
     /// Table columns after the name.

@@ -139,7 +139,7 @@ fn check_duplicates(request: &ObjectRequest, bytes: &Bytes) -> Result<(), Status
 }
 
 /// Decodes a configuration: YAML, of which JSON is a part.
-fn decode(bytes: &Bytes) -> Result<Value, StatusError> {
+pub(super) fn decode(bytes: &Bytes) -> Result<Value, StatusError> {
     match serde_yaml_ng::from_slice(bytes) {
         Ok(config @ Value::Object(_)) => Ok(config),
         Ok(_) => Err(StatusError::bad_request(

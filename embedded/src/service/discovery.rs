@@ -10,7 +10,7 @@ use super::api::Api;
 use super::negotiation::accepts_aggregated_discovery;
 use super::response::{self, ResponseBody};
 use super::route::Target;
-use crate::resource::{DiscoveryDocument, Registry, Resource, Strategy};
+use crate::resource::{DiscoveryDocument, Registry, Resource, SCALE_KIND, Strategy};
 use crate::schema::{openapi, openapi_v2};
 use crate::status_error::StatusError;
 use crate::store::StorageHealth;
@@ -173,6 +173,12 @@ fn entries(resource: &Resource) -> Vec<Value> {
         entries.push(json!({
             "name": format!("{}/status", resource.plural), "singularName": "", "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": ["get", "patch", "update"],
+        }));
+    }
+    if resource.scale.is_some() {
+        entries.push(json!({
+            "name": format!("{}/scale", resource.plural), "singularName": "", "namespaced": resource.namespaced,
+            "group": "autoscaling", "version": "v1", "kind": SCALE_KIND, "verbs": ["get", "patch", "update"],
         }));
     }
     if resource.strategy == Strategy::ServiceAccount {

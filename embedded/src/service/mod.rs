@@ -21,6 +21,7 @@ mod request;
 mod response;
 mod review;
 mod route;
+mod scale;
 mod strategic_merge;
 mod table;
 mod token_request;
@@ -196,6 +197,22 @@ async fn execute(request: &ObjectRequest, parts: &Parts, body: Bytes) -> Result<
             Err(request.method_not_allowed(verb(&parts.method, is_item)))
         };
     }
+    if sub == scale::SUBRESOURCE
+        && let Some(paths) = &request.resource.scale
+    {
+        return scale::execute(request, paths, &parts.method, &body, content_type).await;
+    }
+    execute_on_object(request, parts, body, content_type).await
+}
+
+/// Executes a request for objects of their own kind.
+async fn execute_on_object(
+    request: &ObjectRequest,
+    parts: &Parts,
+    body: Bytes,
+    content_type: &str,
+) -> Result<Reply, StatusError> {
+    let (is_item, sub) = (!request.at.name.is_empty(), request.at.subresource.as_str());
     let endpoint = request.endpoint()?;
     if request.resource.strategy == Strategy::Review {
         return if parts.method == Method::POST && !is_item {

@@ -21,7 +21,8 @@ use crate::status_error::StatusError;
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+/// The media type of server-side apply.
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// Maximum number of operations in a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
@@ -30,7 +31,7 @@ const MAX_OPERATIONS: usize = 10_000;
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// A decoded patch.
-enum PatchBody {
+pub(super) enum PatchBody {
     Json(Patch),
     Merge(Value),
     Strategic(Strategy, Value),
@@ -46,11 +47,7 @@ pub(super) async fn apply(
     if media_type(content_type) == APPLY {
         return super::apply::apply(request, endpoint, &bytes).await;
     }
-    if request.query.force.is_some() {
-        let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
-        return Err(StatusError::invalid_options("PatchOptions", cause));
-    }
-    let patch = decode(request.resource.strategy, &bytes, content_type)?;
+    let patch = decode_request(request, &bytes, content_type)?;
     let key = request.key(&request.at.name);
     let (resource, at, warnings) = (request.resource.clone(), key.clone(), request.warnings.clone());
     let validation = request.query.field_validation;
@@ -77,6 +74,19 @@ pub(super) async fn apply(
         decide_update(&resource, new, old, endpoint, Some(&writer))
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
+}
+
+/// Decodes the patch of a request that is not an apply.
+pub(super) fn decode_request(
+    request: &ObjectRequest,
+    bytes: &Bytes,
+    content_type: &str,
+) -> Result<PatchBody, StatusError> {
+    if request.query.force.is_some() {
+        let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+        return Err(StatusError::invalid_options("PatchOptions", cause));
+    }
+    decode(request.resource.strategy, bytes, content_type)
 }
 
 /// Checks that a patch changes neither name nor namespace.
@@ -146,7 +156,8 @@ fn decode_error(error: &serde_json::Error) -> StatusError {
 }
 
 impl PatchBody {
-    fn apply(&self, object: &Value) -> Result<Value, StatusError> {
+    /// Returns the patched object.
+    pub(super) fn apply(&self, object: &Value) -> Result<Value, StatusError> {
         let mut patched = object.clone();
         match self {
             Self::Merge(patch) => json_patch::merge(&mut patched, patch),

@@ -161,7 +161,8 @@ pub(super) async fn update(
     Ok(Reply::Object(StatusCode::OK, stored.await?))
 }
 
-fn check_name(request: &ObjectRequest, object: &Value) -> Result<(), StatusError> {
+/// Checks that an object has the name of the path.
+pub(super) fn check_name(request: &ObjectRequest, object: &Value) -> Result<(), StatusError> {
     match meta::name(object) {
         name if name == request.at.name => Ok(()),
         "" => Err(StatusError::bad_request(format!(

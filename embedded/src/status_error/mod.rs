@@ -1,6 +1,7 @@
 //! Errors in the form of meta/v1 `Status`, with kube-apiserver's messages.
 
 mod authorization;
+mod scale;
 
 use serde_json::{Value, json};
 

@@ -20,6 +20,7 @@ mod lists;
 mod response;
 mod restart;
 mod roles;
+mod scale;
 mod socket;
 mod terraform;
 mod watch;

@@ -1,5 +1,6 @@
 //! Rules of CustomResourceDefinitions, after the validation of apiextensions-apiserver.
 
+mod scale;
 mod structural;
 
 use std::collections::BTreeSet;
@@ -140,6 +141,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes.extend(validate_scope_and_conversion(&object["spec"]));
     causes.extend(validate_names(&object["spec"]["names"]));
     causes.extend(validate_versions(object));
+    causes.extend(scale::validate(versions(object)));
     if let Some(old) = old {
         causes.extend(validate_change(object, old));
     }

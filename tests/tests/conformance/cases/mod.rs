@@ -19,6 +19,7 @@ mod patch_types;
 mod patches;
 mod reviews;
 mod roles;
+mod scale;
 mod selectors;
 mod strictness;
 mod unknown;
@@ -64,6 +65,7 @@ fn by_subject() -> Vec<Case> {
         builtin::cases(),
         roles::cases(),
         reviews::cases(),
+        scale::cases(),
         definitions::cases(),
         chunks::cases(),
         selectors::cases(),
