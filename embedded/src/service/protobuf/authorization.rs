@@ -1,4 +1,5 @@
-//! Fields of roles, reviews and token requests: `generated.proto` of k8s.io/api/{rbac,authorization,authentication}/v1.
+//! Fields of roles, reviews, token requests and scales: `generated.proto` of
+//! k8s.io/api/{rbac,authorization,authentication,autoscaling}/v1.
 
 use super::tables::{Field, FieldType, OBJECT_META};
 
@@ -123,6 +124,27 @@ pub(super) const TOKEN_REQUEST: &[Field] = &[
             ),
             (4, "expirationSeconds", FieldType::Integer),
         ]),
+    ),
+    STATUS,
+];
+pub(super) const TOKEN_REVIEW: &[Field] = &[
+    METADATA,
+    (
+        2,
+        "spec",
+        FieldType::Message(&[
+            (1, "token", FieldType::String),
+            (2, "audiences", FieldType::Strings),
+        ]),
+    ),
+    STATUS,
+];
+pub(super) const SCALE: &[Field] = &[
+    METADATA,
+    (
+        2,
+        "spec",
+        FieldType::Message(&[(1, "replicas", FieldType::Integer)]),
     ),
     STATUS,
 ];
