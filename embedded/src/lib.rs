@@ -46,6 +46,7 @@ mod server;
 mod service;
 mod status_error;
 mod store;
+mod yaml;
 
 pub use definitions::{DefinitionProblem, read_only_definition};
 pub use grant::{ADMIN_GROUPS, ADMIN_USER, Grant, GrantRule};
@@ -53,3 +54,4 @@ pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
 pub use service::UserFields;
 pub use store::{BadRecord, GitOptions, Inspection, StorageHealth, Store, StoreError, discard, inspect};
+pub use yaml::{YamlError, parse as parse_yaml};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kube::api::DynamicObject;
 use serde::Deserialize;
+use sluice_embedded::parse_yaml;
 
 /// Maximum size of a file in bytes.
 const MAX_FILE_SIZE: u64 = 4 << 20;
@@ -143,7 +144,7 @@ fn read_documents(text: &str, file: &Path, loaded: &mut Loaded) {
             file: file.to_owned(),
             document,
         };
-        match serde_yaml_ng::from_str::<serde_json::Value>(&part) {
+        match parse_yaml::<serde_json::Value>(part.as_bytes()) {
             Ok(value) => add_value(value, &location, loaded),
             Err(error) => loaded.problems.push(Problem {
                 location,
@@ -238,6 +239,17 @@ mod tests {
             bad[2],
             "a.yaml, document 4: metadata.name: missing or not a string"
         );
+    }
+
+    #[test]
+    fn a_document_that_takes_too_long_to_parse_is_a_problem() {
+        let deep = "{a: ".repeat(64_000);
+        let (good, bad) = read(&format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\n---\n{deep}"
+        ));
+        assert_eq!(good, ["a.yaml, document 1 a"]);
+        assert_eq!(bad.len(), 1);
+        assert!(bad[0].contains("more than 120 levels"), "{}", bad[0]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::meta;
 use crate::resource::Resource;
 use crate::status_error::StatusError;
 use crate::store::{Key, TransactionView, Write};
+use crate::yaml;
 
 /// A decoded request.
 struct Application {
@@ -126,7 +127,7 @@ fn check_duplicates(request: &ObjectRequest, bytes: &Bytes) -> Result<(), Status
         return Ok(());
     }
     // Unlike JSON's, this type rejects duplicates.
-    let Err(error) = serde_yaml_ng::from_slice::<serde_yaml_ng::Value>(bytes) else {
+    let Err(error) = yaml::parse::<serde_yaml_ng::Value>(bytes) else {
         return Ok(());
     };
     if validation == FieldValidation::Strict {
@@ -140,7 +141,7 @@ fn check_duplicates(request: &ObjectRequest, bytes: &Bytes) -> Result<(), Status
 
 /// Decodes a configuration: YAML, of which JSON is a part.
 pub(super) fn decode(bytes: &Bytes) -> Result<Value, StatusError> {
-    match serde_yaml_ng::from_slice(bytes) {
+    match yaml::parse(bytes) {
         Ok(config @ Value::Object(_)) => Ok(config),
         Ok(_) => Err(StatusError::bad_request(
             "error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}",

@@ -11,7 +11,7 @@ use super::query::FieldValidation;
 use super::request::{ObjectRequest, Warnings};
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
-use crate::{admission, meta};
+use crate::{admission, meta, yaml};
 
 /// Maximum size of a body in bytes, as in kube-apiserver.
 const MAX_BYTES: usize = 3 * 1024 * 1024;
@@ -67,7 +67,7 @@ enum DecodeError {
 fn decode(bytes: &[u8], content_type: &str) -> Result<Value, DecodeError> {
     let bad_request = match media_type(content_type) {
         "" | "application/json" => return serde_json::from_slice(bytes).map_err(|error| parse_error(&error)),
-        "application/yaml" => return serde_yaml_ng::from_slice(bytes).map_err(|error| parse_error(&error)),
+        "application/yaml" => return yaml::parse(bytes).map_err(|error| parse_error(&error)),
         "application/vnd.kubernetes.protobuf" => match protobuf::decode(bytes) {
             Ok(value) => return Ok(value),
             Err(error @ ProtobufError::Malformed(_)) => StatusError::bad_request(error.to_string()),
@@ -114,7 +114,7 @@ pub(super) fn duplicates(bytes: &[u8], content_type: &str, validation: FieldVali
         }
         YAML => {
             // Unlike JSON's, this type rejects duplicates.
-            let parsed = serde_yaml_ng::from_slice::<serde_yaml_ng::Value>(bytes);
+            let parsed = yaml::parse::<serde_yaml_ng::Value>(bytes);
             parsed.err().map(|error| error.to_string()).into_iter().collect()
         }
         _ => Vec::new(),

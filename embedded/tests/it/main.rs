@@ -24,3 +24,4 @@ mod scale;
 mod socket;
 mod terraform;
 mod watch;
+mod yaml;

@@ -8,7 +8,6 @@
 //! A poll downloads the commits of others without the lock of the store, and takes them over with it.
 
 mod admit;
-mod aliases;
 mod branch;
 mod command;
 mod file_edit;

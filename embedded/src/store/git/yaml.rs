@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::aliases;
+use crate::depth::{self, MAX_DEPTH};
+use crate::yaml::{self, YamlError};
 
 /// Returns the documents of a file, without their separators.
 pub(super) fn documents(text: &str) -> Vec<Range<usize>> {
@@ -33,8 +34,12 @@ pub(super) fn parse(document: &str) -> Result<Value, String> {
     if is_blank(document) {
         return Ok(Value::Null);
     }
-    aliases::check(document)?;
-    serde_yaml_ng::from_str(document).map_err(|error| error.to_string())
+    let content: Value = yaml::parse(document.as_bytes()).map_err(|error| error.to_string())?;
+    // As in a write: clients could not read it in a list.
+    if !depth::is_within(&content, MAX_DEPTH) {
+        return Err(YamlError::TooDeep.to_string());
+    }
+    Ok(content)
 }
 
 /// Writes an object as a new document. The error is the reason.
@@ -335,13 +340,23 @@ mod tests {
     }
 
     #[test]
-    fn aliases_cannot_fill_the_memory() {
+    fn a_document_above_a_limit_does_not_parse() {
         let text = "x".repeat(1 << 20);
         let bomb = format!("a: &a {text}\nb: [{}]\n", "*a, ".repeat(32));
         let error = parse(&bomb).unwrap_err();
-        assert!(error.contains("its aliases repeat too much"), "{error}");
-        let text = "a: &a {b: 1, c: 0.5, d: null, e: true, f: -1}\ng: [*a, *a]\nh: '*.example.com'\ni:\n";
-        assert_eq!(parse(text).unwrap()["g"][1]["b"], 1);
+        assert!(error.contains("aliases of the document repeat"), "{error}");
+        let alias = "a: &a {b: 1}\ng: [*a, *a]\nh: '*.example.com'\n";
+        assert_eq!(parse(alias).unwrap()["g"][1]["b"], 1);
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let blocks = |levels: usize| format!("{}a\n", "- ".repeat(levels));
+        parse(&nested(MAX_DEPTH)).unwrap();
+        parse(&blocks(MAX_DEPTH)).unwrap();
+        // The parser alone would take minutes.
+        let deep = "{a: ".repeat(64_000);
+        for deep in [nested(MAX_DEPTH + 1), blocks(MAX_DEPTH + 1), deep] {
+            let error = parse(&deep).unwrap_err();
+            assert!(error.contains("more than 120 levels"), "{error}");
+        }
     }
 
     #[test]

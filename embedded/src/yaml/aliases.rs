@@ -1,40 +1,45 @@
-//! Limit of what the aliases of a YAML document repeat: a few lines can name gigabytes, and a push must not fill the memory.
+//! Limit of what the aliases of a YAML document repeat: a few lines can name gigabytes, and a document must not fill the memory.
 //!
 //! The parser limits how many aliases it follows, and not the size of what they name.
 
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+
+use super::YamlError;
 
 /// What the aliases of each document can repeat, in bytes: more than an object of a person needs, and little beside the memory.
 const MAX_REPEATED: usize = 4 << 20;
 
-/// Refuses a document that is too large once each alias is replaced by what it names. The error is the reason.
-pub(super) fn check(document: &str) -> Result<(), String> {
-    // An alias begins with it. A document without one is read once.
-    if !document.contains('*') {
+/// Refuses a document that is too large once each alias is replaced by what it names.
+pub(super) fn check(document: &[u8]) -> Result<(), YamlError> {
+    // Anchors and aliases begin with these. A document without them is read once.
+    if !document.contains(&b'&') || !document.contains(&b'*') {
         return Ok(());
     }
     // Twice its length is more than a document has without aliases: `"\L"` is the longest of the short escapes, with three bytes.
-    let left = Cell::new(2 * document.len() + MAX_REPEATED);
-    Size { left: &left }
-        .deserialize(serde_yaml_ng::Deserializer::from_str(document))
-        .map_err(|error| error.to_string())
+    let left = Cell::new(Some(2 * document.len() + MAX_REPEATED));
+    let size = Size { left: &left };
+    // Any other error is one of the parser, too, which reports it.
+    drop(size.deserialize(serde_yaml_ng::Deserializer::from_slice(document)));
+    left.get().map(drop).ok_or(YamlError::Aliases)
 }
 
 /// Counts the bytes of a document as if it had no aliases, and one for each node.
 #[derive(Clone, Copy)]
 struct Size<'a> {
-    left: &'a Cell<usize>,
+    /// What may follow; `None` after the limit.
+    left: &'a Cell<Option<usize>>,
 }
 
 impl Size<'_> {
     fn count<E: Error>(self, bytes: usize) -> Result<(), E> {
-        let left = self.left.get().checked_sub(bytes + 1);
-        let left = left.ok_or_else(|| E::custom("its aliases repeat too much"))?;
+        let left = self.left.get().and_then(|left| left.checked_sub(bytes + 1));
         self.left.set(left);
-        Ok(())
+        left.map(drop).ok_or_else(|| E::custom(YamlError::Aliases))
     }
 }
 
@@ -102,6 +107,12 @@ impl<'de> Visitor<'de> for Size<'_> {
         }
         Ok(())
     }
+
+    /// Of a value with a tag.
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
+        let ((), content) = tagged.variant_seed(self)?;
+        content.newtype_variant_seed(self)
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +121,20 @@ mod tests {
 
     #[test]
     fn a_document_without_aliases_is_never_too_large() {
-        let escapes = format!("a: '*'\nb: \"{}\"\n", "\\L".repeat(5 << 20));
-        check(&escapes).unwrap();
+        let escapes = format!("a: '*&'\nb: \"{}\"\n", "\\L".repeat(5 << 20));
+        check(escapes.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn aliases_cannot_fill_the_memory() {
+        let text = "x".repeat(1 << 20);
+        for before in ["", "t: !tag {n: 1}\n"] {
+            let bomb = format!("{before}a: &a {text}\nb: [{}]\n", "*a, ".repeat(32));
+            let error = check(bomb.as_bytes()).unwrap_err();
+            assert!(matches!(error, YamlError::Aliases), "{error}");
+        }
+        let ordinary = "a: &a {b: 1, c: 0.5, d: null, e: true, f: -1}\ng: [*a, *a]\nh: '*.example.com'\ni:\n";
+        check(ordinary.as_bytes()).unwrap();
+        check(b"a: &a [\nb: *a\n").unwrap();
     }
 }
