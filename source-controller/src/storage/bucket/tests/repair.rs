@@ -79,13 +79,14 @@ async fn a_mark_that_is_written_during_an_upload_is_removed() {
     let before = server.count("PUT", text);
     let mark = async {
         server.received_after("PUT", text, before).await;
-        let stored = bucket.pointer(&path("aa")).await.unwrap();
+        let artifact = path("aa");
+        let stored = bucket.pointer(&artifact).await.unwrap();
         let damaged = Pointer {
             digest: digest.clone(),
             size: 7,
             is_damaged: true,
         };
-        let put = bucket.put_pointer(&path("aa"), &damaged, stored);
+        let put = bucket.put_pointer(&artifact, &damaged, stored);
         put.await.unwrap();
         permits.add_permits(1);
     };
