@@ -242,7 +242,7 @@ impl<'a> Scanner<'a> {
             }
         }
         let is_in_flow = self.flow > 0;
-        while !self.cursor.ends_word(0) && !(is_in_flow && self.cursor.peek(0) == Some(b',')) {
+        while !(self.cursor.ends_word(0) || is_in_flow && self.cursor.peek(0) == Some(b',')) {
             self.step();
         }
     }
