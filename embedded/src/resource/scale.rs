@@ -100,7 +100,7 @@ impl ScalePaths {
         };
         match value_at(object, path)? {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
+            Some(Value::String(text)) => Ok(Some(text.as_str())),
             Some(other) => Err(type_error(&fields(path), other, "string")),
         }
     }

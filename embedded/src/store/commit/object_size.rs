@@ -9,7 +9,7 @@ use crate::store::state::Key;
 use crate::store::watch_cache::approximate_size;
 
 /// Maximum size of an object in bytes: the default of etcd's `--max-request-bytes`.
-pub(super) const MAX_OBJECT_BYTES: usize = 1536 * 1024;
+const MAX_OBJECT_BYTES: usize = 1536 * 1024;
 
 /// Maximum number of bytes that a character of a text has as JSON: a control character is `\u0000`.
 const MAX_ESCAPED: usize = 6;
