@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::archive::Capacity;
 use crate::garbage::GarbageCollector;
-use crate::git::{DiskBudget, Mirrors, Transport, TransportError};
+use crate::git::{DiskLimits, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{CONCURRENT, Gate, Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, Secrets, SlotLimits, Slots, watch};
@@ -264,8 +264,8 @@ async fn open_disk(
         Some(server) => server,
         None => FileServer::open(options, None, stop).await?,
     };
-    let (directories, budget) = (options.storage.clone(), options.git.disk_budget());
-    let opened = tokio::task::spawn_blocking(move || mirrors(&directories, budget)).await;
+    let (directories, limits) = (options.storage.clone(), options.git.disk_limits());
+    let opened = tokio::task::spawn_blocking(move || mirrors(&directories, limits)).await;
     let mirrors = Arc::new(opened.map_err(|error| StartError::Mirrors(error.into()))??);
     let Served { address, storage, .. } = server.start_as_leader(&mirrors, tasks, stop);
     Ok((address, Disk { storage, mirrors }))
@@ -361,9 +361,9 @@ fn context(
 
 /// Opens the mirrors in the storage directory or, if that is read-only or full, in a temporary directory: stored artifacts are still
 /// served then, and remotes are still polled.
-fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, StartError> {
+fn mirrors(options: &StorageOptions, limits: DiskLimits) -> Result<Mirrors, StartError> {
     let directory = options.storage_path.join(MIRRORS);
-    match Mirrors::with_budget(&directory, budget, LOCK_TIMEOUT) {
+    match Mirrors::with_limits(&directory, limits, LOCK_TIMEOUT) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem || is_full(&error) => {
             // A new directory, so that no other process has prepared its contents.
             let temporary = tempfile::Builder::new()
@@ -375,7 +375,7 @@ fn mirrors(options: &StorageOptions, budget: DiskBudget) -> Result<Mirrors, Star
                 directory = %temporary.display(),
                 "--storage-path is not writable: mirrors use a temporary directory, new artifacts cannot be stored"
             );
-            Mirrors::with_budget(&temporary, budget, Duration::ZERO).map_err(StartError::Mirrors)
+            Mirrors::with_limits(&temporary, limits, Duration::ZERO).map_err(StartError::Mirrors)
         }
         opened => opened.map_err(StartError::Mirrors),
     }

@@ -34,7 +34,7 @@ pub use git2::Oid;
 #[cfg(test)]
 pub(crate) use lookup::head;
 pub use lookup::{Heads, resolve, verify_access};
-pub use mirror::{DiskBudget, Mirror, Mirrors};
+pub use mirror::{DiskLimits, Mirror, Mirrors};
 pub(crate) use mirror::{MAX_RECOVERY_BYTES, Pieces, RecoveryStore};
 pub use object::{Commit, Kind};
 pub use reference::{Head, RefFields, Reference, TagRef};

@@ -13,7 +13,7 @@ use sluice_runtime::redact::Secret;
 
 use crate::archive::Algorithm;
 use crate::git::ssh::{Algorithms, HostKeyAlgorithm, KeyExchange};
-use crate::git::{DiskBudget, Limits};
+use crate::git::{DiskLimits, Limits};
 use crate::identity::{CacheSettings, HostPattern, IdentityPolicy, TrustedHosts};
 use crate::reconcile::DurationBounds;
 
@@ -156,8 +156,8 @@ impl GitOptions {
 
     /// Returns the size limits of mirrors.
     #[must_use]
-    pub(crate) const fn disk_budget(&self) -> DiskBudget {
-        DiskBudget {
+    pub(crate) const fn disk_limits(&self) -> DiskLimits {
+        DiskLimits {
             total: self.git_mirrors_max_bytes,
             namespace: self.git_mirrors_max_bytes_per_namespace,
         }

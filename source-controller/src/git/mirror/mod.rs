@@ -25,7 +25,7 @@ pub(crate) use recovery::{MAX_BYTES as MAX_RECOVERY_BYTES, Pieces, RecoveryStore
 use sha2::{Digest as _, Sha256};
 use sluice_runtime::sync::lock;
 use tokio::sync::OwnedMutexGuard;
-pub use usage::DiskBudget;
+pub use usage::DiskLimits;
 use usage::DiskUsage;
 use writer::Verified;
 pub(super) use writer::{OpenGeneration, Writer};
@@ -102,14 +102,14 @@ impl Mirrors {
     /// # Errors
     /// The directory cannot be created, or another process uses it.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Self::with_budget(root, DiskBudget::default(), Duration::ZERO)
+        Self::with_limits(root, DiskLimits::default(), Duration::ZERO)
     }
 
     /// Opens the directory; creates it if necessary. Waits this long for another process that uses it. Blocking.
     ///
     /// # Errors
     /// The directory cannot be created or listed, or another process uses it.
-    pub(crate) fn with_budget(root: &Path, budget: DiskBudget, timeout: Duration) -> io::Result<Self> {
+    pub(crate) fn with_limits(root: &Path, limits: DiskLimits, timeout: Duration) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
         wait_for_lock(&lock, timeout).map_err(|error| {
@@ -118,7 +118,7 @@ impl Mirrors {
                 format!("{} is in use by another process: {error}", root.display()),
             )
         })?;
-        let usage = DiskUsage::new(budget, list_mirrors(root)?);
+        let usage = DiskUsage::new(limits, list_mirrors(root)?);
         let shared = Arc::new(Shared {
             root: root.to_owned(),
             state: Mutex::new(State {
@@ -237,14 +237,14 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Records the size of a mirror and deletes mirrors over budget.
+    /// Records the size of a mirror and deletes mirrors over the limits.
     fn record_size(&self, name: &str, bytes: u64) {
-        let over_budget = {
+        let over_limit = {
             let mut state = self.lock_state();
             state.usage.record_size(name, bytes);
-            state.usage.over_budget(|name| state.is_open(name))
+            state.usage.over_limit(|name| state.is_open(name))
         };
-        let removed = self.discard(over_budget);
+        let removed = self.discard(over_limit);
         if removed > 0 {
             tracing::info!(
                 removed,

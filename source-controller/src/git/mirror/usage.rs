@@ -1,7 +1,7 @@
 //! Disk usage of mirrors, and the order in which they are deleted. Pure: no I/O.
 //!
 //! A mirror counts for each namespace whose objects use it. Over a namespace's quota, mirrors that only this namespace
-//! uses are deleted; over the total budget, any mirror; the least recently used first. Mirrors in use are never
+//! uses are deleted; over the total limit, any mirror; the least recently used first. Mirrors in use are never
 //! deleted.
 
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,7 @@ const MIN_BYTES: u64 = 1 << 20;
 
 /// Limits of the disk usage of mirrors in bytes; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskBudget {
+pub struct DiskLimits {
     /// All mirrors together, `--git-mirrors-max-bytes`.
     pub total: u64,
     /// The mirrors used by objects of one namespace, `--git-mirrors-max-bytes-per-namespace`.
@@ -31,16 +31,16 @@ struct Entry {
 /// All mirrors on disk.
 #[derive(Debug, Default)]
 pub(super) struct DiskUsage {
-    budget: DiskBudget,
+    limits: DiskLimits,
     use_count: u64,
     entries: HashMap<String, Entry>,
 }
 
 impl DiskUsage {
     /// Starts with these mirrors and their bytes, the least recently used first.
-    pub(super) fn new(budget: DiskBudget, found: impl IntoIterator<Item = (String, u64)>) -> Self {
+    pub(super) fn new(limits: DiskLimits, found: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut usage = Self {
-            budget,
+            limits,
             ..Self::default()
         };
         for (name, bytes) in found {
@@ -103,25 +103,25 @@ impl DiskUsage {
     }
 
     /// Returns the mirrors to delete so that all limits hold.
-    pub(super) fn over_budget(&self, in_use: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(super) fn over_limit(&self, in_use: impl Fn(&str) -> bool) -> Vec<String> {
         let mut sums = Sums::default();
         for entry in self.entries.values() {
             sums.add(entry);
         }
-        let mut over_budget = Vec::new();
+        let mut over_limit = Vec::new();
         for (name, entry) in self.unused_by_last_use(in_use) {
             let over_quota = || {
                 let mut namespaces = entry.namespaces.iter();
-                self.budget.namespace > 0
+                self.limits.namespace > 0
                     && entry.namespaces.len() == 1
-                    && namespaces.any(|namespace| sums.of(namespace) > self.budget.namespace)
+                    && namespaces.any(|namespace| sums.of(namespace) > self.limits.namespace)
             };
-            if (self.budget.total > 0 && sums.total > self.budget.total) || over_quota() {
+            if (self.limits.total > 0 && sums.total > self.limits.total) || over_quota() {
                 sums.remove(entry);
-                over_budget.push(name.to_owned());
+                over_limit.push(name.to_owned());
             }
         }
-        over_budget
+        over_limit
     }
 
     /// Returns the mirrors to delete on a full disk: the least recently used, up to half of the unused bytes.
@@ -187,8 +187,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn usage(budget: DiskBudget, mirrors: &[(&str, &str, u64)]) -> DiskUsage {
-        let mut usage = DiskUsage::new(budget, []);
+    fn usage(limits: DiskLimits, mirrors: &[(&str, &str, u64)]) -> DiskUsage {
+        let mut usage = DiskUsage::new(limits, []);
         for (name, namespace, mib) in mirrors {
             usage.record_use(name, namespace);
             usage.record_size(name, mib * MIB);
@@ -197,46 +197,46 @@ mod tests {
     }
 
     #[test]
-    fn over_budget_the_least_recently_used_unused_mirrors_are_deleted() {
-        let budget = DiskBudget {
+    fn over_limit_the_least_recently_used_unused_mirrors_are_deleted() {
+        let limits = DiskLimits {
             total: 10 * MIB,
             namespace: 0,
         };
-        let mut usage = usage(budget, &[("a", "x", 4), ("b", "y", 4), ("c", "x", 4)]);
-        assert_eq!(usage.over_budget(|_| false), ["a"]);
-        assert_eq!(usage.over_budget(|name| name == "a"), ["b"]);
+        let mut usage = usage(limits, &[("a", "x", 4), ("b", "y", 4), ("c", "x", 4)]);
+        assert_eq!(usage.over_limit(|_| false), ["a"]);
+        assert_eq!(usage.over_limit(|name| name == "a"), ["b"]);
         usage.record_use("a", "x");
-        assert_eq!(usage.over_budget(|_| false), ["b"]);
+        assert_eq!(usage.over_limit(|_| false), ["b"]);
         usage.forget("b");
-        assert!(usage.over_budget(|_| false).is_empty());
+        assert!(usage.over_limit(|_| false).is_empty());
     }
 
     #[test]
     fn a_namespace_over_its_quota_loses_only_its_exclusive_mirrors() {
-        let budget = DiskBudget {
+        let limits = DiskLimits {
             total: 0,
             namespace: 6 * MIB,
         };
-        let mut usage = usage(budget, &[("shared", "x", 4), ("other", "y", 5), ("own", "x", 4)]);
+        let mut usage = usage(limits, &[("shared", "x", 4), ("other", "y", 5), ("own", "x", 4)]);
         usage.record_use("shared", "y");
-        assert_eq!(usage.over_budget(|_| false), ["other", "own"]);
+        assert_eq!(usage.over_limit(|_| false), ["other", "own"]);
     }
 
     #[test]
     fn small_mirrors_count_with_a_minimum_size() {
-        let budget = DiskBudget {
+        let limits = DiskLimits {
             total: 0,
             namespace: 3 * MIB,
         };
         let names: Vec<_> = (0..5).map(|n| format!("{n}")).collect();
         let mirrors: Vec<_> = names.iter().map(|name| (name.as_str(), "x", 0)).collect();
-        assert_eq!(usage(budget, &mirrors).over_budget(|_| false), ["0", "1"]);
+        assert_eq!(usage(limits, &mirrors).over_limit(|_| false), ["0", "1"]);
     }
 
     #[test]
     fn a_full_disk_deletes_the_less_recently_used_half() {
         let usage = usage(
-            DiskBudget::default(),
+            DiskLimits::default(),
             &[("a", "x", 4), ("b", "x", 4), ("c", "x", 4)],
         );
         assert_eq!(usage.oldest_half(|_| false), ["a", "b"]);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn mirrors_unused_between_two_sweeps_are_stale() {
-        let mut usage = DiskUsage::new(DiskBudget::default(), [("old".to_owned(), 1)]);
+        let mut usage = DiskUsage::new(DiskLimits::default(), [("old".to_owned(), 1)]);
         usage.record_use("new", "x");
         assert_eq!(usage.take_stale(), ["old"]);
         usage.touch("old");

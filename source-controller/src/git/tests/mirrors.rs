@@ -280,15 +280,15 @@ async fn access_is_verified_with_the_current_credentials() {
 }
 
 #[tokio::test]
-async fn over_budget_the_least_recently_used_mirrors_are_deleted() {
+async fn over_limit_the_least_recently_used_mirrors_are_deleted() {
     let env = TestEnvironment::with_files().await;
     drop(env.mirrors);
-    let bounds = DiskBudget {
+    let bounds = DiskLimits {
         total: 0,
         namespace: 2 << 20,
     };
     let root = TempDir::new().unwrap();
-    let mirrors = Mirrors::with_budget(root.path(), bounds, Duration::ZERO).unwrap();
+    let mirrors = Mirrors::with_limits(root.path(), bounds, Duration::ZERO).unwrap();
     let count = || fs::read_dir(root.path()).unwrap().count() - 1;
     let mut remotes = Vec::new();
     for name in ["one", "two", "three", "four"] {
@@ -361,7 +361,7 @@ async fn one_process_at_a_time() {
     );
     let timeout = Duration::from_mins(1);
     let (path, started) = (root.path().to_owned(), std::time::Instant::now());
-    let next = std::thread::spawn(move || Mirrors::with_budget(&path, DiskBudget::default(), timeout));
+    let next = std::thread::spawn(move || Mirrors::with_limits(&path, DiskLimits::default(), timeout));
     drop(existing);
     next.join().unwrap().unwrap();
     assert!(started.elapsed() < timeout, "it takes the lock once it is free");

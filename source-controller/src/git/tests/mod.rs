@@ -35,7 +35,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Opens a directory of mirrors again. A process that another test is starting may hold a copy of the lock until its `exec`.
 fn reopen(root: &Path) -> Mirrors {
-    Mirrors::with_budget(root, DiskBudget::default(), DEADLINE).unwrap()
+    Mirrors::with_limits(root, DiskLimits::default(), DEADLINE).unwrap()
 }
 
 /// A repository, a server that serves it, and an empty directory of mirrors.
