@@ -1,4 +1,4 @@
-//! Measures the commands that look, as a user waits for them: from the start of the program to its end. kubectl lists the same stacks
+//! Measures the commands that read, as a user waits for them: from the start of the program to its end. kubectl lists the same stacks
 //! alternately.
 
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn measure(
     results: &mut Results,
 ) -> Result<(), BoxError> {
     let list: &[&str] = &["get", "terraforms"];
-    let looks: [(&[&str], &[&str], f64); 6] = [
+    let reads: [(&[&str], &[&str], f64); 6] = [
         (&["version", "--client"], &["version", "--client"], START),
         (list, list, ANSWER),
         (&["get", "terraforms", stack], list, ANSWER),
@@ -34,7 +34,7 @@ pub(crate) fn measure(
     ];
     let (sluice, kubectl) = (binary("sluice")?, Path::new("kubectl"));
     let has_kubectl = call(kubectl, kubeconfig, &["version", "--client"]).is_ok();
-    for (arguments, alternative, limit) in looks {
+    for (arguments, alternative, limit) in reads {
         let (mut own, mut other) = (Vec::new(), Vec::new());
         // The first call of each reads the program from the disk, and that of kubectl discovers the API.
         for round in 0..=rounds.max(ROUNDS) {

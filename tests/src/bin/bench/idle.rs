@@ -1,4 +1,4 @@
-//! Measures many unchanged stacks: a revision that does not touch their inputs, then idle time, then the commands that look at them.
+//! Measures many unchanged stacks: a revision that does not touch their inputs, then idle time, then the commands that read them.
 
 use std::time::{Duration, Instant};
 

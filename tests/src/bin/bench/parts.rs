@@ -57,7 +57,7 @@ impl Part {
             Self::FirstApply => "first applies and later plans beside the CLI",
             Self::Providers => "later runs with a provider of 200 MB beside runs without providers",
             Self::Stacks => "unchanged and idle stacks",
-            Self::Commands => "commands that look at the idle stacks beside kubectl",
+            Self::Commands => "commands that read the idle stacks beside kubectl",
             Self::GitStore => "a store in Git with 5,000 objects and 50,000 commits beside git",
             Self::ApiLoad => "the API with 10,000 objects and 200 watches beside kube-apiserver and etcd",
         }

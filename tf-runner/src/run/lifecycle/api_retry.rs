@@ -215,7 +215,7 @@ mod tests {
             permits(503, 170) && permits(403, 180),
             "the API was away in between"
         );
-        assert!(!permits(422, 181), "it is no refusal");
+        assert!(!permits(422, 181), "it is not a refusal");
         let mut transient = RetryRule::Transient;
         assert!(!transient.permits(&error(403, "refused"), begin));
     }
