@@ -220,7 +220,7 @@ impl RepoReconciler {
         };
         let written = status::apply(api, repo, &[RepoCondition::Ready.as_str()], compute).await?;
         let [ready] = updates;
-        if matches!(written, Applied::Written(_)) && is_news(repo, &ready) {
+        if matches!(written, Applied::Written(_)) && is_reportable(repo, &ready) {
             self.recorder.record(repo, event(ready));
         }
         Ok(())
@@ -242,8 +242,8 @@ fn counts(run: &TerraformRun) -> bool {
     plans && phase != Some(Phase::Superseded)
 }
 
-/// Whether users should hear of this condition: it ends something, and is not the one before.
-fn is_news(repo: &Repo, ready: &ConditionUpdate<RepoCondition>) -> bool {
+/// Whether an event reports this condition: it ends something, and differs from the previous one.
+fn is_reportable(repo: &Repo, ready: &ConditionUpdate<RepoCondition>) -> bool {
     let before = repo.status.as_ref().map(|status| &*status.conditions);
     let before = before.unwrap_or_default().iter();
     let mut same =
