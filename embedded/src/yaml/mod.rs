@@ -1,7 +1,7 @@
 //! YAML of users: a document that would take too much memory or time is an error.
 //!
-//! The parser (libyaml, and serde on top of it) limits neither: its time is quadratic in the depth of the flow style, and an alias repeats what
-//! it names.
+//! The parser (libyaml, and serde on top of it) limits neither: its time is quadratic in the depth of the flow style, an alias repeats what
+//! it names, and a tag repeats the prefix of its directive.
 
 mod aliases;
 mod cursor;
@@ -17,9 +17,9 @@ pub enum YamlError {
     /// It is nested too deep.
     #[error("the document has more than {MAX_DEPTH} levels of lists and maps")]
     TooDeep,
-    /// It has too many directives.
-    #[error("the document has more than {} directives", scan::MAX_DIRECTIVES)]
-    TooManyDirectives,
+    /// It defines a prefix of tags. JSON has no tags, so that no object needs one.
+    #[error("the document has a %TAG directive, which is not supported")]
+    TagDirective,
     /// It is too large once each alias is replaced by what it names.
     #[error("the aliases of the document repeat too much")]
     Aliases,

@@ -1,7 +1,8 @@
-//! Finds what makes libyaml slow before it parses a document, in linear time.
+//! Finds what makes libyaml slow or large before it parses a document, in linear time.
 //!
-//! For each token libyaml looks at the possible keys of all outer collections in flow style (`yaml_parser_fetch_more_tokens`), and it compares
-//! each `%TAG` directive with all others (`yaml_parser_append_tag_directive`). A push or a request of 1 MiB could take minutes.
+//! For each token libyaml looks at the possible keys of all outer collections in flow style (`yaml_parser_fetch_more_tokens`), so that a push
+//! or a request of 1 MiB could take minutes. It compares each `%TAG` directive with all others (`yaml_parser_append_tag_directive`), and
+//! copies the prefix of one into each value with its tag.
 //!
 //! This finds the same tokens as `scanner.c` of libyaml 0.2.5 in each document that it accepts, so that brackets in comments, quotes and block
 //! scalars are text here, too. Where libyaml fails the scan may go on.
@@ -10,15 +11,16 @@ use super::YamlError;
 use super::cursor::Cursor;
 use crate::depth::MAX_DEPTH;
 
-/// Maximum number of directives. No file of people has more than a few.
-pub(super) const MAX_DIRECTIVES: usize = MAX_DEPTH;
+/// A directive that defines a prefix of tags.
+const TAG_DIRECTIVE: &[u8] = b"%TAG";
 /// How far the colon can be from the beginning of its key, in characters (YAML 1.2.2 section 7.4.2).
 const MAX_KEY: usize = 1024;
 
-/// Refuses a document with too many levels or directives.
+/// Refuses a document with too many levels, or with a directive of tags.
 pub(super) fn check(document: &[u8]) -> Result<(), YamlError> {
-    let is_suspect = |byte: &&u8| matches!(byte, b'[' | b'{' | b'%');
-    if document.iter().filter(is_suspect).count() <= MAX_DEPTH {
+    let brackets = document.iter().filter(|byte| matches!(byte, b'[' | b'{'));
+    let mut texts = document.windows(TAG_DIRECTIVE.len());
+    if brackets.count() <= MAX_DEPTH && !texts.any(|text| text == TAG_DIRECTIVE) {
         return Ok(());
     }
     let mut scanner = Scanner::new(document);
@@ -26,8 +28,8 @@ pub(super) fn check(document: &[u8]) -> Result<(), YamlError> {
         if scanner.levels() > MAX_DEPTH {
             return Err(YamlError::TooDeep);
         }
-        if scanner.directives > MAX_DIRECTIVES {
-            return Err(YamlError::TooManyDirectives);
+        if scanner.has_tag_directive {
+            return Err(YamlError::TagDirective);
         }
     }
     Ok(())
@@ -36,7 +38,7 @@ pub(super) fn check(document: &[u8]) -> Result<(), YamlError> {
 #[derive(Debug)]
 struct Scanner<'a> {
     cursor: Cursor<'a>,
-    directives: usize,
+    has_tag_directive: bool,
     /// Number of open collections in flow style.
     flow: usize,
     /// Lowest column of the content of the innermost collection in block style; 0 outside.
@@ -53,7 +55,7 @@ impl<'a> Scanner<'a> {
     const fn new(document: &'a [u8]) -> Self {
         Self {
             cursor: Cursor::new(document),
-            directives: 0,
+            has_tag_directive: false,
             flow: 0,
             block: 0,
             outer: Vec::new(),
@@ -175,7 +177,7 @@ impl<'a> Scanner<'a> {
         self.key = None;
         self.is_key_allowed = false;
         if is_directive {
-            self.directives += 1;
+            self.has_tag_directive |= self.cursor.starts_with(TAG_DIRECTIVE);
             self.skip_rest_of_line();
             self.skip_break();
         } else {

@@ -79,15 +79,27 @@ fn block_style_counts_as_well() {
 }
 
 #[test]
-fn many_directives_are_refused() {
-    let directives = |count: usize| {
-        let lines: Vec<String> = (0..count).map(|number| format!("%TAG !a{number}! b\n")).collect();
-        lines.concat()
-    };
-    let few = directives(MAX_DIRECTIVES);
-    check(format!("{few}--- [[], []]\n").as_bytes()).unwrap();
-    let error = check(directives(MANY).as_bytes()).unwrap_err();
-    assert!(matches!(error, YamlError::TooManyDirectives), "{error}");
+fn directives_of_tags_are_refused() {
+    let tags = "!a!, ".repeat(MANY);
+    let prefix = "x".repeat(MANY);
+    for document in [
+        "%TAG !a! !b\n--- 1\n",
+        "%YAML 1.1\n%TAG !a! !b\n--- 1\n",
+        "# a\n%TAG\t!a! !b\n",
+        &format!("--- 1\n...\n%TAG !a! !{prefix}\n--- [{tags}]\n"),
+    ] {
+        let error = check(document.as_bytes()).unwrap_err();
+        assert!(matches!(error, YamlError::TagDirective), "{error}");
+    }
+    for document in [
+        "%YAML 1.1\n--- 1\n",
+        "a: '\n%TAG'\n",
+        "a: |\n  %TAG !a! !b\n",
+        " %TAG",
+        "# %TAG",
+    ] {
+        check(document.as_bytes()).unwrap();
+    }
 }
 
 fn value() -> impl Strategy<Value = Value> {
