@@ -75,8 +75,8 @@ pub(super) fn admit(resource: &Resource, written: &Value, before: Option<&Value>
 /// Validates a status as a write of it would be. A client that decodes types fails for the list of all objects if one is not valid.
 fn check_status(resource: &Resource, admitted: &Value, status: &Value) -> Result<(), String> {
     // Without the subresource it is validated with the other fields. That of a definition follows from its spec.
-    let is_own_write = resource.has_status && resource.strategy == Strategy::Custom;
-    if !is_own_write || admitted.get("status") == Some(status) {
+    let has_subresource = resource.has_status && resource.strategy == Strategy::Custom;
+    if !has_subresource || admitted.get("status") == Some(status) {
         return Ok(());
     }
     let mut object = admitted.clone();

@@ -360,3 +360,28 @@ fn a_status_or_a_time_that_clients_cannot_decode_changes_nothing() {
     assert_eq!(found["metadata"]["deletionTimestamp"], "2026-01-02T02:04:05Z");
     assert_same_after_restart(&environment, &store);
 }
+
+#[test]
+fn a_move_to_a_broken_file_keeps_a_definition_and_its_objects() {
+    let environment = Environment::new();
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    let before = (definition(&store), tools(&store));
+    let uid = before.1[0]["metadata"]["uid"].clone();
+    let broken = Some("kind: [\n");
+    environment.commit([("crd.yaml", None), ("moved.yaml", broken)]);
+    store.poll();
+    assert_eq!((definition(&store), tools(&store)), before);
+    assert_same_after_restart(&environment, &store);
+    environment.commit([("moved.yaml", Some(DEFINITION))]);
+    environment.commit([("a.yaml", None), ("b.yaml", broken)]);
+    store.poll();
+    assert_eq!(tools(&store), before.1);
+    // Without its definition the object is withdrawn, and it comes back with its file.
+    environment.commit([("moved.yaml", None)]);
+    environment.commit([("moved.yaml", Some(DEFINITION))]);
+    environment.commit([("b.yaml", Some(TOOL))]);
+    store.poll();
+    assert_eq!(tools(&store)[0]["metadata"]["uid"], uid);
+    assert_same_after_restart(&environment, &store);
+}
