@@ -38,8 +38,8 @@ async fn a_scale_reads_and_writes_the_replicas_of_an_object() {
         (&stored["spec"]["size"], &stored["metadata"]["generation"]),
         (&json!(4), &json!(2))
     );
-    let stale = call(&client, "PUT", &path, Some(&scale)).await;
-    assert_eq!(stale.code, 409, "{stale:?}");
+    let outdated = call(&client, "PUT", &path, Some(&scale)).await;
+    assert_eq!(outdated.code, 409, "{outdated:?}");
     let patched = ok(&client, "PATCH", &path, Some(&json!({"spec": {"replicas": 5}}))).await;
     assert_eq!(patched["spec"]["replicas"], 5);
     for replicas in [json!(-1), json!(11)] {
