@@ -1,7 +1,7 @@
 //! Objects that a commit may have moved to a file that does not parse.
 //!
-//! A commit of Git does not say what it renames, and a file that does not parse does not say what it contains. So a commit after which one of
-//! its files does not parse removes no object: what it takes out of all files stays as it was until the file parses or is removed.
+//! A commit of Git does not say what it renames, and a file that does not parse does not say what it contains. So a commit after which
+//! one of its files does not parse removes no object: what it takes out of all files stays as it was until the file parses or is removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
