@@ -64,7 +64,10 @@ pub(super) fn create(
         .to_string();
     let response = json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": name, "namespace": request.at.namespace, "creationTimestamp": meta::now()},
+        "metadata": {
+            "name": name, "namespace": request.at.namespace, "creationTimestamp": meta::now(),
+            "uid": uuid::Uuid::new_v4().to_string(),
+        },
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": spec["boundObjectRef"]},
         "status": {"token": token, "expirationTimestamp": expiration},
     });

@@ -164,7 +164,7 @@ fn answer(action: Action, response: &TestResponse) -> Answer {
         (409, Some("AlreadyExists"), _) => Answer::Exists,
         (409, Some("Conflict"), _) => {
             let message = body["message"].as_str().unwrap_or_default();
-            if message.contains("other processes write to the store") {
+            if message.ends_with("; please try again") {
                 Answer::Outpaced
             } else {
                 Answer::Conflict

@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::case::{
-    Case, Step, apply, apply_with, case, delete, get, json_patch, managers, merge, post, put, raw,
-};
+use crate::case::{Case, Step, apply, case, delete, get, json_patch, managers, merge, post, put, raw};
 
 const POOLS: &str = "/apis/conformance.sluice.dev/v1/namespaces/{ns}/pools";
 const POOL: &str = "/apis/conformance.sluice.dev/v1/namespaces/{ns}/pools/a";
@@ -84,15 +82,6 @@ fn writes() -> Vec<Case> {
                     SCALE,
                     &json!([{ "op": "replace", "path": "/spec/replicas", "value": 6 }]),
                 ),
-                get(POOL),
-                managers(POOL),
-            ],
-        ),
-        case(
-            "scale: applied",
-            [
-                pool(&json!({ "size": 2 })),
-                apply_with(SCALE, "fieldManager=scaler&force=true", &of_a(7)),
                 get(POOL),
                 managers(POOL),
             ],
