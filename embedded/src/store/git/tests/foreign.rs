@@ -167,12 +167,12 @@ fn a_wrong_name_of_the_branch_is_an_error() {
     store.poll();
     drop(store);
     let options = GitOptions {
-        branch: "mian".to_owned(),
+        branch: "trunk".to_owned(),
         ..environment.options("a")
     };
     let error = Store::git(options, &[]).unwrap_err().to_string();
     assert!(
-        error.contains("branch mian: the branch does not exist"),
+        error.contains("branch trunk: the branch does not exist"),
         "{error}"
     );
     assert!(error.contains("correct the name"), "{error}");
