@@ -37,8 +37,7 @@ async fn environment() -> (TestEnvironment, Repository) {
     let neighbour = Repository::create().unwrap();
     neighbour.commit_files(&[("main.tf", "")], "theirs").unwrap();
     let url = env.server.serve("neighbour", &neighbour);
-    // Only hanging requests take this long; the server responds much faster.
-    env.create("app", json!({ "timeout": "600ms" })).await;
+    env.create("app", json!({})).await;
     env.create("neighbour", json!({ "url": url })).await;
     for name in ["app", "neighbour"] {
         env.reconcile(name).await;
@@ -47,10 +46,18 @@ async fn environment() -> (TestEnvironment, Repository) {
     (env, neighbour)
 }
 
+/// Sets the timeout of the object: a short one for a fault that lasts, and one that no other reconciliation reaches on a slow machine.
+async fn set_timeout(env: &TestEnvironment, fault: Option<&Fault>) {
+    let lasts = matches!(fault, Some(Fault::Hung | Fault::Stalled(_)));
+    let timeout = if lasts { "600ms" } else { "60s" };
+    env.edit("app", json!({ "spec": { "timeout": timeout } })).await;
+}
+
 async fn check_each_fault(scope: Scope) {
     let (env, _neighbour) = environment().await;
     let before = env.artifact("app").await;
     for fault in faults() {
+        set_timeout(&env, Some(&fault)).await;
         // Cached server data is dropped after each failure, so each step is repeated.
         env.server
             .inject(Injection::new(scope, fault.clone()).repository("app"));
@@ -76,6 +83,7 @@ async fn check_each_fault(scope: Scope) {
         env.server.clear_faults();
         env.clock.advance(Duration::from_hours(1));
     }
+    set_timeout(&env, None).await;
     env.reconcile("app").await;
     let table = env.summary("app").await;
     assert!(
