@@ -53,5 +53,7 @@ pub use grant::{ADMIN_GROUPS, ADMIN_USER, Grant, GrantRule};
 pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
 pub use service::UserFields;
-pub use store::{BadRecord, GitOptions, Inspection, StorageHealth, Store, StoreError, discard, inspect};
+pub use store::{
+    BadRecord, GitOptions, Inspection, StatusLocation, StorageHealth, Store, StoreError, discard, inspect,
+};
 pub use yaml::{YamlError, parse as parse_yaml};

@@ -30,7 +30,7 @@ pub(crate) use self::commit::TransactionView;
 pub use self::error::StoreError;
 use self::file::File;
 use self::git::Git;
-pub use self::git::GitOptions;
+pub use self::git::{GitOptions, StatusLocation};
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 pub(crate) use self::list_snapshot::ListSnapshot;
 pub(crate) use self::state::{Key, State};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Request;
 use serde_json::json;
-use sluice_embedded::{ApiServer, GitOptions, Store};
+use sluice_embedded::{ApiServer, GitOptions, StatusLocation, Store};
 use sluice_harness::git::GitServer;
 use sluice_harness::ssh::{Key, SshServer};
 
@@ -46,6 +46,7 @@ pub(crate) fn options(dir: &Path, repository: &Path) -> GitOptions {
         repository: repository.to_owned(),
         remote: None,
         branch: "main".to_owned(),
+        status: StatusLocation::default(),
         subdir: String::new(),
         interval: Duration::from_millis(50),
         signing_key: None,
@@ -65,19 +66,34 @@ async fn the_api_and_people_write_the_same_files() {
     ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
     let status = json!({"status": {"phase": "Ready"}});
     ok(&client, "PATCH", &format!("{WIDGETS}/a/status"), Some(&status)).await;
-    let commits = || git(&repository, &["rev-list", "--count", "main"]);
-    assert_eq!(commits().trim(), "2", "nothing else is in the repository");
+    let commits = || {
+        let count = |branch: &str| git(&repository, &["rev-list", "--count", "--first-parent", branch]);
+        ["main", "main-status"].map(|branch| count(branch).trim().to_owned())
+    };
+    // The journal has a first commit without files.
+    assert_eq!(commits(), ["1", "3"], "nothing else is in the repository");
     assert_eq!(
         git(
             &repository,
-            &["log", "--format=%s %(trailers:key=User,separator=;)", "main"]
+            &[
+                "log",
+                "-2",
+                "--first-parent",
+                "--format=%s %(trailers:key=User,separator=;)",
+                "main-status"
+            ]
         ),
         "update widgets default/a status User: admin\ncreate widgets default/a User: admin\n"
     );
+    let file = git(
+        &repository,
+        &["show", "main-status:widgets.example.dev/default/a.yaml"],
+    );
+    assert!(file.ends_with("status:\n  phase: Ready\n"), "{file}");
     ok(&client, "PATCH", &format!("{WIDGETS}/a/status"), Some(&status)).await;
     assert_eq!(
-        commits().trim(),
-        "2",
+        commits(),
+        ["1", "3"],
         "a write that changes nothing makes no commit"
     );
 
@@ -215,6 +231,15 @@ async fn git_verifies_the_signatures_of_commits() {
         git(&repository, &signature),
         "G sluice@localhost\nG sluice@localhost\n"
     );
+    let journal = [
+        "-c",
+        setting.as_str(),
+        "log",
+        "--first-parent",
+        "--format=%G?",
+        "main-status",
+    ];
+    assert_eq!(git(&repository, &journal), "G\nG\nG\n", "also the first commit");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use sluice_embedded::{GitOptions, Store, StoreError};
+use sluice_embedded::{GitOptions, StatusLocation, Store, StoreError};
 
 /// Name of the clone of a remote repository in the state directory.
 const CLONE: &str = "store.git";
@@ -19,6 +19,9 @@ pub struct StoreArgs {
     /// Leases, Events and runs stay in the state directory.
     #[arg(long, value_name = "STORE", value_parser = parse)]
     pub store: Option<StoreLocation>,
+    /// Where the status of the objects is with --store: on a second branch, BRANCH-status, or in the files of the objects.
+    #[arg(long, value_name = "PLACE", default_value = "branch", requires = "store")]
+    pub status: StatusPlace,
     /// Directory of the objects in the repository of --store.
     #[arg(long, value_name = "DIR", requires = "store",
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -29,6 +32,24 @@ pub struct StoreArgs {
     /// SSH private key without a passphrase that signs the commits of --store.
     #[arg(long, value_name = "FILE", requires = "store")]
     pub signing_key: Option<PathBuf>,
+}
+
+/// Where the status of the objects is.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusPlace {
+    /// On a second branch.
+    Branch,
+    /// In the files of the objects.
+    File,
+}
+
+impl From<StatusPlace> for StatusLocation {
+    fn from(place: StatusPlace) -> Self {
+        match place {
+            StatusPlace::Branch => Self::Branch,
+            StatusPlace::File => Self::File,
+        }
+    }
 }
 
 /// A branch of a repository.
@@ -120,6 +141,7 @@ fn open_now(
                 repository,
                 remote,
                 branch: location.branch.clone(),
+                status: args.status.into(),
                 subdir: args.subdir.clone().unwrap_or_default(),
                 interval: args.interval,
                 signing_key: args.signing_key.clone(),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use sluice_embedded::{GitOptions, Store};
+use sluice_embedded::{GitOptions, StatusLocation, Store};
 
 /// Where an embedded API keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +47,7 @@ impl StoreType {
                     repository,
                     remote: None,
                     branch: "main".to_owned(),
+                    status: StatusLocation::default(),
                     subdir: String::new(),
                     interval: Duration::from_secs(30),
                     signing_key: None,

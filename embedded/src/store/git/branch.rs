@@ -1,12 +1,15 @@
 //! The branch of a bare repository: reads files of commits, writes commits, and moves the branch by compare and swap.
 
+mod journal;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
 use git2::build::TreeUpdateBuilder;
-use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time};
+use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time, Tree};
 
+pub(super) use self::journal::Heads;
 use super::signing::SigningKey;
 use super::{message, subdir};
 
@@ -22,10 +25,15 @@ pub(super) type FileText = Result<String, String>;
 /// New content of files by path; `None` removes a file.
 pub(super) type Edits = BTreeMap<String, Option<String>>;
 
+/// Whether a branch is moved. The error says why it is not: it is elsewhere, or another process moves it now.
+pub(super) type Moved = Result<(), String>;
+
 /// A branch of a repository on this machine, which may be the clone of a remote one.
 pub(super) struct Branch {
     repository: Repository,
     reference: String,
+    /// Reference of the journal of the branch; `None` if the status is in the files of the objects.
+    journal: Option<String>,
     /// Directory of the objects with a trailing slash, or empty.
     prefix: String,
     /// Signs the commits.
@@ -65,6 +73,7 @@ impl Branch {
             prefix: subdir::prefix(subdir).map_err(|reason| Error::from_str(&reason))?,
             repository: Repository::open_bare(path)?,
             reference: format!("refs/heads/{branch}"),
+            journal: None,
             signing_key: None,
         })
     }
@@ -74,15 +83,13 @@ impl Branch {
         self.signing_key = Some(key);
     }
 
-    /// Moves the branch from a commit to where another reference is. Returns false if the branch is elsewhere, or somebody moves it now.
-    pub(super) fn advance_to(&self, old: Option<Oid>, reference: &str) -> Result<bool, Error> {
-        let new = self.repository.refname_to_id(reference)?;
-        self.advance(old, new)
-    }
-
     /// Returns the newest commit; `None` if the branch does not exist.
     pub(super) fn head(&self) -> Result<Option<Oid>, Error> {
-        match self.repository.refname_to_id(&self.reference) {
+        self.find(&self.reference)
+    }
+
+    fn find(&self, reference: &str) -> Result<Option<Oid>, Error> {
+        match self.repository.refname_to_id(reference) {
             Ok(id) => Ok(Some(id)),
             // A repository that is away must not look like one without the branch.
             Err(error)
@@ -94,9 +101,8 @@ impl Branch {
         }
     }
 
-    /// Removes the branch of a clone, because the remote one does not exist.
-    pub(super) fn forget(&self) -> Result<(), Error> {
-        match self.repository.find_reference(&self.reference) {
+    fn remove(&self, reference: &str) -> Result<(), Error> {
+        match self.repository.find_reference(reference) {
             Ok(mut reference) => reference.delete(),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -125,7 +131,7 @@ impl Branch {
     }
 
     /// Whether a commit is another one or in its history.
-    fn has_ancestor(&self, id: Oid, ancestor: Oid) -> Result<bool, Error> {
+    pub(super) fn has_ancestor(&self, id: Oid, ancestor: Oid) -> Result<bool, Error> {
         if id == ancestor {
             return Ok(true);
         }
@@ -231,13 +237,28 @@ impl Branch {
         message: &str,
         time: i64,
     ) -> Result<Oid, Error> {
-        let parent = parent.map(|id| self.repository.find_commit(id)).transpose()?;
-        let before = if let Some(parent) = &parent {
-            parent.tree()?
-        } else {
-            let empty = self.repository.treebuilder(None)?.write()?;
-            self.repository.find_tree(empty)?
+        let before = match parent {
+            Some(parent) => self.repository.find_commit(parent)?.tree()?,
+            None => self.empty_tree()?,
         };
+        let parents: Vec<Oid> = parent.into_iter().collect();
+        self.write_tree(&before, edits, &parents, message, time)
+    }
+
+    fn empty_tree(&self) -> Result<Tree<'_>, Error> {
+        let empty = self.repository.treebuilder(None)?.write()?;
+        self.repository.find_tree(empty)
+    }
+
+    /// Writes a commit with the files of a tree and edits of them.
+    fn write_tree(
+        &self,
+        before: &Tree<'_>,
+        edits: &Edits,
+        parents: &[Oid],
+        message: &str,
+        time: i64,
+    ) -> Result<Oid, Error> {
         let mut update = TreeUpdateBuilder::new();
         for (path, content) in edits {
             let path = format!("{}{path}", self.prefix);
@@ -247,13 +268,15 @@ impl Branch {
             };
         }
         let tree = if edits.is_empty() {
-            before
+            before.id()
         } else {
-            let id = update.create_updated(&self.repository, &before)?;
-            self.repository.find_tree(id)?
+            update.create_updated(&self.repository, before)?
         };
+        let tree = self.repository.find_tree(tree)?;
         let author = Signature::new(AUTHOR.0, AUTHOR.1, &Time::new(time, 0))?;
-        let parents: Vec<_> = parent.iter().collect();
+        let find = |id: &Oid| self.repository.find_commit(*id);
+        let parents = parents.iter().map(find).collect::<Result<Vec<_>, Error>>()?;
+        let parents: Vec<_> = parents.iter().collect();
         let Some(key) = &self.signing_key else {
             return self
                 .repository
@@ -267,30 +290,31 @@ impl Branch {
         self.repository.commit_signed(commit, &signature, None)
     }
 
-    /// Moves the branch from one commit to another. Returns false if it is not at the first one, or another process moves it now.
-    pub(super) fn advance(&self, old: Option<Oid>, new: Oid) -> Result<bool, Error> {
-        Ok(self.try_advance(old, new)?.is_ok())
+    /// Moves the branch from one commit to another.
+    pub(super) fn try_advance(&self, old: Option<Oid>, new: Oid) -> Result<Moved, Error> {
+        self.try_advance_reference(&self.reference, old, new)
     }
 
-    /// Moves the branch as [`Branch::advance`]. The inner error says why it is not moved, for example a lock file that another process
-    /// has left.
-    pub(super) fn try_advance(&self, old: Option<Oid>, new: Oid) -> Result<Result<(), String>, Error> {
+    fn try_advance_reference(&self, reference: &str, old: Option<Oid>, new: Oid) -> Result<Moved, Error> {
         let log = "sluice";
         let moved = match old {
-            Some(old) => self
-                .repository
-                .reference_matching(&self.reference, new, true, old, log),
-            None => self.repository.reference(&self.reference, new, false, log),
+            Some(old) => self.repository.reference_matching(reference, new, true, old, log),
+            None => self.repository.reference(reference, new, false, log),
         };
         match moved {
             Ok(_) => Ok(Ok(())),
-            Err(error) => match error.code() {
-                ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound => Ok(Err(
-                    format!("{} cannot be moved: {}", self.reference, error.message()),
-                )),
-                _ => Err(error),
-            },
+            Err(error) => race(reference, error).map(Err),
         }
+    }
+}
+
+/// Returns why a reference cannot be moved if another process has moved it, moves it now, or has left its lock file.
+fn race(reference: &str, error: Error) -> Result<String, Error> {
+    match error.code() {
+        ErrorCode::Modified | ErrorCode::Exists | ErrorCode::Locked | ErrorCode::NotFound => {
+            Ok(format!("{reference} cannot be moved: {}", error.message()))
+        }
+        _ => Err(error),
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct FileEdit {
     documents: Vec<Option<Document>>,
     /// Number of the first document of each object.
     numbers: HashMap<Key, usize>,
+    /// Whether a document differs from the one that was read.
+    is_changed: bool,
 }
 
 /// One document of a file.
@@ -53,7 +55,11 @@ impl FileEdit {
             }));
             end = range.end;
         }
-        Ok(Self { documents, numbers })
+        Ok(Self {
+            documents,
+            numbers,
+            is_changed: false,
+        })
     }
 
     /// Returns the content of an object's document; `None` if it has none.
@@ -64,6 +70,7 @@ impl FileEdit {
 
     /// Changes the document of an object, or appends one. The error is the reason.
     pub(super) fn put(&mut self, key: &Key, content: Value) -> Result<(), String> {
+        self.is_changed = true;
         let number = self.numbers.get(key).copied();
         if let Some(document) = number.and_then(|number| self.documents[number].as_mut()) {
             document.text = yaml::edit(&document.text, &content)?;
@@ -100,8 +107,14 @@ impl FileEdit {
     /// Removes the document of an object, if it has one.
     pub(super) fn remove(&mut self, key: &Key) {
         if let Some(number) = self.numbers.remove(key) {
+            self.is_changed = true;
             self.documents[number] = None;
         }
+    }
+
+    /// Whether a document differs from the one that was read.
+    pub(super) const fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// Returns the objects in the order of their documents.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Git;
-use super::branch::Branch;
+use super::branch::{Branch, Heads};
 use super::history::{self, History, Problem};
 use super::kinds::Kinds;
 use crate::meta;
@@ -16,19 +16,30 @@ use crate::store::file::{File, Identities, Identity};
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
+/// Error of a branch that was there before.
+pub(super) const DELETED: &str = "the branch does not exist any more; push it again";
+/// Problem of a start on a branch that was there before.
+const MISSING: &str = "the branch does not exist";
+/// Problem of a start on a branch that had objects before.
+const EMPTY: &str = "the branch has another history without objects";
+
 /// A change of an object that has no revision yet.
 type Change = (Key, ChangeType, Value);
 
 impl Git {
     /// Applies the commits on the branch that the store does not know yet.
     pub(super) fn follow(&mut self) -> Result<Foreign, git2::Error> {
+        if self.branch.has_journal() {
+            let followed = self.follow_journal();
+            log_problems(&std::mem::take(&mut self.history.problems));
+            return followed;
+        }
         let known = self.history.head;
         let Some(head) = self.branch.head()? else {
             // A deleted branch must not look like one without objects.
-            let deleted = "the branch does not exist any more; push it again";
             return match known {
                 None => Ok(Foreign::default()),
-                Some(_) => Err(git2::Error::from_str(deleted)),
+                Some(_) => Err(git2::Error::from_str(DELETED)),
             };
         };
         let line = self.branch.line(known, head)?;
@@ -60,8 +71,38 @@ impl Git {
         applied
     }
 
+    /// Applies a commit of this process.
+    pub(super) fn apply_newest(&mut self, heads: Heads) -> Result<Vec<Record>, git2::Error> {
+        let mut records = Vec::new();
+        match heads {
+            Heads {
+                journal: Some(id), ..
+            } => {
+                let applied = self.apply_entry(id, &mut records);
+                log_problems(&std::mem::take(&mut self.history.problems));
+                applied?;
+            }
+            Heads { branch: Some(id), .. } => records = self.apply(id)?,
+            Heads { .. } => {}
+        }
+        Ok(records)
+    }
+
+    /// Applies the next commit of the journal.
+    pub(super) fn apply_entry(
+        &mut self,
+        id: git2::Oid,
+        records: &mut Vec<Record>,
+    ) -> Result<(), git2::Error> {
+        let applied = self
+            .history
+            .apply_entry(&self.branch, &mut self.kinds, id, records);
+        self.stale |= applied.is_err();
+        applied
+    }
+
     /// Reads a rewritten history. Whatever differs is a change with a new revision.
-    fn replace_history(&mut self) -> Result<Foreign, git2::Error> {
+    pub(super) fn replace_history(&mut self) -> Result<Foreign, git2::Error> {
         let mut kinds = self.kinds.before_history();
         let mut new = read(&self.branch, &mut kinds, self.history.identities.clone())?;
         log_problems(&new.present_problems(&kinds));
@@ -135,32 +176,28 @@ pub(super) fn carry_over_from_last_run(
     local: &File,
     new: &mut History,
 ) -> Result<(), git2::Error> {
-    let failed = |error: StoreError| git2::Error::from_str(&error.to_string());
-    let known = local.head().map_err(failed)?;
-    let known = known.map(|known| git2::Oid::from_str(&known)).transpose()?;
-    let Some(known) = known else {
+    let Some(known) = last_head(local)? else {
         return Ok(());
     };
     // As while it runs: the garbage collector would delete what the objects own, and the next write would begin another history.
     let Some(head) = new.head else {
-        return Err(unknown_history("the branch does not exist", known));
+        return Err(unknown_history(MISSING, known));
     };
-    if branch.line(Some(known), head)?.is_some() {
+    if is_in_history(branch, new, head, known)? {
         return Ok(());
     }
     let mut kinds = kinds.before_history();
     let old = read_to(branch, &mut kinds, new.identities.clone(), known);
     let was_empty = old.as_ref().is_ok_and(|old| old.objects.is_empty());
     if new.objects.is_empty() && !was_empty {
-        return Err(unknown_history(
-            "the branch has another history without objects",
-            known,
-        ));
+        return Err(unknown_history(EMPTY, known));
     }
     match old {
         Ok(old) => {
             carry_over(&old, new);
-            local.set_identities(&new.identities).map_err(failed)
+            local
+                .set_identities(&new.identities)
+                .map_err(|error| to_git_error(&error))
         }
         Err(error) => {
             tracing::warn!(
@@ -170,6 +207,60 @@ pub(super) fn carry_over_from_last_run(
             Ok(())
         }
     }
+}
+
+/// Fails if the branch is missing or has no objects any more, as [`carry_over_from_last_run`]. A journal would take it over before that,
+/// and keep it.
+pub(super) fn check_last_run(
+    branch: &Branch,
+    kinds: &Kinds,
+    local: &File,
+    history: &History,
+) -> Result<(), git2::Error> {
+    let Some(known) = last_head(local)? else {
+        return Ok(());
+    };
+    let Some(head) = branch.head()? else {
+        return Err(unknown_history(MISSING, known));
+    };
+    if is_in_history(branch, history, head, known)? {
+        return Ok(());
+    }
+    let has_objects = |id: git2::Oid| {
+        let mut kinds = kinds.before_history();
+        let history = read_to(branch, &mut kinds, Identities::default(), id)?;
+        Ok::<bool, git2::Error>(!history.objects.is_empty())
+    };
+    if !has_objects(head)? && has_objects(known).unwrap_or(true) {
+        return Err(unknown_history(EMPTY, known));
+    }
+    Ok(())
+}
+
+/// Returns the newest commit of the branch that this machine knows.
+fn last_head(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
+    let known = local.head().map_err(|error| to_git_error(&error))?;
+    known.map(|known| git2::Oid::from_str(&known)).transpose()
+}
+
+/// Whether the head of a branch has a commit in its history, or follows it in the journal, which keeps the commits from before a rewrite.
+fn is_in_history(
+    branch: &Branch,
+    history: &History,
+    head: git2::Oid,
+    known: git2::Oid,
+) -> Result<bool, git2::Error> {
+    if branch.has_ancestor(head, known)? {
+        return Ok(true);
+    }
+    match history.journal.filter(|_| history.head == Some(head)) {
+        Some(journal) => branch.has_ancestor(journal, known),
+        None => Ok(false),
+    }
+}
+
+fn to_git_error(error: &StoreError) -> git2::Error {
+    git2::Error::from_str(&error.to_string())
 }
 
 /// Returns the error of a start on a branch that lost the objects which this machine knows.
@@ -213,16 +304,27 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     without_version(one) == without_version(other)
 }
 
-/// Reads the whole history of a branch. `kinds` are those before the first commit, and then those after the last one.
+/// Reads the whole history of a branch, or of its journal. `kinds` are those before the first commit, and then those after the last one.
 pub(super) fn read(
     branch: &Branch,
     kinds: &mut Kinds,
     identities: Identities,
 ) -> Result<History, git2::Error> {
-    match branch.head()? {
-        Some(head) => read_to(branch, kinds, identities, head),
-        None => Ok(History::new(identities)),
-    }
+    let heads = branch.heads()?;
+    let mut history = match (heads.branch, heads.journal) {
+        (Some(head), _) if !branch.has_journal() => return read_to(branch, kinds, identities, head),
+        (_, Some(journal)) => {
+            let mut history = History::new(identities);
+            for id in branch.chain(None, journal)?.unwrap_or_default() {
+                history.apply_entry(branch, kinds, id, &mut Vec::new())?;
+            }
+            history
+        }
+        (_, None) => History::new(identities),
+    };
+    history.reports.clear();
+    history.problems.clear();
+    Ok(history)
 }
 
 fn read_to(

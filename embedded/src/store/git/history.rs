@@ -8,6 +8,7 @@
 //! parse removes no object ([`moves`]).
 
 mod definitions;
+mod journal;
 mod moves;
 mod problems;
 
@@ -22,7 +23,7 @@ pub(super) use self::problems::Problem;
 use super::admit;
 use super::branch::{Branch, FileText};
 use super::kinds::{Content, Kinds};
-use super::message::{self, Trailers};
+use super::message::Trailers;
 use super::step::Step;
 use crate::meta;
 use crate::store::backend::{InvalidFile, Origin, Record};
@@ -57,6 +58,8 @@ pub(super) const fn first_revision(generation: u64) -> u64 {
 pub(super) struct History {
     /// The commit; `None` before the first one.
     pub(super) head: Option<Oid>,
+    /// The commit of the journal; `None` before the first one, or without a journal.
+    pub(super) journal: Option<Oid>,
     /// Its number.
     pub(super) generation: u64,
     /// Newest revision.
@@ -83,6 +86,10 @@ pub(super) struct History {
     groups: BTreeMap<String, BTreeSet<String>>,
     /// Last states of objects whose definition was removed: they come back with it, with the same uid.
     pub(super) withdrawn: BTreeMap<Key, Arc<Value>>,
+    /// Objects whose status is in the journal.
+    statuses: BTreeSet<Key>,
+    /// Status files of objects that a commit of others has removed. The next write removes them.
+    outdated: BTreeSet<Key>,
 }
 
 impl History {
@@ -94,24 +101,27 @@ impl History {
         }
     }
 
-    /// Applies the next commit, and returns its changes in the order of their revisions. `kinds` are then those after it.
+    /// Applies the next commit of the branch, and returns its changes in the order of their revisions. `kinds` are then those after it.
     pub(super) fn apply(
         &mut self,
         branch: &Branch,
         kinds: &mut Kinds,
         id: Oid,
     ) -> Result<Vec<Record>, Error> {
-        let info = branch.info(id)?;
-        let mut step = Step {
-            branch,
-            id,
-            previous: self.head,
-            trailers: message::parse(&info.message),
-            info,
-            contents: BTreeMap::new(),
-        };
+        let step = Step::new(branch, self.head, id, self.journal)?;
+        self.apply_step(kinds, step, BTreeSet::new())
+    }
+
+    /// Applies a commit. `affected` are objects that can differ beside those in changed files.
+    fn apply_step(
+        &mut self,
+        kinds: &mut Kinds,
+        mut step: Step<'_>,
+        mut affected: BTreeSet<Key>,
+    ) -> Result<Vec<Record>, Error> {
+        let (branch, id) = (step.branch, step.id);
         let next = self.next_generation(&step.trailers)?;
-        let mut affected: BTreeSet<Key> = step.trailers.removed.iter().cloned().collect();
+        affected.extend(step.trailers.removed.iter().cloned());
         let mut files_before = Vec::new();
         for path in branch.changed_files(self.head, id)? {
             let text = branch.read(id, &path)?;
@@ -120,6 +130,7 @@ impl History {
             files_before.push(Before { path, keys });
         }
         self.keep_moved(&step, files_before, &mut affected);
+        let touched: Vec<Key> = affected.iter().chain(self.withdrawn.keys()).cloned().collect();
         let mut changes = self.change_definitions(&mut step, kinds, &mut affected)?;
         for key in affected.into_iter().filter(|key| kinds.is_shared(key)) {
             if let Some((kind, object)) = self.change(&mut step, kinds, &key)? {
@@ -136,30 +147,10 @@ impl History {
             };
         }
         self.withdraw(kinds, &records);
+        self.retire_statuses(touched, &records);
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest).max(first_revision(self.generation) - 1);
         Ok(records)
-    }
-
-    /// Takes over a commit of this process, with the objects in each file that it changed. Its content is known, so that nothing is read
-    /// or validated again.
-    pub(super) fn accept(&mut self, id: Oid, records: &[Record], files: BTreeMap<String, Vec<Key>>) {
-        for (path, keys) in files {
-            self.set_keys(&path, keys);
-        }
-        for record in records {
-            self.invalid.remove(&record.key);
-            match record.kind {
-                ChangeType::Put => self
-                    .objects
-                    .insert(record.key.clone(), admit::as_read(&record.object)),
-                ChangeType::Remove => self.objects.remove(&record.key),
-            };
-        }
-        let newest = records.last().map_or(0, |record| record.revision);
-        self.revision = self.revision.max(newest);
-        self.generation = self.generation.max(generation(newest));
-        self.head = Some(id);
     }
 
     /// Returns the generation of the next commit: the one of its trailers, or the next number. Trailers that no store has written are
@@ -286,6 +277,7 @@ impl History {
         let Some(written) = step.take(kinds, &path, key)? else {
             return Ok(None);
         };
+        let written = self.with_status(step, key, written)?;
         let Some(resource) = kinds.of(&written) else {
             return Ok(None);
         };

@@ -13,7 +13,7 @@ use crate::resource::{Registry, Resource, resources_of_spec};
 use crate::store::state::Key;
 
 /// The directory of cluster-scoped objects.
-const CLUSTER: &str = "_cluster";
+pub(super) const CLUSTER: &str = "_cluster";
 /// The directory of the core group.
 const CORE: &str = "core";
 

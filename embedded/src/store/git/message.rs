@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use git2::Oid;
 use serde_json::Value;
 
 use crate::store::backend::Record;
@@ -72,6 +73,18 @@ pub(super) struct Trailers {
     pub(super) versions: BTreeMap<Key, u64>,
     /// Removed objects.
     pub(super) removed: BTreeSet<Key>,
+}
+
+impl Trailers {
+    /// Whether the message has none, so that no store wrote it as a write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.versions.is_empty() && self.removed.is_empty()
+    }
+}
+
+/// Returns the message of a commit of the journal that takes over a commit of the branch.
+pub(super) fn take_over(id: Oid) -> String {
+    format!("take over {id}\n")
 }
 
 /// Reads the trailers of a message. Lines of another form are text.

@@ -4,6 +4,9 @@
 //! it, the batch is rejected, their commits become changes, and the writes decide again. What must not be in a repository is kept in
 //! a file on this machine ([`Kinds::is_shared`]).
 //!
+//! The status of the objects is on a second branch by default ([`StatusLocation`]), in a journal that is the order of all changes
+//! ([`takeover`]).
+//!
 //! A remote repository has a bare clone here. A commit is written to the clone, and counts once the remote has moved its branch to it.
 //! A poll downloads the commits of others without the lock of the store, and takes them over with it.
 
@@ -17,8 +20,10 @@ mod kinds;
 mod message;
 mod remote;
 mod signing;
+mod status;
 mod step;
 mod subdir;
+mod takeover;
 mod write;
 mod yaml;
 
@@ -43,6 +48,16 @@ use crate::definitions::DEFINITIONS;
 use crate::meta;
 use crate::status_error::StatusError;
 
+/// Where a Git store keeps the status of its objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusLocation {
+    /// In files of their own on a second branch, `<branch>-status`, so that the branch has no commits of a status.
+    #[default]
+    Branch,
+    /// In the files of the objects.
+    File,
+}
+
 /// Where a Git store keeps its objects.
 #[derive(Clone, Debug)]
 pub struct GitOptions {
@@ -52,6 +67,8 @@ pub struct GitOptions {
     pub remote: Option<String>,
     /// Name of the branch. The first write creates it.
     pub branch: String,
+    /// Where the status of the objects is.
+    pub status: StatusLocation,
     /// Directory of the objects in the repository; empty for all of it.
     pub subdir: String,
     /// How often commits of others are looked for.
@@ -90,22 +107,8 @@ impl Git {
         let mut kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
         let (branch, remote) = remote::connect(&options).map_err(|error| unreadable(&options, &error))?;
         let (local, state) = File::open(&options.local)?;
-        let mut history = foreign::read(&branch, &mut kinds, local.identities()?)
+        let history = foreign::read(&branch, &mut kinds, local.identities()?)
             .map_err(|error| unreadable(&options, &error))?;
-        foreign::carry_over_from_last_run(&branch, &kinds, &local, &mut history)
-            .map_err(|error| unreadable(&options, &error))?;
-        foreign::log_problems(&history.present_problems(&kinds));
-        let revision = state.revision().max(history.revision);
-        // After a rewrite the local file can be ahead of the history.
-        history.generation = history.generation.max(history::generation(revision));
-        let mut objects: BTreeMap<Key, Arc<Value>> = state.into_objects();
-        objects.retain(|key, _| !kinds.is_shared(key));
-        objects.extend(
-            history
-                .objects
-                .iter()
-                .map(|(key, object)| (key.clone(), object.clone())),
-        );
         let mut git = Self {
             options,
             kinds,
@@ -113,13 +116,40 @@ impl Git {
             remote,
             history,
             local,
-            newest: revision,
+            newest: 0,
             time: None,
             stale: false,
             saved: None,
         };
+        git.carry_over_and_follow()
+            .map_err(|error| unreadable(&git.options, &error))?;
+        foreign::log_problems(&git.history.present_problems(&git.kinds));
+        let revision = state.revision().max(git.history.revision);
+        git.newest = revision;
+        // After a rewrite the local file can be ahead of the history.
+        git.history.generation = git.history.generation.max(history::generation(revision));
+        let mut objects: BTreeMap<Key, Arc<Value>> = state.into_objects();
+        objects.retain(|key, _| !git.kinds.is_shared(key));
+        objects.extend(
+            git.history
+                .objects
+                .iter()
+                .map(|(key, object)| (key.clone(), object.clone())),
+        );
         git.save_head();
         Ok((git, State::restore(objects, revision)))
+    }
+
+    /// Takes over the commits of others that no journal has yet, and identities from before a rewritten history.
+    fn carry_over_and_follow(&mut self) -> Result<(), git2::Error> {
+        if self.branch.has_journal() {
+            // First, because the journal would keep a branch that lost its objects.
+            foreign::check_last_run(&self.branch, &self.kinds, &self.local, &self.history)?;
+            self.follow_journal()?;
+            // Those that remain are logged.
+            self.history.problems.clear();
+        }
+        foreign::carry_over_from_last_run(&self.branch, &self.kinds, &self.local, &mut self.history)
     }
 
     /// Returns the changes of others after a move of the branch, unless that failed.
@@ -237,7 +267,7 @@ impl Backend for Git {
     fn download(&self) -> Option<Job> {
         let remote = self.remote.clone()?;
         // Without it the next step fails with the reason.
-        let known = self.branch.head().ok()?;
+        let known = self.branch.heads().ok()?;
         let options = self.options.clone();
         Some(Box::new(move || {
             remote

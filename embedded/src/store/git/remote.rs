@@ -1,44 +1,40 @@
 //! The remote repository of a clone: the branch of the clone is where the remote one was at the last look, and a commit counts once
 //! the remote has it.
 
+mod fetch;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use git2::{Error, Oid, Reference, Repository};
+use git2::{Error, Reference, Repository};
 
-use super::GitOptions;
-use super::branch::{Branch, Edits};
+use self::fetch::Download;
+use super::branch::{Branch, Edits, Heads, Moved};
 use super::command::{self, Output};
 use super::signing::SigningKey;
+use super::{GitOptions, StatusLocation};
 use crate::store::StorageHealth;
 
-/// Deadline of a look at the remote branch.
-const LOOK_DEADLINE: Duration = Duration::from_secs(10);
 /// Deadline of a push. Writes of other objects wait for it.
 const PUSH_DEADLINE: Duration = Duration::from_secs(15);
-/// Deadline for the new commits of others during a write. Writes of other objects wait for it, too.
-const FETCH_DEADLINE: Duration = Duration::from_secs(15);
-/// Deadline for the new commits of others during a poll, for which nothing waits.
-const DOWNLOAD_DEADLINE: Duration = Duration::from_mins(1);
 /// Deadline for the whole history at the start.
 const CLONE_DEADLINE: Duration = Duration::from_mins(10);
 /// Deadline for the compaction of the clone. The end of the program waits for it.
 const COMPACTION_DEADLINE: Duration = Duration::from_mins(1);
-/// Where a poll downloads the branch to. The branch itself moves only under the lock of the store.
-const DOWNLOADED: &str = "refs/sluice/downloaded";
 /// Shortest pause after a command that failed. It is as long as the command took, so that a remote that does not answer delays the
 /// writes of other objects during at most half of the time.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// What Git and servers say if another process has moved the branch, or moves it now.
-const RACES: [&str; 5] = [
+const RACES: [&str; 6] = [
     "[rejected]",
     "failed to update ref",
     "cannot lock ref",
     "incorrect old value",
     "reference already exists",
+    "atomic transaction failed",
 ];
 
 /// A branch of a remote repository. Copies share their state, so that a download can run beside a write.
@@ -47,6 +43,8 @@ pub(super) struct Remote {
     url: String,
     clone: PathBuf,
     reference: String,
+    /// Reference of the journal; `None` without one.
+    journal: Option<String>,
     /// Set after a failure until a command succeeds.
     away: Arc<Mutex<Option<Away>>>,
     /// Set after a download until it is taken.
@@ -61,20 +59,15 @@ struct Away {
     reason: String,
 }
 
-/// What a poll has found.
-#[derive(Debug)]
-struct Download {
-    /// Newest commit of the clone before the download.
-    known: Option<Oid>,
-    /// Newest commit of the remote repository.
-    tip: Option<Oid>,
-}
-
 /// Opens the branch of a store, in a clone if its repository is remote.
 pub(super) fn connect(options: &GitOptions) -> Result<(Branch, Option<Remote>), Error> {
-    let clone = |url| Remote::open(url, &options.repository, &options.branch);
+    let has_journal = options.status == StatusLocation::Branch;
+    let clone = |url| Remote::open(url, &options.repository, &options.branch, has_journal);
     let remote = options.remote.as_deref().map(clone).transpose()?;
     let mut branch = Branch::open(&options.repository, &options.branch, &options.subdir)?;
+    if has_journal {
+        branch = branch.with_journal();
+    }
     if let Some(path) = &options.signing_key {
         let key = SigningKey::read(path).map_err(|reason| Error::from_str(&reason))?;
         branch.sign_with(key);
@@ -87,7 +80,7 @@ pub(super) fn connect(options: &GitOptions) -> Result<(Branch, Option<Remote>), 
 
 impl Remote {
     /// Opens or creates the clone, a bare repository that only this process uses.
-    fn open(url: &str, clone: &Path, branch: &str) -> Result<Self, Error> {
+    fn open(url: &str, clone: &Path, branch: &str, has_journal: bool) -> Result<Self, Error> {
         let reference = format!("refs/heads/{branch}");
         let is_option = url.starts_with('-') || branch.starts_with('-');
         if is_option || !Reference::is_valid_name(&reference) {
@@ -104,6 +97,7 @@ impl Remote {
         Ok(Self {
             url: url.to_owned(),
             clone: clone.to_owned(),
+            journal: has_journal.then(|| format!("{reference}-status")),
             reference,
             away: Arc::default(),
             download: Arc::default(),
@@ -112,53 +106,37 @@ impl Remote {
 
     /// Fetches the whole history of the branch, and checks with a dry run that this process can push.
     fn start(&self, branch: &Branch) -> Result<(), Error> {
-        match self.tip()? {
-            Some(_) => self.fetch_to(&self.reference, CLONE_DEADLINE)?,
-            None => branch.forget()?,
+        let tips = self.tips()?;
+        branch.forget(tips)?;
+        self.fetch_to(self.references(), tips, CLONE_DEADLINE)?;
+        let known = branch.heads()?;
+        let message = "check the permission to push\n";
+        let commit = branch.write(known.branch, &Edits::new(), message, 0)?;
+        let mut new = Heads {
+            branch: Some(commit),
+            ..known
+        };
+        if branch.has_journal() {
+            let none = Edits::new();
+            new.journal = Some(branch.write_entry(known.journal, Some(commit), &none, message, 0)?);
         }
-        let head = branch.head()?;
-        let commit = branch.write(head, &Edits::new(), "check the permission to push\n", 0)?;
-        let output = self.run_push(head, commit, true)?;
+        let output = self
+            .run_push(known, new, true)
+            .map_err(|error| self.advised(&error))?;
         if output.is_success || is_race(&output) {
             return Ok(());
         }
-        Err(Error::from_str(&refusal(&output)))
+        Err(self.advised(&Error::from_str(&refusal(&output))))
     }
 
-    /// Moves the branch of the clone to where the remote one is.
-    pub(super) fn fetch(&self, branch: &Branch) -> Result<(), Error> {
-        let tip = self.tip()?;
-        if tip.is_none() {
-            branch.forget()
-        } else if tip == branch.head()? {
-            Ok(())
-        } else {
-            self.fetch_to(&self.reference, FETCH_DEADLINE)
-        }
-    }
-
-    /// Downloads the new commits of the remote branch. The branch of the clone, which is at `known`, does not move.
-    pub(super) fn download(&self, known: Option<Oid>) -> Result<(), Error> {
-        let tip = self.tip()?;
-        if tip.is_some() && tip != known {
-            self.fetch_to(DOWNLOADED, DOWNLOAD_DEADLINE)?;
-        }
-        *lock(&self.download) = Some(Download { known, tip });
-        Ok(())
-    }
-
-    /// Moves the branch of the clone to what was downloaded, unless a write has moved it since: the next poll looks again then.
-    pub(super) fn take_download(&self, branch: &Branch) -> Result<(), Error> {
-        let Some(Download { known, tip }) = lock(&self.download).take() else {
-            return Ok(());
-        };
-        if tip == known || branch.head()? != known {
-            return Ok(());
-        }
-        match tip {
-            // The remote branch can have moved after the look, so what counts is the reference.
-            Some(_) => branch.advance_to(known, DOWNLOADED).map(drop),
-            None => branch.forget(),
+    /// Adds the remedy to the error of a server that does not accept both branches at once.
+    fn advised(&self, error: &Error) -> Error {
+        match &self.journal {
+            Some(journal) => Error::from_str(&format!(
+                "{}; `--status file` needs no push of {journal}",
+                error.message()
+            )),
+            None => Error::from_str(error.message()),
         }
     }
 
@@ -174,20 +152,15 @@ impl Remote {
         }
     }
 
-    /// Moves the remote branch from one commit to another. The inner error says why it is not moved: it is not at the first one, or
-    /// another process moves it now.
+    /// Moves the remote branch, its journal, or both at once. The inner error says why they are not moved: they are not where they were,
+    /// or another process moves them now.
     ///
-    /// After an error the remote may have the commit all the same; the next fetch shows it.
-    pub(super) fn push(
-        &self,
-        branch: &Branch,
-        old: Option<Oid>,
-        new: Oid,
-    ) -> Result<Result<(), String>, Error> {
+    /// After an error the remote may have the commits all the same; the next fetch shows them.
+    pub(super) fn push(&self, branch: &Branch, old: Heads, new: Heads) -> Result<Moved, Error> {
         let output = self.run_push(old, new, false)?;
         if output.is_success {
             // It is stored. A branch that stays behind in the clone follows with the next fetch.
-            if let Err(error) = branch.advance(old, new) {
+            if let Err(error) = branch.advance_heads(old, new) {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "cannot move the branch of the clone"
@@ -195,12 +168,10 @@ impl Remote {
             }
             return Ok(Ok(()));
         }
-        if is_race(&output) || self.tip()? != old {
-            return Ok(Err(format!(
-                "{} cannot be moved: {}",
-                self.reference,
-                refusal(&output)
-            )));
+        if is_race(&output) || self.tips()? != old {
+            let [branch, journal] = self.references();
+            let reference = if new.branch == old.branch { journal } else { branch };
+            return Ok(Err(format!("{reference} cannot be moved: {}", refusal(&output))));
         }
         Err(Error::from_str(&refusal(&output)))
     }
@@ -221,58 +192,42 @@ impl Remote {
         }
     }
 
-    /// Returns the newest commit of the remote branch; `None` if the branch does not exist.
-    fn tip(&self) -> Result<Option<Oid>, Error> {
-        let arguments = [
-            "ls-remote",
-            "--quiet",
-            "--",
-            self.url.as_str(),
-            self.reference.as_str(),
-        ];
-        let output = self.run(&arguments, LOOK_DEADLINE)?;
-        let mut lines = output.stdout.lines().filter_map(|line| line.split_once('\t'));
-        // The name is a pattern that also finds the end of longer names.
-        let found = lines.find(|(_, name)| *name == self.reference);
-        found.map(|(id, _)| Oid::from_str(id)).transpose()
+    /// Returns the references of the branch and of its journal.
+    fn references(&self) -> [&str; 2] {
+        [&self.reference, self.journal.as_deref().unwrap_or_default()]
     }
 
-    /// Fetches the branch to a reference of the clone.
-    fn fetch_to(&self, reference: &str, deadline: Duration) -> Result<(), Error> {
-        // No other process uses the clone, so a lock is the rest of a process that was killed.
-        drop(std::fs::remove_file(self.clone.join(format!("{reference}.lock"))));
-        let refspec = format!("+{}:{reference}", self.reference);
-        let options = [
-            "--quiet",
-            "--no-tags",
-            // The compaction does it, and nothing waits for that.
-            "--no-auto-gc",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
+    fn run_push(&self, old: Heads, new: Heads, is_dry: bool) -> Result<Output, Error> {
+        let [branch, journal] = self.references();
+        let moves = [
+            (branch, old.branch, new.branch),
+            (journal, old.journal, new.journal),
         ];
-        let mut arguments = vec!["fetch"];
-        arguments.extend(options);
-        arguments.extend(["--", self.url.as_str(), refspec.as_str()]);
-        self.run(&arguments, deadline).map(drop)
-    }
-
-    fn run_push(&self, old: Option<Oid>, new: Oid, is_dry: bool) -> Result<Output, Error> {
-        // An empty hash stands for a branch that does not exist.
-        let old = old.map(|id| id.to_string()).unwrap_or_default();
-        let lease = format!("--force-with-lease={}:{old}", self.reference);
-        let refspec = format!("{new}:{}", self.reference);
+        let (mut leases, mut refspecs) = (Vec::new(), Vec::new());
+        for (reference, old, new) in moves {
+            if let Some(new) = new.filter(|new| Some(*new) != old) {
+                // An empty hash stands for a branch that does not exist.
+                let old = old.map(|id| id.to_string()).unwrap_or_default();
+                leases.push(format!("--force-with-lease={reference}:{old}"));
+                refspecs.push(format!("{new}:{reference}"));
+            }
+        }
         let mut arguments = vec![
             "push",
             "--porcelain",
             "--no-verify",
             "--no-follow-tags",
             "--recurse-submodules=no",
-            &lease,
         ];
+        arguments.extend(leases.iter().map(String::as_str));
+        if refspecs.len() > 1 {
+            arguments.push("--atomic");
+        }
         if is_dry {
             arguments.push("--dry-run");
         }
-        arguments.extend(["--", self.url.as_str(), refspec.as_str()]);
+        arguments.extend(["--", self.url.as_str()]);
+        arguments.extend(refspecs.iter().map(String::as_str));
         self.run(&arguments, PUSH_DEADLINE)
     }
 
@@ -302,11 +257,11 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns why a push was rejected; `None` if it was not, or failed before.
+/// Returns why a push was rejected; `None` if it was not, or failed before. Of two branches one can have the reason of the other.
 fn rejection(output: &Output) -> Option<&str> {
-    let mut lines = output.stdout.lines();
-    let line = lines.find(|line| line.starts_with("!\t"))?;
-    line.rsplit('\t').next()
+    let lines = output.stdout.lines().filter(|line| line.starts_with("!\t"));
+    let reasons = lines.filter_map(|line| line.rsplit('\t').next());
+    reasons.min_by_key(|reason| reason.contains("(atomic push"))
 }
 
 fn is_race(output: &Output) -> bool {
@@ -364,7 +319,7 @@ mod tests {
     #[test]
     fn no_name_is_an_option() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |url, branch| Remote::open(url, &dir.path().join("a.git"), branch);
+        let open = |url, branch| Remote::open(url, &dir.path().join("a.git"), branch, true);
         open("https://a.example/b", "main").unwrap();
         open("--upload-pack=x", "main").unwrap_err();
         open("https://a.example/b", "-x").unwrap_err();

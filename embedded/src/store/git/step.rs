@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::branch::{Branch, CommitInfo};
 use super::kinds::Kinds;
-use super::message::Trailers;
+use super::message::{self, Trailers};
 use super::yaml;
 use crate::store::backend::InvalidFile;
 use crate::store::state::Key;
@@ -19,13 +19,34 @@ pub(super) struct Step<'a> {
     pub(super) id: Oid,
     /// The commit before it.
     pub(super) previous: Option<Oid>,
+    /// The commit of the journal with the status of the objects.
+    pub(super) journal: Option<Oid>,
     pub(super) info: CommitInfo,
     pub(super) trailers: Trailers,
     /// Objects in the files that were read, by path. Other kinds make other objects of the same files.
     pub(super) contents: BTreeMap<String, BTreeMap<Key, Value>>,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// Creates the step to a commit of the branch.
+    pub(super) fn new(
+        branch: &'a Branch,
+        previous: Option<Oid>,
+        id: Oid,
+        journal: Option<Oid>,
+    ) -> Result<Self, Error> {
+        let info = branch.info(id)?;
+        Ok(Self {
+            branch,
+            id,
+            previous,
+            journal,
+            trailers: message::parse(&info.message),
+            info,
+            contents: BTreeMap::new(),
+        })
+    }
+
     /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once.
     pub(super) fn take(&mut self, kinds: &Kinds, path: &str, key: &Key) -> Result<Option<Value>, Error> {
         let objects = match self.contents.entry(path.to_owned()) {

@@ -1,15 +1,16 @@
 //! Writes of this process: from records to files, a commit, and the move of the branch.
 
+mod status_file;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use git2::Oid;
 use serde_json::Value;
 
-use super::branch::{Edits, FileText, check_size};
+use super::branch::{Edits, FileText, Heads, Moved, check_size};
 use super::file_edit::FileEdit;
-use super::{Git, admit, failed, foreign, message, unreadable};
+use super::{Git, admit, failed, foreign, message, status, unreadable};
 use crate::definitions::DEFINITIONS;
 use crate::meta;
 use crate::status_error::StatusError;
@@ -23,26 +24,30 @@ impl Git {
     pub(super) fn commit_shared(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let time = self.time.take();
         let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
-        let files = self.edit(records).map_err(CommitError::Failed)?;
+        let BatchEdit { files, statuses } = self.edit(records).map_err(CommitError::Failed)?;
         let edits = self.render(&files).map_err(CommitError::Failed)?;
+        let status_edits = self.render_statuses(&statuses).map_err(CommitError::Failed)?;
         let message = message::compose(records, &self.history.objects);
-        let id = self
-            .store(&edits, &message, time)
+        let heads = self
+            .store(&edits, &status_edits, &message, time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
             .map_err(CommitError::Rejected)?;
         if records.iter().any(|record| record.key.resource == DEFINITIONS) {
-            self.apply_own(id, records);
+            self.apply_own(heads, records);
         } else {
             let keys = files.into_iter().map(|(path, file)| (path, file.keys()));
-            self.history.accept(id, records, keys.collect());
+            self.history.accept(heads, records, keys.collect());
+            let statuses = statuses.into_iter();
+            let statuses = statuses.map(|(key, status)| (key, status.is_some()));
+            self.history.accept_statuses(statuses);
         }
         Ok(())
     }
 
     /// Reads a commit of this process that changes definitions, as other processes do: files can become objects, and objects be
     /// withdrawn.
-    fn apply_own(&mut self, id: Oid, records: &mut Vec<Record>) {
-        match self.apply(id) {
+    fn apply_own(&mut self, heads: Heads, records: &mut Vec<Record>) {
+        match self.apply_newest(heads) {
             Ok(read) => *records = read_back(std::mem::take(records), read, &self.history.objects),
             // The commit is stored. If it cannot be read back now, the next poll reads the whole history.
             Err(error) => {
@@ -110,17 +115,21 @@ impl Git {
     }
 
     /// Returns the edited files. Each is read and parsed once.
-    fn edit(&self, records: &[Record]) -> Result<BTreeMap<String, FileEdit>, StoreError> {
-        let mut files: BTreeMap<String, FileEdit> = BTreeMap::new();
+    fn edit(&self, records: &[Record]) -> Result<BatchEdit, StoreError> {
+        let mut batch = BatchEdit::default();
         for record in records {
-            let Some(path) = self.path(&record.key, record.kind)? else {
+            let key = &record.key;
+            if record.kind == ChangeType::Remove {
+                batch.statuses.insert(key.clone(), None);
+            }
+            let Some(path) = self.path(key, record.kind)? else {
                 continue;
             };
-            let file = match files.entry(path) {
+            let file = match batch.files.entry(path) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
                     let unusable =
-                        |reason: String| failed(&self.options, unparsable(entry.key(), &record.key, &reason));
+                        |reason: String| failed(&self.options, unparsable(entry.key(), key, &reason));
                     let text = self.read(entry.key())?.transpose().map_err(unusable)?;
                     let file = FileEdit::parse(&self.kinds, &text.unwrap_or_default()).map_err(unusable)?;
                     entry.insert(file)
@@ -128,27 +137,34 @@ impl Git {
             };
             match record.kind {
                 ChangeType::Put => {
-                    let content = self.content(file.content(&record.key), record);
-                    let unwritable = |reason: String| format!("{} cannot be written: {reason}", record.key);
-                    file.put(&record.key, content)
-                        .map_err(|reason| failed(&self.options, unwritable(reason)))?;
+                    let status = self.put(file, record)?;
+                    batch.statuses.insert(key.clone(), status);
                 }
-                ChangeType::Remove => file.remove(&record.key),
+                ChangeType::Remove => file.remove(key),
             }
         }
-        Ok(files)
+        Ok(batch)
     }
 
     /// Returns the new texts of files. One that other processes would not read is an error.
     fn render(&self, files: &BTreeMap<String, FileEdit>) -> Result<Edits, StoreError> {
         let mut edits = Edits::new();
-        for (path, file) in files {
-            let text = file.render();
-            check_size(text.as_ref().map_or(0, String::len))
-                .map_err(|reason| failed(&self.options, format!("{path} cannot be written: {reason}")))?;
-            edits.insert(path.clone(), text);
+        for (path, file) in files.iter().filter(|(_, file)| file.is_changed()) {
+            edits.insert(path.clone(), self.checked(path, file.render())?);
         }
         Ok(edits)
+    }
+
+    /// Refuses the text of a file that is too large to be read.
+    fn checked(&self, path: &str, text: Option<String>) -> Result<Option<String>, StoreError> {
+        match check_size(text.as_ref().map_or(0, String::len)) {
+            Ok(()) => Ok(text),
+            Err(reason) => Err(self.unwritable(path, &reason)),
+        }
+    }
+
+    fn unwritable(&self, what: &str, reason: &str) -> StoreError {
+        failed(&self.options, format!("{what} cannot be written: {reason}"))
     }
 
     fn read(&self, path: &str) -> Result<Option<FileText>, StoreError> {
@@ -191,22 +207,53 @@ impl Git {
         Some(admit::admit(resource, document, before))
     }
 
-    /// Writes a commit and moves the branch to it. The inner error says why the branch is not moved.
-    fn store(&self, edits: &Edits, message: &str, time: i64) -> Result<Result<Oid, String>, git2::Error> {
-        let head = self.history.head;
-        if self.branch.head()? != head {
-            return Ok(Err("other processes move the branch all the time".to_owned()));
+    /// Writes a commit and moves the branch to it. With a journal, a commit of that follows, and the branch moves only if its files
+    /// differ. The inner error says why they are not moved.
+    fn store(
+        &self,
+        edits: &Edits,
+        status_edits: &Edits,
+        message: &str,
+        time: i64,
+    ) -> Result<Result<Heads, String>, git2::Error> {
+        let known = self.heads();
+        let has_commit = !self.branch.has_journal() || !edits.is_empty();
+        if let Err(reason) = self.branch.check_heads(known, has_commit)? {
+            return Ok(Err(reason));
         }
         if let Some(remote) = &self.remote {
             remote.check()?;
         }
-        let id = self.branch.write(head, edits, message, time)?;
-        let moved = match &self.remote {
-            Some(remote) => remote.push(&self.branch, head, id)?,
-            None => self.branch.try_advance(head, id)?,
-        };
-        Ok(moved.map(|()| id))
+        let mut new = known;
+        if has_commit {
+            new.branch = Some(self.branch.write(known.branch, edits, message, time)?);
+        }
+        if self.branch.has_journal() {
+            let head = new.branch.filter(|_| has_commit);
+            let entry = self
+                .branch
+                .write_entry(known.journal, head, status_edits, message, time)?;
+            new.journal = Some(entry);
+        }
+        Ok(self.advance(known, new)?.map(|()| new))
     }
+
+    /// Moves the branch and its journal, first those of a remote repository.
+    pub(super) fn advance(&self, known: Heads, new: Heads) -> Result<Moved, git2::Error> {
+        match &self.remote {
+            Some(remote) => remote.push(&self.branch, known, new),
+            None => self.branch.advance_heads(known, new),
+        }
+    }
+}
+
+/// The edits of a batch.
+#[derive(Debug, Default)]
+struct BatchEdit {
+    /// Files by path.
+    files: BTreeMap<String, FileEdit>,
+    /// Status files; `None` if an object has none.
+    statuses: BTreeMap<Key, Option<Value>>,
 }
 
 /// Returns the changes of a commit of this process as other processes read them. `after` are the objects that they have then.
@@ -234,7 +281,12 @@ fn read_back(written: Vec<Record>, read: Vec<Record>, after: &BTreeMap<Key, Arc<
 fn is_read_as(record: &Record, change: &Record) -> bool {
     record.kind == change.kind
         && (record.kind == ChangeType::Remove
-            || without_nulls(&change.object) == without_nulls(&admit::as_read(&record.object)))
+            || comparable(&change.object) == comparable(&admit::as_read(&record.object)))
+}
+
+/// Returns an object with one order of its managers, and without the fields that are null.
+fn comparable(object: &Arc<Value>) -> Value {
+    without_nulls(&status::in_order_of_files(object.clone()))
 }
 
 /// Returns a value without the fields that are null.
@@ -254,7 +306,13 @@ fn without_nulls(value: &Value) -> Value {
 fn is_in_effect(record: &Record, objects: &BTreeMap<Key, Arc<Value>>) -> bool {
     let object = objects.get(&record.key);
     record.kind == ChangeType::Put
-        && object.is_some_and(|object| foreign::is_same(object, &admit::as_read(&record.object)))
+        && object.is_some_and(|object| {
+            let in_order = status::in_order_of_files;
+            foreign::is_same(
+                &in_order(object.clone()),
+                &in_order(admit::as_read(&record.object)),
+            )
+        })
 }
 
 fn unparsable(path: &str, key: &Key, reason: &str) -> String {

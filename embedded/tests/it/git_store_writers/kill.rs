@@ -186,7 +186,11 @@ impl Environment {
     async fn check(&self, acknowledged: &[Acknowledged], round: usize) {
         if !self.is_remote {
             // As the guide says: a process that is killed while it moves the branch leaves its lock.
-            drop(std::fs::remove_file(self.repository.join("refs/heads/main.lock")));
+            for lock in ["main.lock", "main-status.lock"] {
+                drop(std::fs::remove_file(
+                    self.repository.join("refs/heads").join(lock),
+                ));
+            }
         }
         let server = open(&options_of(self.dir.path(), self.is_remote)).await;
         let client = &server.client();

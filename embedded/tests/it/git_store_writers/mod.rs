@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::json;
-use sluice_embedded::{ApiServer, GitOptions, Store};
+use sluice_embedded::{ApiServer, GitOptions, StatusLocation, Store};
 use sluice_harness::sample::Rng;
 use tokio::task::JoinSet;
 
@@ -136,10 +136,25 @@ async fn watched(client: &Client, since: u64) -> Versions {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_lose_none_of_the_writes_of_eight_writers() {
+    write_on_two_servers(StatusLocation::Branch).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_lose_none_of_the_writes_of_eight_writers_with_the_status_in_files() {
+    write_on_two_servers(StatusLocation::File).await;
+}
+
+/// Lets eight writers write on two servers, and checks that each write is there once.
+async fn write_on_two_servers(status: StatusLocation) {
     let dir = tempfile::tempdir().unwrap();
     let repository = repository(dir.path());
     let total = number("SLUICE_WRITES", WRITES) / WRITERS * WRITERS;
-    let open = |name: &str| server(dir.path(), name, |own| options(own, &repository));
+    let open = |name: &str| {
+        server(dir.path(), name, |own| GitOptions {
+            status,
+            ..options(own, &repository)
+        })
+    };
     let servers = [open("a"), open("b")];
     let [first, second] = servers.each_ref().map(ApiServer::client);
     let since = [

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use sluice_embedded::{ApiServer, GitOptions};
+use sluice_embedded::{ApiServer, GitOptions, StatusLocation};
 
 use super::writer::{Counters, revision};
 use super::{LIMIT, branch_log, check_all, finish, listed, newest, server, start};
@@ -54,9 +54,24 @@ async fn a_remote_that_is_away_for_a_while_loses_no_acknowledged_write() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_force_push_is_a_change_on_each_server() {
+    rewrite(StatusLocation::Branch).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_force_push_is_a_change_on_each_server_with_the_status_in_files() {
+    rewrite(StatusLocation::File).await;
+}
+
+/// Removes an acknowledged write from the history of a branch.
+async fn rewrite(status: StatusLocation) {
     let dir = tempfile::tempdir().unwrap();
     let repository = repository(dir.path());
-    let open = |name: &str| server(dir.path(), name, |own| options(own, &repository));
+    let open = |name: &str| {
+        server(dir.path(), name, |own| GitOptions {
+            status,
+            ..options(own, &repository)
+        })
+    };
     let [first, second] = [open("a"), open("b")].map(|server| server.client());
     for name in ["kept", "dropped"] {
         let object = json!({"metadata": {"name": name}, "data": {"token": name}});
@@ -79,8 +94,14 @@ async fn a_force_push_is_a_change_on_each_server() {
         .await;
     }
     let mut events = watch(&second, &format!("{CONFIGMAPS}?watch=1&resourceVersion={since}")).await;
-    let (type_, status) = events.next().await.expect("the watch says why it ends");
-    assert_eq!((type_.as_str(), &status["code"]), ("ERROR", &json!(410)));
+    let (type_, object) = events.next().await.expect("the watch has an event");
+    match status {
+        StatusLocation::Branch => {
+            let name = &object["metadata"]["name"];
+            assert_eq!((type_.as_str(), name), ("DELETED", &json!("dropped")));
+        }
+        StatusLocation::File => assert_eq!((type_.as_str(), &object["code"]), ("ERROR", &json!(410))),
+    }
 
     let object = json!({"metadata": {"name": "next"}, "data": {"token": "next"}});
     let next = revision(&ok(&second, "POST", CONFIGMAPS, Some(&object)).await);

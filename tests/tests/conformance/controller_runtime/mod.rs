@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
-use sluice_embedded::{ApiServer, GitOptions, Store};
+use sluice_embedded::{ApiServer, GitOptions, StatusLocation, Store};
 use sluice_harness::cluster::ControlPlane;
 use sluice_harness::directory::TestDirectory;
 use sluice_harness::skip;
@@ -61,6 +61,7 @@ async fn a_controller_works_on_a_git_store() {
         repository: folder.path().join("objects.git"),
         remote: None,
         branch: "main".to_owned(),
+        status: StatusLocation::default(),
         subdir: String::new(),
         interval: Duration::from_millis(50),
         signing_key: None,

@@ -1,9 +1,13 @@
 //! Definitions in the repository, and the objects of their kinds.
 
+mod writes;
+
 use super::*;
 
-const TOOLS: &str = "tools.tools.dev";
-const DEFINITION: &str = "# Of the tools.
+pub(super) use self::writes::TESTS as WRITE_TESTS;
+
+pub(super) const TOOLS: &str = "tools.tools.dev";
+pub(super) const DEFINITION: &str = "# Of the tools.
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: tools.tools.dev}
@@ -20,14 +24,14 @@ spec:
         type: object
         properties: {spec: {type: object, properties: {size: {type: integer, default: 1, maximum: 10}}}}
 ";
-const TOOL: &str = "apiVersion: tools.dev/v1\nkind: Tool\nmetadata: {name: a}\nspec: {}\n";
+pub(super) const TOOL: &str = "apiVersion: tools.dev/v1\nkind: Tool\nmetadata: {name: a}\nspec: {}\n";
 
-fn tools(store: &Store) -> Vec<Value> {
+pub(super) fn tools(store: &Store) -> Vec<Value> {
     let objects = store.read().list(TOOLS, "");
     objects.iter().map(|object| Value::clone(object)).collect()
 }
 
-fn definition(store: &Store) -> Option<Value> {
+pub(super) fn definition(store: &Store) -> Option<Value> {
     let key = Key::new(DEFINITIONS, "", TOOLS);
     store.read().get(&key).map(|object| Value::clone(object))
 }
@@ -141,84 +145,6 @@ fn an_invalid_definition_keeps_the_last_good_one() {
     store.poll();
     assert_eq!(definition(&store).unwrap()["metadata"]["generation"], 2);
     assert_eq!(tools(&store)[0]["spec"]["size"], 2, "its objects are read again");
-}
-
-#[test]
-fn a_written_definition_makes_files_objects_at_once() {
-    let environment = Environment::new();
-    environment.commit([("a.yaml", Some(TOOL))]);
-    let store = environment.store("a");
-    let key = Key::new(DEFINITIONS, "", TOOLS);
-    let before = store.read().revision();
-    let object = yaml::parse(DEFINITION).unwrap();
-    store.write_now(&key, |_| Ok(Write::Put(object.clone()))).unwrap();
-    assert_eq!(tools(&store).len(), 1, "without another write or poll");
-    let changes = store.read().changes_since(before).unwrap();
-    let revisions: Vec<u64> = changes.iter().map(|change| change.revision).collect();
-    assert_eq!(changes.len(), 2);
-    assert!(revisions.is_sorted(), "{revisions:?}");
-    let path = "apiextensions.k8s.io/v1/customresourcedefinitions/_cluster/tools.tools.dev.yaml";
-    assert!(environment.read(path).is_some());
-    assert_eq!(tools(&environment.store("b")), tools(&store), "the same versions");
-}
-
-/// Writes a tool as a server does that has validated it with [`DEFINITION`].
-fn put_tool(store: &Store, spec: &Value) -> Result<Arc<Value>, StatusError> {
-    let tool = json!({
-        "apiVersion": "tools.dev/v1", "kind": "Tool",
-        "metadata": {"name": "a", "namespace": "default"}, "spec": spec,
-    });
-    store.write_now(&Key::new(TOOLS, "default", "a"), |_| Ok(Write::Put(tool.clone())))
-}
-
-#[test]
-fn a_write_is_decided_again_with_the_definition_of_another_process() {
-    let environment = Environment::new();
-    environment.commit([("crd.yaml", Some(DEFINITION))]);
-    let store = environment.store("a");
-    let strict = DEFINITION.replace("maximum: 10}", "maximum: 5}, color: {type: string, default: red}");
-    environment.commit([("crd.yaml", Some(strict.as_str()))]);
-    let error = put_tool(&store, &json!({"size": 7})).unwrap_err();
-    assert_eq!(error.code(), 409, "{}", error.message());
-    assert!(
-        error.message().contains("the definition of the kind has changed")
-            && error.message().contains("spec.size"),
-        "{}",
-        error.message()
-    );
-    assert_eq!(tools(&store), Vec::<Value>::new());
-    assert_eq!(environment.commits(), 2, "nothing is committed");
-    let stored = put_tool(&store, &json!({"size": 3})).unwrap();
-    assert_eq!(stored["spec"], json!({"size": 3, "color": "red"}));
-    assert_eq!(tools(&store), [Value::clone(&stored)]);
-    assert_same_after_restart(&environment, &store);
-    let error = put_tool(&store, &json!({"size": 7, "color": "red"})).unwrap_err();
-    assert_eq!(error.code(), 409, "an update, too: {}", error.message());
-    assert_same_after_restart(&environment, &store);
-}
-
-#[test]
-fn a_server_serves_what_the_history_says_of_its_own_commit() {
-    let environment = Environment::new();
-    let store = environment.store("a");
-    let key = Key::new(DEFINITIONS, "", TOOLS);
-    let write = |text: &str| {
-        let object = yaml::parse(text).unwrap();
-        store.write_now(&key, |_| Ok(Write::Put(object.clone())))
-    };
-    // No admission has added the defaults.
-    let stored = write(DEFINITION).unwrap();
-    assert_eq!(stored["spec"]["names"]["listKind"], "ToolList");
-    assert_eq!(definition(&store), Some(Value::clone(&stored)));
-    assert_same_after_restart(&environment, &store);
-    let error = write(&DEFINITION.replace("Namespaced", "Galaxy")).unwrap_err();
-    assert!(
-        error.message().contains("the object stays as it was"),
-        "{}",
-        error.message()
-    );
-    assert_eq!(definition(&store), Some(Value::clone(&stored)));
-    assert_same_after_restart(&environment, &store);
 }
 
 #[test]
@@ -385,3 +311,18 @@ fn a_move_to_a_broken_file_keeps_a_definition_and_its_objects() {
     assert_eq!(tools(&store)[0]["metadata"]["uid"], uid);
     assert_same_after_restart(&environment, &store);
 }
+
+/// The tests that hold wherever the status is.
+pub(super) const TESTS: &[fn()] = &[
+    a_definition_and_an_object_arrive_in_one_push,
+    files_become_objects_with_the_definition_of_their_kind,
+    without_their_definition_objects_are_withdrawn_and_come_back_as_the_same,
+    an_invalid_definition_keeps_the_last_good_one,
+    definitions_of_the_program_are_not_read_from_the_repository,
+    a_rewritten_history_has_its_own_kinds,
+    a_withdrawn_object_is_the_same_in_a_rewritten_history,
+    a_file_that_does_not_parse_is_reported_once,
+    a_trailer_leaves_the_versions_of_the_next_commit,
+    a_status_or_a_time_that_clients_cannot_decode_changes_nothing,
+    a_move_to_a_broken_file_keeps_a_definition_and_its_objects,
+];

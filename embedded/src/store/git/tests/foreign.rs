@@ -5,7 +5,7 @@ use git2::{Oid, Signature, Time};
 use super::*;
 use crate::store::backend::Origin;
 
-fn head(environment: &Environment) -> Oid {
+pub(super) fn head(environment: &Environment) -> Oid {
     environment.branch().head().unwrap().unwrap()
 }
 
@@ -37,7 +37,7 @@ fn pull(environment: &Environment, base: Oid, path: &str, text: &str) {
 }
 
 /// Replaces the whole history by one commit.
-fn rewrite<const N: usize>(environment: &Environment, files: [(&str, String); N]) {
+pub(super) fn rewrite<const N: usize>(environment: &Environment, files: [(&str, String); N]) {
     let branch = environment.branch();
     let edits = files.map(|(path, text)| (path.to_owned(), Some(text)));
     let rewritten = branch
@@ -104,78 +104,6 @@ fn objects_keep_their_identity_in_a_rewritten_history() {
     assert_eq!(identities(&store), before, "after another rewrite");
     drop(store);
     assert_eq!(identities(&environment.store("a")), before);
-}
-
-#[test]
-fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs() {
-    let environment = Environment::new();
-    environment.commit([("mine.yaml", Some(BY_HAND))]);
-    let store = environment.store("a");
-    put(&store, "b", "one", "1").unwrap();
-    store.poll();
-    let uid = |store: &Store| object(store, "b").unwrap()["metadata"]["uid"].clone();
-    let before = uid(&store);
-    drop(store);
-    let path = "core/v1/configmaps/default/b.yaml";
-    let file = environment.read(path).unwrap();
-    rewrite(&environment, [(path, file)]);
-    for start in ["first", "second"] {
-        let store = environment.store("a");
-        assert_eq!(uid(&store), before, "{start}");
-    }
-    assert_ne!(uid(&environment.store("b")), before, "a new state directory");
-}
-
-#[test]
-fn a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one() {
-    let environment = Environment::new();
-    let store = environment.store("a");
-    put(&store, "a", "one", "1").unwrap();
-    store.poll();
-    let before = objects(&store);
-    drop(store);
-    let branch = environment.branch();
-    let head = head(&environment);
-    branch.forget().unwrap();
-    let start = || Store::git(environment.options("a"), &[]).unwrap_err().to_string();
-    let error = start();
-    assert!(
-        error.contains("the branch does not exist") && error.contains(&head.to_string()),
-        "{error}"
-    );
-    assert!(
-        objects(&environment.store("b")).is_empty(),
-        "a new state directory"
-    );
-    // A repository that was created again with a first commit, or the branch of something else.
-    environment.commit([("notes.yaml", Some("# nothing\n"))]);
-    let error = start();
-    assert!(
-        error.contains("without objects") && error.contains(&head.to_string()),
-        "{error}"
-    );
-    branch.forget().unwrap();
-    assert!(branch.advance(None, head).unwrap());
-    assert_eq!(objects(&environment.store("a")), before);
-}
-
-#[test]
-fn a_wrong_name_of_the_branch_is_an_error() {
-    let environment = Environment::new();
-    let store = environment.store("a");
-    put(&store, "a", "one", "1").unwrap();
-    store.poll();
-    drop(store);
-    let options = GitOptions {
-        branch: "trunk".to_owned(),
-        ..environment.options("a")
-    };
-    let error = Store::git(options, &[]).unwrap_err().to_string();
-    assert!(
-        error.contains("branch trunk: the branch does not exist"),
-        "{error}"
-    );
-    assert!(error.contains("correct the name"), "{error}");
 }
 
 #[test]
@@ -335,29 +263,6 @@ fn a_branch_that_stays_locked_is_named() {
 }
 
 #[test]
-fn a_start_logs_the_problems_that_remain() {
-    let environment = Environment::new();
-    let open = || Git::open(environment.options("a"), &[]).unwrap().0;
-    environment.commit([("mine.yaml", Some(BY_HAND))]);
-    let invalid = BY_HAND.replace("\"1\"", "[]");
-    environment.commit([
-        ("mine.yaml", Some(invalid.as_str())),
-        ("b.yaml", Some("kind: [\n")),
-    ]);
-    let git = open();
-    let present = git.history.present_problems(&git.kinds);
-    assert_eq!(present.len(), 2, "{present:?}");
-    drop(git);
-    environment.commit([("mine.yaml", Some(BY_HAND)), ("b.yaml", None)]);
-    let git = open();
-    assert!(
-        git.history.problems.is_empty(),
-        "the repaired ones are not logged"
-    );
-    assert!(git.history.present_problems(&git.kinds).is_empty());
-}
-
-#[test]
 fn a_file_that_is_not_utf8_has_no_text() {
     let environment = Environment::new();
     let repository = git2::Repository::open_bare(environment.repository()).unwrap();
@@ -376,3 +281,17 @@ fn a_file_that_is_not_utf8_has_no_text() {
     let text = environment.branch().read(id, "mine.yaml").unwrap();
     assert_eq!(text, Some(Err("it is not UTF-8".to_owned())));
 }
+
+/// The tests that hold wherever the status is.
+pub(super) const TESTS: &[fn()] = &[
+    a_pull_of_a_person_is_no_rewritten_history,
+    objects_keep_their_identity_in_a_rewritten_history,
+    forged_trailers_take_no_versions,
+    a_local_object_is_never_committed,
+    a_directory_in_another_form_is_read_or_refused,
+    files_of_older_layouts_keep_their_place,
+    a_write_changes_one_of_many_documents,
+    a_file_that_is_too_large_changes_nothing_until_it_is_split,
+    a_branch_that_stays_locked_is_named,
+    a_file_that_is_not_utf8_has_no_text,
+];

@@ -88,3 +88,10 @@ fn a_document_that_leaves_its_file_can_be_in_one_that_does_not_parse() {
     assert_eq!(after, before, "it has a file again");
     put(&stores[0], "a", "two", "2").unwrap();
 }
+
+/// The tests that hold wherever the status is.
+pub(super) const TESTS: &[fn()] = &[
+    a_move_to_a_file_that_does_not_parse_deletes_nothing,
+    a_pending_move_ends_without_the_file_that_does_not_parse,
+    a_document_that_leaves_its_file_can_be_in_one_that_does_not_parse,
+];

@@ -9,7 +9,7 @@ use super::*;
 /// Limit of a wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn options(environment: &Environment, process: &str) -> GitOptions {
+pub(super) fn options(environment: &Environment, process: &str) -> GitOptions {
     GitOptions {
         repository: environment.dir.path().join(format!("{process}.git")),
         remote: Some(format!("file://{}", environment.repository().display())),
@@ -190,7 +190,7 @@ fn a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake() {
     put(&store, "b", "one", "1").unwrap();
     let branch = environment.branch();
     let head = branch.head().unwrap();
-    branch.forget().unwrap();
+    branch.forget(Heads::default()).unwrap();
     store.poll();
     assert_eq!(objects(&store).len(), 2, "a branch that is away deletes nothing");
     let error = put(&store, "a", "two", "2").unwrap_err();
@@ -211,7 +211,12 @@ fn a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake() {
     );
     store.poll();
     assert_eq!(objects(&store).len(), 1, "b is gone");
-    assert!(store.read().changes_since(before).is_err(), "watches start anew");
+    let has_journal = environment.status == StatusLocation::Branch;
+    assert_eq!(
+        store.read().changes_since(before).is_ok(),
+        has_journal,
+        "watches go on with a journal, and start anew without one"
+    );
     put(&store, "a", "two", "2").unwrap();
     assert!(environment.read("mine.yaml").unwrap().ends_with("  two: '2'\n"));
 }
@@ -281,3 +286,17 @@ fn the_clone_is_packed() {
     store.poll();
     assert_eq!(objects(&store).len(), 2);
 }
+
+/// The tests that hold wherever the status is.
+pub(super) const TESTS: &[fn()] = &[
+    errors_show_no_credentials,
+    a_write_is_pushed_and_each_clone_reads_the_same,
+    a_rejected_push_is_decided_anew,
+    two_clones_lose_no_write,
+    a_remote_that_is_away_fails_writes_until_it_is_back,
+    a_refused_push_is_an_error_that_says_why,
+    a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake,
+    a_remote_repository_that_is_created_again_is_an_error_at_the_start,
+    the_rest_of_a_killed_process_is_no_obstacle,
+    the_clone_is_packed,
+];

@@ -1,0 +1,142 @@
+//! Commits of the journal: each takes over commits of the branch, or is a write of a store. And the commits of this process, which are not
+//! read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use git2::{Error, Oid};
+use serde_json::Value;
+
+use super::History;
+use crate::store::backend::Record;
+use crate::store::git::admit;
+use crate::store::git::branch::{Branch, Heads};
+use crate::store::git::kinds::Kinds;
+use crate::store::git::message;
+use crate::store::git::status;
+use crate::store::git::step::Step;
+use crate::store::state::Key;
+use crate::store::watch_cache::ChangeType;
+
+impl History {
+    /// Applies the next commit of the journal, and adds its changes in the order of their revisions. Those before an error count.
+    ///
+    /// A write has trailers, and is one step: what it changes on the branch and in the status files. Another commit takes over commits of
+    /// the branch. Each of them is a step, as without a journal.
+    pub(in crate::store::git) fn apply_entry(
+        &mut self,
+        branch: &Branch,
+        kinds: &mut Kinds,
+        id: Oid,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Error> {
+        let entry = branch.entry(id)?;
+        let trailers = message::parse(&branch.info(id)?.message);
+        let mut statuses = status::changed(branch, self.journal, id)?;
+        if trailers.is_empty() {
+            if let Some(head) = entry.head {
+                // Of a rewritten branch only the newest commit counts.
+                let line = branch.line(self.head, head)?.unwrap_or_else(|| vec![head]);
+                for commit in line {
+                    records.extend(self.apply(branch, kinds, commit)?);
+                }
+            }
+        } else {
+            statuses.extend(trailers.versions.keys().cloned());
+        }
+        let has_step = !statuses.is_empty() || !trailers.is_empty();
+        if let Some(head) = entry.head.or(self.head).filter(|_| has_step) {
+            let mut step = Step::new(branch, self.head, head, Some(id))?;
+            step.trailers = trailers;
+            self.update_statuses(&step, &statuses)?;
+            records.extend(self.apply_step(kinds, step, statuses)?);
+        }
+        self.journal = Some(id);
+        Ok(())
+    }
+
+    /// Takes over which objects have a status file.
+    fn update_statuses(&mut self, step: &Step<'_>, keys: &BTreeSet<Key>) -> Result<(), Error> {
+        for key in keys {
+            self.outdated.remove(key);
+            if status::read(step.branch, step.journal, key)?.is_some() {
+                self.statuses.insert(key.clone());
+            } else {
+                self.statuses.remove(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the document of an object with the status that the journal has of it.
+    pub(super) fn with_status(&self, step: &Step<'_>, key: &Key, document: Value) -> Result<Value, Error> {
+        if !self.statuses.contains(key) {
+            return Ok(document);
+        }
+        let status = status::read(step.branch, step.journal, key)?;
+        Ok(match status {
+            Some(status) => status::join(document, &status),
+            None => document,
+        })
+    }
+
+    /// Whether the status of an object is in the journal.
+    pub(in crate::store::git) fn has_status(&self, key: &Key) -> bool {
+        self.statuses.contains(key)
+    }
+
+    /// Takes over a commit of this process, with the objects in each file that it changed. Its content is known, so that nothing is read
+    /// or validated again.
+    pub(in crate::store::git) fn accept(
+        &mut self,
+        heads: Heads,
+        records: &[Record],
+        files: BTreeMap<String, Vec<Key>>,
+    ) {
+        for (path, keys) in files {
+            self.set_keys(&path, keys);
+        }
+        for record in records {
+            self.invalid.remove(&record.key);
+            let read = admit::as_read(&record.object);
+            match record.kind {
+                ChangeType::Put if heads.journal.is_none() => self.objects.insert(record.key.clone(), read),
+                ChangeType::Put => self
+                    .objects
+                    .insert(record.key.clone(), status::in_order_of_files(read)),
+                ChangeType::Remove => self.objects.remove(&record.key),
+            };
+        }
+        let newest = records.last().map_or(0, |record| record.revision);
+        self.revision = self.revision.max(newest);
+        self.generation = self.generation.max(super::generation(newest));
+        (self.head, self.journal) = (heads.branch, heads.journal);
+    }
+
+    /// Takes over the status files of a write of this process.
+    pub(in crate::store::git) fn accept_statuses(&mut self, statuses: impl Iterator<Item = (Key, bool)>) {
+        self.outdated.clear();
+        for (key, has_status) in statuses {
+            if has_status {
+                self.statuses.insert(key);
+            } else {
+                self.statuses.remove(&key);
+            }
+        }
+    }
+
+    /// Returns the objects whose status files are to be removed.
+    pub(in crate::store::git) fn outdated_statuses(&self) -> impl Iterator<Item = &Key> {
+        self.outdated.iter()
+    }
+
+    /// Forgets the status of objects that are gone: a new object of the same name has none.
+    pub(super) fn retire_statuses(&mut self, touched: Vec<Key>, records: &[Record]) {
+        let removed = records.iter().filter(|record| record.kind == ChangeType::Remove);
+        for key in removed.map(|record| record.key.clone()).chain(touched) {
+            let exists = self.objects.contains_key(&key) || self.withdrawn.contains_key(&key);
+            if !exists && self.statuses.remove(&key) {
+                self.outdated.insert(key);
+            }
+        }
+    }
+}

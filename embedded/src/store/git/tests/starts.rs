@@ -1,0 +1,168 @@
+//! Starts on a branch that changed while no process ran.
+
+use super::foreign::{head, rewrite};
+use super::*;
+
+#[test]
+fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = environment.store("a");
+    put(&store, "b", "one", "1").unwrap();
+    store.poll();
+    let uid = |store: &Store| object(store, "b").unwrap()["metadata"]["uid"].clone();
+    let before = uid(&store);
+    drop(store);
+    let path = "core/v1/configmaps/default/b.yaml";
+    let file = environment.read(path).unwrap();
+    rewrite(&environment, [(path, file)]);
+    for start in ["first", "second"] {
+        let store = environment.store("a");
+        assert_eq!(uid(&store), before, "{start}");
+    }
+    let has_journal = environment.status == StatusLocation::Branch;
+    assert_eq!(
+        uid(&environment.store("b")) == before,
+        has_journal,
+        "a new state directory"
+    );
+}
+
+#[test]
+fn a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    store.poll();
+    let before = objects(&store);
+    drop(store);
+    let branch = environment.branch().with_journal();
+    let head = head(&environment);
+    branch.forget(Heads::default()).unwrap();
+    let start = || Store::git(environment.options("a"), &[]).unwrap_err().to_string();
+    let error = start();
+    assert!(
+        error.contains("the branch does not exist") && error.contains(&head.to_string()),
+        "{error}"
+    );
+    assert!(
+        objects(&environment.store("b")).is_empty(),
+        "a new state directory"
+    );
+    // A repository that was created again with a first commit, or the branch of something else.
+    environment.commit([("notes.yaml", Some("# nothing\n"))]);
+    let error = start();
+    assert!(
+        error.contains("without objects") && error.contains(&head.to_string()),
+        "{error}"
+    );
+    branch.forget(Heads::default()).unwrap();
+    assert!(branch.advance(None, head).unwrap());
+    assert_eq!(objects(&environment.store("a")), before);
+}
+
+#[test]
+fn a_wrong_name_of_the_branch_is_an_error() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    store.poll();
+    drop(store);
+    let options = GitOptions {
+        branch: "trunk".to_owned(),
+        ..environment.options("a")
+    };
+    let error = Store::git(options, &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("branch trunk: the branch does not exist"),
+        "{error}"
+    );
+    assert!(error.contains("correct the name"), "{error}");
+}
+
+#[test]
+fn a_start_logs_the_problems_that_remain() {
+    let environment = Environment::new();
+    let open = || Git::open(environment.options("a"), &[]).unwrap().0;
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let invalid = BY_HAND.replace("\"1\"", "[]");
+    environment.commit([
+        ("mine.yaml", Some(invalid.as_str())),
+        ("b.yaml", Some("kind: [\n")),
+    ]);
+    let git = open();
+    let present = git.history.present_problems(&git.kinds);
+    assert_eq!(present.len(), 2, "{present:?}");
+    assert!(git.history.problems.is_empty(), "each is logged once");
+    drop(git);
+    environment.commit([("mine.yaml", Some(BY_HAND)), ("b.yaml", None)]);
+    let git = open();
+    assert!(
+        git.history.problems.is_empty(),
+        "the repaired ones are not logged"
+    );
+    assert!(git.history.present_problems(&git.kinds).is_empty());
+}
+
+#[test]
+fn a_branch_that_lost_its_objects_between_two_runs_is_not_taken_over() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    store.poll();
+    let before = objects(&store);
+    drop(store);
+    let branch = environment.branch().with_journal();
+    let heads = branch.heads().unwrap();
+    let head = heads.branch.unwrap();
+    let start = |process: &str| {
+        Store::git(environment.options(process), &[])
+            .unwrap_err()
+            .to_string()
+    };
+    rewrite(&environment, [("notes.yaml", "# nothing\n".to_owned())]);
+    let error = start("a");
+    assert!(
+        error.contains("without objects") && error.contains(&head.to_string()),
+        "{error}"
+    );
+    assert_eq!(
+        branch.heads().unwrap().journal,
+        heads.journal,
+        "nothing is written"
+    );
+    // The journal of a branch that is missing stays.
+    let journal = Heads {
+        branch: None,
+        ..heads
+    };
+    branch.forget(journal).unwrap();
+    assert!(start("a").contains(&head.to_string()));
+    assert!(start("b").contains("does not exist any more"));
+    assert_eq!(branch.heads().unwrap(), journal, "nothing is written");
+    assert!(branch.advance(None, head).unwrap());
+    assert_eq!(objects(&environment.store("a")), before);
+    assert_eq!(branch.heads().unwrap(), heads);
+}
+
+#[test]
+fn a_rewrite_that_another_process_has_taken_over_is_known() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let stores = ["a", "b"].map(|process| environment.store(process));
+    put(&stores[0], "a", "one", "1").unwrap();
+    let [first, second] = stores;
+    first.poll();
+    drop(first);
+    rewrite(&environment, [("notes.yaml", "# nothing\n".to_owned())]);
+    second.poll();
+    assert_eq!(objects(&second), Vec::<Value>::new());
+    assert_eq!(objects(&environment.store("a")), Vec::<Value>::new());
+}
+
+/// The tests that hold wherever the status is.
+pub(super) const TESTS: &[fn()] = &[
+    objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs,
+    a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one,
+    a_wrong_name_of_the_branch_is_an_error,
+    a_start_logs_the_problems_that_remain,
+];

@@ -1,0 +1,91 @@
+//! Writes of objects whose status is in the journal.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::resource::Strategy;
+use crate::store::backend::Record;
+use crate::store::error::StoreError;
+use crate::store::git::branch::Edits;
+use crate::store::git::file_edit::FileEdit;
+use crate::store::git::{Git, status, unreadable, yaml};
+use crate::store::state::Key;
+
+impl Git {
+    /// Changes the document of an object, unless only its status differs and that is in the journal. Returns the new status file.
+    pub(super) fn put(&self, file: &mut FileEdit, record: &Record) -> Result<Option<Value>, StoreError> {
+        let key = &record.key;
+        let document = file.content(key);
+        let written = match document {
+            Some(document) => Some(self.with_status(key, document.clone())?),
+            None => None,
+        };
+        let content = self.content(written.as_ref(), record);
+        if !self.has_status_file(&content) {
+            self.put_document(file, key, content)?;
+            return Ok(None);
+        }
+        let (content, status) = status::split(content);
+        let is_same = document.is_some_and(|document| {
+            let (before, own) = status::split(document.clone());
+            // A status in the file of the object leaves it with the next other change.
+            before == content && (status.is_some() || own.is_none())
+        });
+        if !is_same || !self.history.is_valid(key) {
+            self.put_document(file, key, content)?;
+        }
+        Ok(status)
+    }
+
+    fn put_document(&self, file: &mut FileEdit, key: &Key, content: Value) -> Result<(), StoreError> {
+        file.put(key, content)
+            .map_err(|reason| self.unwritable(&key.to_string(), &reason))
+    }
+
+    fn with_status(&self, key: &Key, document: Value) -> Result<Value, StoreError> {
+        let status = self.history.has_status(key).then(|| self.read_status(key));
+        Ok(match status.transpose()?.flatten() {
+            Some(status) => status::join(document, &status),
+            None => document,
+        })
+    }
+
+    fn read_status(&self, key: &Key) -> Result<Option<Value>, StoreError> {
+        status::read(&self.branch, self.history.journal, key)
+            .map_err(|error| unreadable(&self.options, &error))
+    }
+
+    /// Whether the status of an object is in the journal.
+    fn has_status_file(&self, object: &Value) -> bool {
+        self.branch.has_journal()
+            && self
+                .kinds
+                .of(object)
+                .is_some_and(|resource| resource.has_status && resource.strategy != Strategy::Namespace)
+    }
+
+    /// Returns the new texts of the status files that differ.
+    pub(super) fn render_statuses(
+        &self,
+        statuses: &BTreeMap<Key, Option<Value>>,
+    ) -> Result<Edits, StoreError> {
+        let mut edits = Edits::new();
+        if !self.branch.has_journal() {
+            return Ok(edits);
+        }
+        let outdated = self.history.outdated_statuses();
+        let outdated = outdated.filter(|key| !statuses.contains_key(*key));
+        let all = statuses.iter().map(|(key, status)| (key, status.as_ref()));
+        for (key, status) in all.chain(outdated.map(|key| (key, None))) {
+            if self.read_status(key)?.as_ref() != status {
+                let path = status::path(key);
+                let text = status.map(yaml::write).transpose();
+                let text = text.map_err(|reason| self.unwritable(&key.to_string(), &reason))?;
+                let text = self.checked(&path, text)?;
+                edits.insert(path, text);
+            }
+        }
+        Ok(edits)
+    }
+}
