@@ -32,13 +32,22 @@ impl Git {
     /// Applies the commits of the journal that the store does not know yet, and takes over those of the branch.
     pub(super) fn follow_journal(&mut self) -> Result<Foreign, git2::Error> {
         let mut foreign = Foreign::default();
+        let mut is_done = false;
         for _ in 0..ATTEMPTS {
             match self.take_over_or_fetch(&mut foreign) {
-                Ok(false) => {}
-                // What was read is published, the rest follows with the next poll.
+                Ok(done) => is_done = done,
                 Err(error) if foreign.records.is_empty() => return Err(error),
-                _ => break,
+                // What was read is published, the rest follows with the next poll.
+                Err(_) => break,
             }
+            if is_done {
+                break;
+            }
+        }
+        if !is_done {
+            tracing::warn!(
+                "commits of the branch are not read yet: its journal is locked, or other processes write to it"
+            );
         }
         foreign.invalid = std::mem::take(&mut self.history.reports);
         Ok(foreign)
