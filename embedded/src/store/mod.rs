@@ -180,12 +180,8 @@ impl Store {
             }
             StatusError::internal(error.to_string())
         })?;
-        self.publish(foreign.records);
+        self.publish_changes(foreign.records, foreign.rewritten);
         self.lock_invalid_files().extend(foreign.invalid);
-        if foreign.rewritten {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.watch_cache.forget();
-        }
         Ok(())
     }
 
@@ -240,15 +236,26 @@ impl Store {
     }
 
     fn publish(&self, records: Vec<Record>) {
-        let Some(newest) = records.last().map(|record| record.revision) else {
+        self.publish_changes(records, false);
+    }
+
+    /// Publishes changes. After a rewrite no reader sees them with the history from before it.
+    fn publish_changes(&self, records: Vec<Record>, rewritten: bool) {
+        let newest = records.last().map(|record| record.revision);
+        if newest.is_none() && !rewritten {
             return;
-        };
+        }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         for record in records {
             state.publish(record.key, record.kind, record.object, record.revision);
         }
+        if rewritten {
+            state.watch_cache.forget();
+        }
         drop(state);
-        self.newest.send_replace(newest);
+        if let Some(newest) = newest {
+            self.newest.send_replace(newest);
+        }
     }
 }
 
