@@ -102,22 +102,25 @@ async fn a_controller_works_on_a_real_api_server() {
     fixture.finish(controller).await;
 }
 
-/// Edits the text of the first page in a clone, as a user does, and pushes it.
+/// Edits the text of the first page in a clone, as a user does, and pushes it. The status of the page is on a branch of its own.
 fn push_text(folder: &Path) {
     git(folder, &["clone", "--quiet", "objects.git", "clone"]);
     let clone = folder.join("clone");
     let file = clone.join("example.com/v1/pages/default/first.yaml");
     let page = std::fs::read_to_string(&file).unwrap();
-    assert!(
-        page.contains("text: hello") && page.contains("reason: Published"),
-        "{page}"
+    assert!(page.contains("text: hello") && !page.contains("status"), "{page}");
+    let status = git(
+        &clone,
+        &["show", "origin/main-status:pages.example.com/default/first.yaml"],
     );
+    assert!(status.contains("reason: Published"), "{status}");
     std::fs::write(&file, page.replace("text: hello", "text: pushed")).unwrap();
     git(&clone, &["commit", "--quiet", "-am", "Edit the text"]);
     git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
 }
 
-fn git(directory: &Path, arguments: &[&str]) {
+/// Runs Git and returns its output.
+fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b.example"])
         .args(arguments)
@@ -126,4 +129,5 @@ fn git(directory: &Path, arguments: &[&str]) {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "git {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
 }
