@@ -16,8 +16,8 @@ use super::{BucketStorage, Shared};
 use crate::git::{MAX_RECOVERY_BYTES, Pieces, RecoveryStore};
 use crate::storage::StorageError;
 
-/// Age at which a recovery point is deleted, in seconds: 30 days. Nobody else deletes that of a repository that is no longer used. One that is
-/// used is fetched from nothing once more, and has another one then.
+/// Age at which a recovery point is deleted, in seconds: 30 days. This deletes the recovery points of repositories that are no longer used.
+/// A repository that is used gets a new recovery point with its next fetch from nothing.
 const MAX_AGE: i64 = 30 * 24 * 60 * 60;
 
 /// The pieces of a recovery point.

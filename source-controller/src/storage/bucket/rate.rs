@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The bytes that each window of a download must have. There is no limit of the whole: a large artifact may take long.
+/// Minimum number of bytes in each window of a download. The total time has no limit: a large artifact can take long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MinimumRate {
     pub(super) bytes: u64,

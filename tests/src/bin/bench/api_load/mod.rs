@@ -45,7 +45,7 @@ const SIZE: Size = Size {
 const WRITERS: usize = 16;
 /// Full lists of a round.
 const LISTS: usize = 5;
-/// Most rounds: each starts both servers twice and fills them.
+/// Maximum number of rounds: each starts both servers twice and fills them.
 pub(crate) const MAX_ROUNDS: usize = 3;
 /// Timeout of one server in a round.
 const TIMEOUT: Duration = Duration::from_mins(15);
