@@ -160,9 +160,6 @@ pub(super) const fn advice(error: &StoreError) -> &'static str {
         StoreError::Damaged { .. } | StoreError::Corrupt { .. } => {
             ". Restore a backup of the state directory; `sluice state check` shows details, `sluice state export` saves what is readable"
         }
-        StoreError::Git { .. } => {
-            ". --store takes the path of a bare repository, which `git init --bare PATH` makes, or a URL that `git` can read and push to without a question"
-        }
         _ => "",
     }
 }

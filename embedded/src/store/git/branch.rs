@@ -69,9 +69,15 @@ pub(super) fn check_size(bytes: usize) -> Result<(), String> {
 impl Branch {
     /// Opens a branch, which need not exist yet, of a bare repository.
     pub(super) fn open(path: &Path, branch: &str, subdir: &str) -> Result<Self, Error> {
+        let repository = Repository::open_bare(path).map_err(|error| {
+            let reason = error.message();
+            Error::from_str(&format!(
+                "{reason}; `git init --bare PATH` makes a bare repository"
+            ))
+        })?;
         Ok(Self {
             prefix: subdir::prefix(subdir).map_err(|reason| Error::from_str(&reason))?,
-            repository: Repository::open_bare(path)?,
+            repository,
             reference: format!("refs/heads/{branch}"),
             journal: None,
             signing_key: None,

@@ -106,7 +106,12 @@ impl Remote {
 
     /// Fetches the whole history of the branch, and checks with a dry run that this process can push.
     fn start(&self, branch: &Branch) -> Result<(), Error> {
-        let tips = self.tips()?;
+        let tips = self.tips().map_err(|error| {
+            let reason = error.message();
+            Error::from_str(&format!(
+                "{reason}; `git` must be able to read and push to it without a question"
+            ))
+        })?;
         branch.forget(tips)?;
         self.fetch_to(self.references(), tips, CLONE_DEADLINE)?;
         let known = branch.heads()?;

@@ -4,6 +4,27 @@ use super::foreign::{head, rewrite};
 use super::*;
 
 #[test]
+fn only_a_repository_that_cannot_be_opened_is_to_be_made() {
+    let environment = Environment::new();
+    let mut options = environment.options("a");
+    options.repository = options.local.with_file_name("missing.git");
+    let error = Store::git(options.clone(), &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("`git init --bare PATH` makes a bare repository"),
+        "{error}"
+    );
+    let options = GitOptions {
+        signing_key: Some(options.local.with_file_name("missing")),
+        ..environment.options("a")
+    };
+    let error = Store::git(options, &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("the signing key") && !error.contains("bare repository"),
+        "{error}"
+    );
+}
+
+#[test]
 fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(BY_HAND))]);
