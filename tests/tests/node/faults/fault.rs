@@ -154,6 +154,11 @@ impl Fault {
         }
     }
 
+    /// Whether the CLI goes on, so the step that its provider holds lasts until the release. A fault of the provider replaces that order.
+    pub(super) const fn ends_no_cli(self) -> bool {
+        !self.is_of_provider() && matches!(self.creations(), Creations::Once)
+    }
+
     /// Whether the fault declares that a pod has ended that may still work. Until the node has stopped it, two CLIs can work at once.
     pub(super) const fn may_overlap(self) -> bool {
         matches!(self, Self::DeletePodNow)

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use sluice_runtime::sync::lock;
 
-use super::ledger::{self, Creations, Orphan};
+use super::ledger::{self, Orphan};
 use super::moment::{Moment, Release};
 use super::runs::text;
 use super::stack::{Stack, failure};
@@ -69,7 +69,7 @@ impl Stack {
         let Some(step) = moment.step() else {
             return Ok(());
         };
-        if self.trial.release == Release::During || fault.creations() != Creations::Once {
+        if self.trial.release == Release::During || !fault.ends_no_cli() {
             return Ok(());
         }
         let since = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
