@@ -234,6 +234,8 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, state: Arc
         let Ok((socket, _)) = listener.accept().await else {
             continue;
         };
+        // As other servers: a response is several small writes, and each would wait for the acknowledgement of the one before it.
+        drop(socket.set_nodelay(true));
         let (state, acceptor) = (Arc::clone(&state), acceptor.clone());
         connections.spawn(async move {
             match acceptor {
