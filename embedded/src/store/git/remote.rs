@@ -162,6 +162,10 @@ impl Remote {
     ///
     /// After an error the remote may have the commits all the same; the next fetch shows them.
     pub(super) fn push(&self, branch: &Branch, old: Heads, new: Heads) -> Result<Moved, Error> {
+        if old == new {
+            // Without a branch, Git would push the one that its settings name.
+            return Ok(Ok(()));
+        }
         let output = self.run_push(old, new, false)?;
         if output.is_success {
             // It is stored. A branch that stays behind in the clone follows with the next fetch.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 
 mod changes;
+mod journal;
 
 const WIDGETS: &str = "widgets.example.dev";
 const PATH: &str = "example.dev/v1/widgets/default/a.yaml";
