@@ -87,6 +87,11 @@ pub(super) fn take_over(id: Oid) -> String {
     format!("take over {id}\n")
 }
 
+/// Whether this is the message of a store for a commit of the journal that belongs to `head`. Merges of others have a second parent, too.
+pub(super) fn belongs_to(message: &str, head: Oid) -> bool {
+    message == take_over(head) || !parse(message).is_empty()
+}
+
 /// Reads the trailers of a message. Lines of another form are text.
 pub(super) fn parse(message: &str) -> Trailers {
     let mut trailers = Trailers::default();

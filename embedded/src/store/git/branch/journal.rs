@@ -1,11 +1,11 @@
 //! The journal of a branch: the branch `<name>-status`, a chain of commits along their first parents.
 //!
 //! The tree of a commit has the status files. Its second parent is the head of the branch that it belongs to, if that moved. So the
-//! commits of the branch stay in the repository even if its history is rewritten.
+//! commits of the branch stay in the repository even if its history is rewritten. The second parent of a merge by others is none.
 
 use git2::{Error, Oid};
 
-use super::{Branch, Edits, Moved, race};
+use super::{Branch, Edits, Moved, message, race};
 
 /// Why a move is not tried.
 const ELSEWHERE: &str = "other processes move the branch all the time";
@@ -71,9 +71,10 @@ impl Branch {
     /// Returns what a commit of the journal says besides its files.
     pub(in crate::store::git) fn entry(&self, id: Oid) -> Result<Entry, Error> {
         let commit = self.repository.find_commit(id)?;
+        let second = commit.parent_ids().nth(1);
         Ok(Entry {
             previous: commit.parent_ids().next(),
-            head: commit.parent_ids().nth(1),
+            head: second.filter(|head| message::belongs_to(commit.message().unwrap_or_default(), *head)),
         })
     }
 
