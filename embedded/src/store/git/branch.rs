@@ -9,7 +9,7 @@ use std::path::Path;
 use git2::build::TreeUpdateBuilder;
 use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time, Tree};
 
-pub(super) use self::journal::Heads;
+pub(super) use self::journal::{ELSEWHERE, Heads};
 use super::signing::SigningKey;
 use super::{message, subdir};
 

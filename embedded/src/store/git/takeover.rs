@@ -12,8 +12,9 @@
 //! * A branch whose history was rewritten is taken over like each other commit. Its objects keep their identities, which follow from the
 //!   journal.
 //! * The journal of a branch without one begins with all of its history, so that no object changes.
+//! * A journal only moves forward. If somebody deletes it or moves it back, a running process restores it.
 
-use super::branch::{Edits, Heads};
+use super::branch::{ELSEWHERE, Edits, Heads, Moved};
 use super::{Git, foreign, message};
 use crate::store::backend::Foreign;
 
@@ -30,46 +31,55 @@ impl Git {
     }
 
     /// Applies the commits of the journal that the store does not know yet, and takes over those of the branch.
+    ///
+    /// Fails if no commit is known afterwards: a start on a branch with objects must not look like one without.
     pub(super) fn follow_journal(&mut self) -> Result<Foreign, git2::Error> {
         let mut foreign = Foreign::default();
-        let mut is_done = false;
+        let mut outcome = Ok(());
         for _ in 0..ATTEMPTS {
             match self.take_over_or_fetch(&mut foreign) {
-                Ok(done) => is_done = done,
+                Ok(moved) => outcome = moved,
                 Err(error) if foreign.records.is_empty() => return Err(error),
                 // What was read is published, the rest follows with the next poll.
-                Err(_) => break,
+                Err(error) => {
+                    outcome = Err(error.message().to_owned());
+                    break;
+                }
             }
-            if is_done {
+            if outcome.is_ok() {
                 break;
             }
         }
-        if !is_done {
+        if let Err(reason) = outcome {
+            if self.history.head.is_none() {
+                return Err(git2::Error::from_str(&reason));
+            }
             tracing::warn!(
-                "commits of the branch are not read yet: its journal is locked, or other processes write to it"
+                reason,
+                "commits of the branch are not read yet; the next poll tries again"
             );
         }
         foreign.invalid = std::mem::take(&mut self.history.reports);
         Ok(foreign)
     }
 
-    /// Makes one attempt, and fetches what another process has pushed. Returns false if there is something.
-    fn take_over_or_fetch(&mut self, foreign: &mut Foreign) -> Result<bool, git2::Error> {
-        let is_done = self.take_over(foreign)?;
-        if !is_done && let Some(remote) = &self.remote {
+    /// Makes one attempt, and fetches what another process has pushed if that came first.
+    fn take_over_or_fetch(&mut self, foreign: &mut Foreign) -> Result<Moved, git2::Error> {
+        let moved = self.take_over(foreign)?;
+        if moved.is_err()
+            && let Some(remote) = &self.remote
+        {
             remote.fetch(&self.branch)?;
         }
-        Ok(is_done)
+        Ok(moved)
     }
 
-    /// Makes one attempt. Returns false if another process has written.
-    fn take_over(&mut self, foreign: &mut Foreign) -> Result<bool, git2::Error> {
+    /// Makes one attempt. The inner error says why the journal is not moved: another process has written, or moves it now.
+    fn take_over(&mut self, foreign: &mut Foreign) -> Result<Moved, git2::Error> {
         let mut found = self.branch.heads()?;
-        self.follow_entries(found, foreign)?;
-        let known = self.heads();
-        let is_restored = found.journal.is_none() && known.journal.is_some();
-        if found.branch == known.branch && !is_restored {
-            return Ok(true);
+        let known = self.follow_entries(found, foreign)?;
+        if found == known {
+            return Ok(Ok(()));
         }
         if let (Some(before), Some(remote)) = (known.branch, &self.remote)
             && !self.is_after(found, before)?
@@ -78,14 +88,14 @@ impl Git {
             remote.fetch(&self.branch)?;
             let again = self.branch.heads()?;
             if again.journal != found.journal {
-                return Ok(false);
+                return Ok(Err(ELSEWHERE.to_owned()));
             }
             found = again;
         }
         let Some(head) = found.branch else {
             // A deleted branch must not look like one without objects.
             return match known.branch {
-                None => Ok(true),
+                None => Ok(Ok(())),
                 Some(_) => Err(git2::Error::from_str(foreign::DELETED)),
             };
         };
@@ -104,12 +114,12 @@ impl Git {
         if let Some(remote) = &self.remote {
             remote.check()?;
         }
-        // The journal alone moves. If it was deleted, it comes back.
-        let is_moved = self.advance(found, new)?.is_ok();
-        if is_moved {
+        // The journal alone moves. If it was deleted or moved back, it comes back.
+        let moved = self.advance(found, new)?;
+        if moved.is_ok() {
             self.follow_entries(new, foreign)?;
         }
-        Ok(is_moved)
+        Ok(moved)
     }
 
     /// Whether the branch is at a commit or one after it.
@@ -120,18 +130,21 @@ impl Git {
         }
     }
 
-    /// Applies the commits of the journal that the store does not know yet.
-    fn follow_entries(&mut self, found: Heads, foreign: &mut Foreign) -> Result<(), git2::Error> {
+    /// Applies the commits of the journal that the store does not know yet. Returns the commits from which the journal is to move on.
+    fn follow_entries(&mut self, found: Heads, foreign: &mut Foreign) -> Result<Heads, git2::Error> {
         let Some(head) = found.journal else {
-            return Ok(());
+            return Ok(self.heads());
         };
-        let chain = self.branch.chain(self.history.journal, head)?;
-        let Some(chain) = chain.filter(|_| !self.stale) else {
-            let replaced = self.replace_history()?;
-            foreign.rewritten = true;
-            foreign.records.extend(replaced.records);
-            return Ok(());
-        };
+        match self.branch.chain(self.history.journal, head)? {
+            Some(chain) if !self.stale => self.apply_entries(chain, foreign)?,
+            // As if it was deleted: each commit of it counts.
+            None if self.branch.is_moved_back(self.history.journal, head)? => {}
+            _ => return self.replace_entries(found, head, foreign),
+        }
+        Ok(self.heads())
+    }
+
+    fn apply_entries(&mut self, chain: Vec<git2::Oid>, foreign: &mut Foreign) -> Result<(), git2::Error> {
         let mut records = Vec::new();
         let applied = chain
             .into_iter()
@@ -140,5 +153,29 @@ impl Git {
         records.retain(|record| record.revision > newest);
         foreign.records.extend(records);
         applied
+    }
+
+    /// Reads the whole history of a journal that another process or a user has begun again, once that has taken over the branch: before,
+    /// objects of the branch would be missing, and the garbage collector would delete what they own.
+    fn replace_entries(
+        &mut self,
+        found: Heads,
+        journal: git2::Oid,
+        foreign: &mut Foreign,
+    ) -> Result<Heads, git2::Error> {
+        let covered = self.branch.covered(journal)?;
+        if covered != found.branch {
+            return Ok(Heads {
+                branch: covered,
+                journal: found.journal,
+            });
+        }
+        if covered.is_none() {
+            return Err(git2::Error::from_str(foreign::DELETED));
+        }
+        let replaced = self.replace_history()?;
+        foreign.rewritten = true;
+        foreign.records.extend(replaced.records);
+        Ok(self.heads())
     }
 }

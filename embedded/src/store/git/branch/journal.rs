@@ -3,12 +3,12 @@
 //! The tree of a commit has the status files. Its second parent is the head of the branch that it belongs to, if that moved. So the
 //! commits of the branch stay in the repository even if its history is rewritten. The second parent of a merge by others is none.
 
-use git2::{Error, Oid};
+use git2::{Error, ErrorCode, Oid};
 
 use super::{Branch, Edits, Moved, message, race};
 
 /// Why a move is not tried.
-const ELSEWHERE: &str = "other processes move the branch all the time";
+pub(in crate::store::git) const ELSEWHERE: &str = "other processes move the branch all the time";
 
 /// Message of the first commit. Without a signature it is the same in each repository.
 const FIRST: &str = "begin the journal of the status\n";
@@ -66,6 +66,33 @@ impl Branch {
         }
         chain.reverse();
         Ok(Some(chain))
+    }
+
+    /// Whether a journal was moved back from a known commit that the repository still has.
+    pub(in crate::store::git) fn is_moved_back(
+        &self,
+        known: Option<Oid>,
+        journal: Oid,
+    ) -> Result<bool, Error> {
+        let Some(known) = known else { return Ok(false) };
+        match self.has_ancestor(known, journal) {
+            // The repository may have removed the known one.
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(false),
+            found => found,
+        }
+    }
+
+    /// Returns the newest commit of the branch that a journal has taken over; `None` if there is none.
+    pub(in crate::store::git) fn covered(&self, journal: Oid) -> Result<Option<Oid>, Error> {
+        let mut next = Some(journal);
+        while let Some(id) = next {
+            let entry = self.entry(id)?;
+            if entry.head.is_some() {
+                return Ok(entry.head);
+            }
+            next = entry.previous;
+        }
+        Ok(None)
     }
 
     /// Returns what a commit of the journal says besides its files.

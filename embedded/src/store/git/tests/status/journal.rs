@@ -11,6 +11,39 @@ fn move_journal(environment: &Environment, to: Option<git2::Oid>) {
     branch.advance_heads(known, new).unwrap().unwrap();
 }
 
+/// Locks the journal, as a process that was killed leaves it. Returns the path of the lock.
+fn lock_journal(environment: &Environment) -> PathBuf {
+    let lock = environment.repository().join("refs/heads/main-status.lock");
+    std::fs::write(&lock, "").unwrap();
+    lock
+}
+
+#[test]
+fn a_journal_that_is_moved_back_is_restored() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    for is_remote in [false, true] {
+        let open = if is_remote { open_remote } else { open };
+        let store = open(&environment, &format!("a-{is_remote}"));
+        let earlier = heads(&environment);
+        put(&store, "b", if is_remote { "two" } else { "one" }, "1").unwrap();
+        status(&store, "Ready");
+        let (before, revision) = (widget(&store), store.read().revision());
+        let known = heads(&environment);
+        // The second one is a push of the branch to its journal.
+        for commit in [earlier.journal, known.branch] {
+            move_journal(&environment, commit);
+            store.poll();
+            assert_eq!(heads(&environment), known);
+            assert_eq!(widget(&store), before);
+            assert!(store.read().changes_since(revision).unwrap().is_empty());
+        }
+        move_journal(&environment, earlier.journal);
+        status(&store, "Failed");
+        assert_same_in_a_new_process(&environment, &store);
+    }
+}
+
 #[test]
 fn a_merge_into_the_journal_is_no_commit_of_the_branch() {
     let environment = Environment::new();
@@ -34,6 +67,47 @@ fn a_merge_into_the_journal_is_no_commit_of_the_branch() {
     assert_eq!(heads(&environment).journal, Some(merge));
     status(&store, "Failed");
     assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
+fn a_journal_that_begins_again_removes_no_object_until_it_has_the_branch() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let store = open(&environment, "a");
+    put(&store, "b", "one", "1").unwrap();
+    status(&store, "Ready");
+    let (before, others) = (widget(&store).unwrap(), objects(&store));
+    let branch = environment.branch().with_journal();
+    // A rebase loses the commits with two parents.
+    let rebased = branch.write_entry(None, None, &Edits::new(), "rebased\n", 0);
+    move_journal(&environment, Some(rebased.unwrap()));
+    let lock = lock_journal(&environment);
+    store.poll();
+    assert_eq!(widget(&store), Some(before.clone()));
+    assert_eq!(objects(&store), others);
+    std::fs::remove_file(&lock).unwrap();
+    store.poll();
+    let after = widget(&store).unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(
+        (&after["spec"], &after["status"]),
+        (&before["spec"], &Value::Null)
+    );
+    status(&store, "Failed");
+    let new = open(&environment, "b");
+    assert_eq!(widget(&new), widget(&store));
+}
+
+#[test]
+fn a_start_without_a_journal_fails_while_it_is_locked() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let lock = lock_journal(&environment);
+    let start = || Store::git(environment.options("a"), &[widgets()]);
+    let error = start().unwrap_err().to_string();
+    assert!(error.contains("main-status.lock"), "{error}");
+    std::fs::remove_file(&lock).unwrap();
+    assert!(widget(&start().unwrap()).is_some());
 }
 
 #[test]
