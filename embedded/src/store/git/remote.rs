@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use git2::{Error, Reference, Repository};
 
 use self::fetch::Download;
-use super::branch::{Branch, Edits, Heads, Moved};
+use super::branch::{Branch, ELSEWHERE, Edits, Heads, Moved};
 use super::command::{self, Output};
 use super::signing::SigningKey;
 use super::{GitOptions, StatusLocation};
@@ -167,6 +167,10 @@ impl Remote {
             return Ok(Ok(()));
         }
         let output = self.run_push(old, new, false)?;
+        if output.is_success && is_up_to_date(&output) {
+            // Git ignores the lease then. Two processes that write the same in the same second make the same commit, and one comes second.
+            return Ok(Err(ELSEWHERE.to_owned()));
+        }
         if output.is_success {
             // It is stored. A branch that stays behind in the clone follows with the next fetch.
             if let Err(error) = branch.advance_heads(old, new) {
@@ -271,6 +275,11 @@ fn rejection(output: &Output) -> Option<&str> {
     let lines = output.stdout.lines().filter(|line| line.starts_with("!\t"));
     let reasons = lines.filter_map(|line| line.rsplit('\t').next());
     reasons.min_by_key(|reason| reason.contains("(atomic push"))
+}
+
+/// Whether a branch had its new commit before the push.
+fn is_up_to_date(output: &Output) -> bool {
+    output.stdout.lines().any(|line| line.starts_with("=\t"))
 }
 
 fn is_race(output: &Output) -> bool {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::*;
+use crate::store::backend::Origin;
 
 /// Limit of a wait.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -97,6 +98,30 @@ fn a_rejected_push_is_decided_anew() {
         "watches see both"
     );
     assert_eq!(environment.commits(), 2);
+}
+
+#[test]
+fn of_two_equal_commits_one_comes_second() {
+    let environment = Environment::new();
+    let stores = ["a", "b"].map(|process| Git::open(options(&environment, process), &[]).unwrap().0);
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}});
+    let stored = stores.map(|mut git| {
+        git.time = Some(1_700_000_000);
+        let mut records = vec![Record {
+            key: key("a"),
+            kind: ChangeType::Put,
+            object: Arc::new(object.clone()),
+            revision: history::first_revision(1),
+            origin: Origin::default(),
+        }];
+        git.commit(&mut records)
+    });
+    assert!(
+        matches!(stored, [Ok(()), Err(CommitError::Rejected(_))]),
+        "both would be told that they have created the object: {stored:?}"
+    );
+    assert_eq!(environment.commits(), 1);
 }
 
 #[test]
@@ -292,6 +317,7 @@ pub(super) const TESTS: &[fn()] = &[
     errors_show_no_credentials,
     a_write_is_pushed_and_each_clone_reads_the_same,
     a_rejected_push_is_decided_anew,
+    of_two_equal_commits_one_comes_second,
     two_clones_lose_no_write,
     a_remote_that_is_away_fails_writes_until_it_is_back,
     a_refused_push_is_an_error_that_says_why,
