@@ -106,7 +106,9 @@ impl Git {
         let mut kinds = self.kinds.before_history();
         let mut new = read(&self.branch, &mut kinds, self.history.identities.clone())?;
         log_problems(&new.present_problems(&kinds));
-        new.generation = new.generation.max(history::generation(self.newest) + 1);
+        // What was read since the last publication has versions, too.
+        let known = history::generation(self.newest).max(self.history.generation);
+        new.generation = new.generation.max(known + 1);
         carry_over(&self.history, &mut new);
         if new.identities != self.history.identities {
             // First: an identity that the next start does not know would be a new object then.

@@ -109,6 +109,7 @@ impl Git {
         let (local, state) = File::open(&options.local)?;
         let history = foreign::read(&branch, &mut kinds, local.identities()?)
             .map_err(|error| unreadable(&options, &error))?;
+        let is_other_journal = branch.has_journal() && history.journal.is_none() && local.head()?.is_some();
         let mut git = Self {
             options,
             kinds,
@@ -124,10 +125,8 @@ impl Git {
         git.carry_over_and_follow()
             .map_err(|error| unreadable(&git.options, &error))?;
         foreign::log_problems(&git.history.present_problems(&git.kinds));
-        let revision = state.revision().max(git.history.revision);
+        let revision = git.start_revision(state.revision(), is_other_journal);
         git.newest = revision;
-        // After a rewrite the local file can be ahead of the history.
-        git.history.generation = git.history.generation.max(history::generation(revision));
         let mut objects: BTreeMap<Key, Arc<Value>> = state.into_objects();
         objects.retain(|key, _| !git.kinds.is_shared(key));
         objects.extend(
@@ -138,6 +137,17 @@ impl Git {
         );
         git.save_head();
         Ok((git, State::restore(objects, revision)))
+    }
+
+    /// Returns the revision of a start. It is a new one if the history is not that of the last run, which had a journal that is gone, or
+    /// wrote to the local file in a later generation: a watch that resumes would miss what differs.
+    fn start_revision(&mut self, local: u64, is_other_journal: bool) -> u64 {
+        let generation = history::generation(local).max(self.history.generation);
+        if generation == self.history.generation && !is_other_journal {
+            return local.max(self.history.revision);
+        }
+        self.history.generation = generation + 1;
+        history::first_revision(generation + 1) - 1
     }
 
     /// Takes over the commits of others that no journal has yet, and identities from before a rewritten history.

@@ -99,6 +99,55 @@ fn a_journal_that_begins_again_removes_no_object_until_it_has_the_branch() {
 }
 
 #[test]
+fn versions_rise_if_the_journal_begins_again_while_it_is_read() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let (mut git, _) = Git::open(environment.options("a"), &[widgets()]).unwrap();
+    let other = open(&environment, "b");
+    for phase in ["One", "Two", "Three"] {
+        status(&other, phase);
+    }
+    let read = git.follow_journal().unwrap();
+    let newest = read.records.last().unwrap().revision;
+    let branch = environment.branch().with_journal();
+    let rebased = branch.write_entry(None, None, &Edits::new(), "rebased\n", 0);
+    move_journal(&environment, Some(rebased.unwrap()));
+    // In the same poll, so that nothing is published yet.
+    let replaced = git.follow_journal().unwrap();
+    assert!(replaced.rewritten && !replaced.records.is_empty());
+    assert!(replaced.records.iter().all(|record| record.revision > newest));
+}
+
+#[test]
+fn a_watch_does_not_resume_on_a_journal_that_was_removed_between_two_runs() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let store = open(&environment, "a");
+    status(&store, "Ready");
+    put(&store, "b", "one", "1").unwrap();
+    // The file on this machine has the newest revision.
+    let lease = Key::new("leases.coordination.k8s.io", "default", "a");
+    let write = |_: &crate::store::TransactionView<'_>| Ok(Write::Put(json!({"metadata": {"name": "a"}})));
+    store.write_now(&lease, write).unwrap();
+    let revision = store.read().revision();
+    drop(store);
+    let store = open(&environment, "a");
+    assert!(
+        store.read().changes_since(revision).is_ok(),
+        "nothing has changed"
+    );
+    drop(store);
+    let repository = git2::Repository::open_bare(environment.repository()).unwrap();
+    let mut journal = repository.find_reference("refs/heads/main-status").unwrap();
+    journal.delete().unwrap();
+    let store = open(&environment, "a");
+    assert_eq!(widget(&store).unwrap()["status"], Value::Null);
+    assert!(store.read().changes_since(revision).is_err());
+    status(&store, "Ready");
+    assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
 fn a_start_without_a_journal_fails_while_it_is_locked() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
