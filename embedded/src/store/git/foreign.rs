@@ -34,15 +34,14 @@ impl Git {
             log_problems(&std::mem::take(&mut self.history.problems));
             return followed;
         }
-        let known = self.history.head;
-        let Some(head) = self.branch.head()? else {
-            // A deleted branch must not look like one without objects.
-            return match known {
-                None => Ok(Foreign::default()),
-                Some(_) => Err(git2::Error::from_str(DELETED)),
-            };
-        };
-        let line = self.branch.line(known, head)?;
+        let mut line = self.new_commits()?;
+        if line.is_none()
+            && let Some(remote) = &self.remote
+        {
+            // The clone is behind if its branch was locked at the end of a push. That is no rewrite.
+            remote.fetch(&self.branch)?;
+            line = self.new_commits()?;
+        }
         let Some(line) = line.filter(|_| !self.stale) else {
             return self.replace_history();
         };
@@ -61,6 +60,17 @@ impl Git {
         }
         foreign.invalid = std::mem::take(&mut self.history.reports);
         Ok(foreign)
+    }
+
+    /// Returns the commits on the branch that the store does not know yet; `None` after a rewrite.
+    fn new_commits(&self) -> Result<Option<Vec<git2::Oid>>, git2::Error> {
+        let known = self.history.head;
+        match self.branch.head()? {
+            Some(head) => self.branch.line(known, head),
+            None if known.is_none() => Ok(Some(Vec::new())),
+            // A deleted branch must not look like one without objects.
+            None => Err(git2::Error::from_str(DELETED)),
+        }
     }
 
     /// Applies the next commit on the branch.

@@ -100,28 +100,48 @@ fn a_rejected_push_is_decided_anew() {
     assert_eq!(environment.commits(), 2);
 }
 
+/// Returns the creation of a ConfigMap by a commit.
+fn record(name: &str, generation: u64) -> Record {
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
+    Record {
+        key: key(name),
+        kind: ChangeType::Put,
+        object: Arc::new(object),
+        revision: history::first_revision(generation),
+        origin: Origin::default(),
+    }
+}
+
 #[test]
 fn of_two_equal_commits_one_comes_second() {
     let environment = Environment::new();
     let stores = ["a", "b"].map(|process| Git::open(options(&environment, process), &[]).unwrap().0);
-    let object =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}});
     let stored = stores.map(|mut git| {
         git.time = Some(1_700_000_000);
-        let mut records = vec![Record {
-            key: key("a"),
-            kind: ChangeType::Put,
-            object: Arc::new(object.clone()),
-            revision: history::first_revision(1),
-            origin: Origin::default(),
-        }];
-        git.commit(&mut records)
+        git.commit(&mut vec![record("a", 1)])
     });
     assert!(
         matches!(stored, [Ok(()), Err(CommitError::Rejected(_))]),
         "both would be told that they have created the object: {stored:?}"
     );
     assert_eq!(environment.commits(), 1);
+}
+
+#[test]
+fn a_clone_that_is_behind_a_push_of_its_own_is_not_rewritten() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let (mut git, _) = Git::open(options(&environment, "a"), &[]).unwrap();
+    let before = environment.branch().head().unwrap().unwrap();
+    git.commit(&mut vec![record("b", 2)]).unwrap();
+    let pushed = environment.branch().head().unwrap();
+    // As if its branch had been locked at the end of the push.
+    assert!(git.branch.advance(pushed, before).unwrap());
+    let foreign = git.follow().unwrap();
+    assert!(foreign.records.is_empty() && !foreign.rewritten);
+    assert!(git.history.objects.contains_key(&key("b")));
+    assert_eq!(git.branch.head().unwrap(), pushed);
 }
 
 #[test]
@@ -318,6 +338,7 @@ pub(super) const TESTS: &[fn()] = &[
     a_write_is_pushed_and_each_clone_reads_the_same,
     a_rejected_push_is_decided_anew,
     of_two_equal_commits_one_comes_second,
+    a_clone_that_is_behind_a_push_of_its_own_is_not_rewritten,
     two_clones_lose_no_write,
     a_remote_that_is_away_fails_writes_until_it_is_back,
     a_refused_push_is_an_error_that_says_why,
