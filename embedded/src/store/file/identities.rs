@@ -15,6 +15,8 @@ const IDENTITIES: TableDefinition<'_, &str, &str> = TableDefinition::new("identi
 const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
 /// Name of the newest known commit.
 const HEAD: &str = "head";
+/// Name of that of the journal.
+const JOURNAL: &str = "journal";
 
 /// What tells an object from another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +45,23 @@ impl File {
 
     /// Returns the newest known commit.
     pub(in crate::store) fn head(&self) -> Result<Option<String>, StoreError> {
-        self.read_head()
+        self.read_text(HEAD)
             .map_err(|source| database_error(&self.path, source))
     }
 
-    /// Stores the newest known commit.
-    pub(in crate::store) fn set_head(&self, head: &str) -> Result<(), StoreError> {
-        self.write_head(head)
+    /// Returns the newest known commit of the journal.
+    pub(in crate::store) fn journal(&self) -> Result<Option<String>, StoreError> {
+        self.read_text(JOURNAL)
             .map_err(|source| database_error(&self.path, source))
     }
 
-    fn read_head(&self) -> Result<Option<String>, redb::Error> {
+    /// Stores the newest known commit, and that of the journal if there is one.
+    pub(in crate::store) fn set_heads(&self, head: &str, journal: Option<&str>) -> Result<(), StoreError> {
+        self.write_heads(head, journal)
+            .map_err(|source| database_error(&self.path, source))
+    }
+
+    fn read_text(&self, name: &str) -> Result<Option<String>, redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
         };
@@ -63,15 +71,26 @@ impl File {
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        Ok(table.get(HEAD)?.map(|head| head.value().to_owned()))
+        Ok(table.get(name)?.map(|text| text.value().to_owned()))
     }
 
-    fn write_head(&self, head: &str) -> Result<(), redb::Error> {
+    fn write_heads(&self, head: &str, journal: Option<&str>) -> Result<(), redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
         };
         let transaction = database.begin_write()?;
-        transaction.open_table(TEXTS)?.insert(HEAD, head)?;
+        {
+            let mut texts = transaction.open_table(TEXTS)?;
+            texts.insert(HEAD, head)?;
+            match journal {
+                Some(journal) => {
+                    texts.insert(JOURNAL, journal)?;
+                }
+                None => {
+                    texts.remove(JOURNAL)?;
+                }
+            }
+        }
         transaction.commit()?;
         Ok(())
     }

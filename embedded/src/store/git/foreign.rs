@@ -11,17 +11,12 @@ use super::history::{self, History, Problem};
 use super::kinds::Kinds;
 use crate::meta;
 use crate::store::backend::{Foreign, Origin, Record};
-use crate::store::error::StoreError;
-use crate::store::file::{File, Identities, Identity};
+use crate::store::file::{Identities, Identity};
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
 /// Error of a branch that was there before.
 pub(super) const DELETED: &str = "the branch does not exist any more; push it again";
-/// Problem of a start on a branch that was there before.
-const MISSING: &str = "the branch does not exist";
-/// Problem of a start on a branch that had objects before.
-const EMPTY: &str = "the branch has another history without objects";
 
 /// A change of an object that has no revision yet.
 type Change = (Key, ChangeType, Value);
@@ -154,7 +149,7 @@ impl Git {
 
 /// Gives objects that are still there their identity from before. With a new uid they would be other objects, and the garbage collector
 /// would delete what they own.
-fn carry_over(old: &History, new: &mut History) {
+pub(super) fn carry_over(old: &History, new: &mut History) {
     // Uids that follow from the history, by those that objects have in their place.
     let computed: HashMap<String, String> = new
         .identities
@@ -171,116 +166,27 @@ fn carry_over(old: &History, new: &mut History) {
         if after == before {
             continue;
         }
-        let mut carried = Value::clone(object);
-        meta::set(&mut carried, "uid", before.uid.clone().into());
-        meta::set(&mut carried, "creationTimestamp", before.created.clone().into());
-        *object = Arc::new(carried);
+        *object = Arc::new(with_identity(object, &before));
         let uid = computed.get(&after.uid).cloned().unwrap_or(after.uid);
         new.identities.insert(uid, before);
     }
 }
 
-/// Carries identities over if the history was rewritten while the store was closed. Fails if the branch is missing or has no objects any
-/// more: the repository was created again, or the name is wrong.
-pub(super) fn carry_over_from_last_run(
-    branch: &Branch,
-    kinds: &Kinds,
-    local: &File,
-    new: &mut History,
-) -> Result<(), git2::Error> {
-    let Some(known) = last_head(local)? else {
-        return Ok(());
-    };
-    // As while it runs: the garbage collector would delete what the objects own, and the next write would begin another history.
-    let Some(head) = new.head else {
-        return Err(unknown_history(MISSING, known));
-    };
-    if is_in_history(branch, new, head, known)? {
-        return Ok(());
-    }
-    let mut kinds = kinds.before_history();
-    let old = read_to(branch, &mut kinds, new.identities.clone(), known);
-    let was_empty = old.as_ref().is_ok_and(|old| old.objects.is_empty());
-    if new.objects.is_empty() && !was_empty {
-        return Err(unknown_history(EMPTY, known));
-    }
-    match old {
-        Ok(old) => {
-            carry_over(&old, new);
-            local
-                .set_identities(&new.identities)
-                .map_err(|error| to_git_error(&error))
-        }
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the history was rewritten and its earlier commits are gone, so objects get other uids"
-            );
-            Ok(())
+/// Gives objects that were read without them their identities from before.
+pub(super) fn replace_identities(history: &mut History, identities: Identities) {
+    for object in history.objects.values_mut().chain(history.withdrawn.values_mut()) {
+        if let Some(before) = identities.get(meta::uid(object)) {
+            *object = Arc::new(with_identity(object, before));
         }
     }
+    history.identities = identities;
 }
 
-/// Fails if the branch is missing or has no objects any more, as [`carry_over_from_last_run`]. A journal would take it over before that,
-/// and keep it.
-pub(super) fn check_last_run(
-    branch: &Branch,
-    kinds: &Kinds,
-    local: &File,
-    history: &History,
-) -> Result<(), git2::Error> {
-    let Some(known) = last_head(local)? else {
-        return Ok(());
-    };
-    let Some(head) = branch.head()? else {
-        return Err(unknown_history(MISSING, known));
-    };
-    if is_in_history(branch, history, head, known)? {
-        return Ok(());
-    }
-    let has_objects = |id: git2::Oid| {
-        let mut kinds = kinds.before_history();
-        let history = read_to(branch, &mut kinds, Identities::default(), id)?;
-        Ok::<bool, git2::Error>(!history.objects.is_empty())
-    };
-    if !has_objects(head)? && has_objects(known).unwrap_or(true) {
-        return Err(unknown_history(EMPTY, known));
-    }
-    Ok(())
-}
-
-/// Returns the newest commit of the branch that this machine knows.
-fn last_head(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
-    let known = local.head().map_err(|error| to_git_error(&error))?;
-    known.map(|known| git2::Oid::from_str(&known)).transpose()
-}
-
-/// Whether the head of a branch has a commit in its history, or follows it in the journal, which keeps the commits from before a rewrite.
-fn is_in_history(
-    branch: &Branch,
-    history: &History,
-    head: git2::Oid,
-    known: git2::Oid,
-) -> Result<bool, git2::Error> {
-    if branch.has_ancestor(head, known)? {
-        return Ok(true);
-    }
-    match history.journal.filter(|_| history.head == Some(head)) {
-        Some(journal) => branch.has_ancestor(journal, known),
-        None => Ok(false),
-    }
-}
-
-fn to_git_error(error: &StoreError) -> git2::Error {
-    git2::Error::from_str(&error.to_string())
-}
-
-/// Returns the error of a start on a branch that lost the objects which this machine knows.
-fn unknown_history(problem: &str, known: git2::Oid) -> git2::Error {
-    git2::Error::from_str(&format!(
-        "{problem}, but this state directory knows its commit {known}: push that commit again, correct the name of the repository or \
-         branch, or use a new state directory"
-    ))
+fn with_identity(object: &Value, identity: &Identity) -> Value {
+    let mut object = object.clone();
+    meta::set(&mut object, "uid", identity.uid.clone().into());
+    meta::set(&mut object, "creationTimestamp", identity.created.clone().into());
+    object
 }
 
 fn identity(object: &Value) -> Identity {
@@ -325,13 +231,7 @@ pub(super) fn read(
     let heads = branch.heads()?;
     let mut history = match (heads.branch, heads.journal) {
         (Some(head), _) if !branch.has_journal() => return read_to(branch, kinds, identities, head),
-        (_, Some(journal)) => {
-            let mut history = History::new(identities);
-            for id in branch.chain(None, journal)?.unwrap_or_default() {
-                history.apply_entry(branch, kinds, id, &mut Vec::new())?;
-            }
-            history
-        }
+        (_, Some(journal)) => read_journal(branch, kinds, identities, journal)?,
         (_, None) => History::new(identities),
     };
     history.reports.clear();
@@ -339,7 +239,22 @@ pub(super) fn read(
     Ok(history)
 }
 
-fn read_to(
+/// Reads the history of a journal up to a commit.
+pub(super) fn read_journal(
+    branch: &Branch,
+    kinds: &mut Kinds,
+    identities: Identities,
+    journal: git2::Oid,
+) -> Result<History, git2::Error> {
+    let mut history = History::new(identities);
+    for id in branch.chain(None, journal)?.unwrap_or_default() {
+        history.apply_entry(branch, kinds, id, &mut Vec::new())?;
+    }
+    Ok(history)
+}
+
+/// Reads the history of a branch up to a commit.
+pub(super) fn read_to(
     branch: &Branch,
     kinds: &mut Kinds,
     identities: Identities,

@@ -17,6 +17,7 @@ mod file_edit;
 mod foreign;
 mod history;
 mod kinds;
+mod last_run;
 mod message;
 mod remote;
 mod signing;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use self::branch::Branch;
+use self::branch::{Branch, Heads};
 use self::history::History;
 use self::kinds::Kinds;
 use self::remote::Remote;
@@ -94,8 +95,8 @@ pub(super) struct Git {
     time: Option<i64>,
     /// A read of a commit failed half-way, so the next poll must read the whole history.
     stale: bool,
-    /// The commit that the local file names as the newest known one.
-    saved: Option<git2::Oid>,
+    /// The commits that the local file names as the newest known ones.
+    saved: Heads,
 }
 
 impl Git {
@@ -120,7 +121,7 @@ impl Git {
             newest: 0,
             time: None,
             stale: false,
-            saved: None,
+            saved: Heads::default(),
         };
         git.carry_over_and_follow()
             .map_err(|error| unreadable(&git.options, &error))?;
@@ -135,7 +136,7 @@ impl Git {
                 .iter()
                 .map(|(key, object)| (key.clone(), object.clone())),
         );
-        git.save_head();
+        git.save_heads();
         Ok((git, State::restore(objects, revision)))
     }
 
@@ -154,12 +155,12 @@ impl Git {
     fn carry_over_and_follow(&mut self) -> Result<(), git2::Error> {
         if self.branch.has_journal() {
             // First, because the journal would keep a branch that lost its objects.
-            foreign::check_last_run(&self.branch, &self.kinds, &self.local, &self.history)?;
+            last_run::check_last_run(&self.branch, &self.kinds, &self.local, &self.history)?;
             self.follow_journal()?;
             // Those that remain are logged.
             self.history.problems.clear();
         }
-        foreign::carry_over_from_last_run(&self.branch, &self.kinds, &self.local, &mut self.history)
+        last_run::carry_over_from_last_run(&self.branch, &self.kinds, &self.local, &mut self.history)
     }
 
     /// Returns the changes of others after a move of the branch, unless that failed.
@@ -170,17 +171,19 @@ impl Git {
             .records
             .last()
             .map_or(self.newest, |record| record.revision);
-        self.save_head();
+        self.save_heads();
         Ok(foreign)
     }
 
-    /// Writes the newest known commit to the local file. Each poll does it: the commits between two polls need not be exact.
-    fn save_head(&mut self) {
-        let Some(head) = self.history.head.filter(|head| Some(*head) != self.saved) else {
+    /// Writes the newest known commits to the local file. Each poll does it: those between two polls need not be exact.
+    fn save_heads(&mut self) {
+        let heads = self.heads();
+        let Some(head) = heads.branch.filter(|_| heads != self.saved) else {
             return;
         };
-        match self.local.set_head(&head.to_string()) {
-            Ok(()) => self.saved = Some(head),
+        let journal = heads.journal.map(|journal| journal.to_string());
+        match self.local.set_heads(&head.to_string(), journal.as_deref()) {
+            Ok(()) => self.saved = heads,
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "cannot store the newest commit; the next poll tries again"

@@ -14,7 +14,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::super::{Store, Write};
-use super::branch::{Edits, Heads};
+use super::branch::Edits;
 use super::*;
 
 thread_local! {

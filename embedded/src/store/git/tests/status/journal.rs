@@ -1,6 +1,6 @@
 //! A journal that others move or merge, and one that this process cannot move.
 
-use super::super::remote;
+use super::super::{foreign, remote};
 use super::*;
 
 /// Moves the journal as the push of a person.
@@ -145,6 +145,32 @@ fn a_watch_does_not_resume_on_a_journal_that_was_removed_between_two_runs() {
     assert!(store.read().changes_since(revision).is_err());
     status(&store, "Ready");
     assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
+fn objects_keep_the_identity_that_only_a_removed_journal_knew() {
+    let mut environment = Environment::new();
+    environment.commit([("other.yaml", Some(BY_HAND))]);
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let store = open(&environment, "a");
+    let identity = |store: &Store| {
+        let metadata = widget(store).unwrap()["metadata"].clone();
+        (metadata["uid"].clone(), metadata["creationTimestamp"].clone())
+    };
+    let before = identity(&store);
+    foreign::rewrite(&environment, [("mine.yaml", WIDGET.to_owned())]);
+    store.poll();
+    assert_eq!(identity(&store), before);
+    drop(store);
+    let repository = git2::Repository::open_bare(environment.repository()).unwrap();
+    for status in [StatusLocation::Branch, StatusLocation::File] {
+        let mut journal = repository.find_reference("refs/heads/main-status").unwrap();
+        journal.delete().unwrap();
+        environment.status = status;
+        for start in ["first", "second"] {
+            assert_eq!(identity(&open(&environment, "a")), before, "{status:?}, {start}");
+        }
+    }
 }
 
 #[test]
