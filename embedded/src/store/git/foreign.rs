@@ -101,7 +101,7 @@ impl Git {
     ) -> Result<(), git2::Error> {
         let applied = self
             .history
-            .apply_entry(&self.branch, &mut self.kinds, id, records);
+            .apply_entry(&self.branch, &mut self.kinds, id, Some(records));
         self.stale |= applied.is_err();
         applied
     }
@@ -229,14 +229,11 @@ pub(super) fn read(
     identities: Identities,
 ) -> Result<History, git2::Error> {
     let heads = branch.heads()?;
-    let mut history = match (heads.branch, heads.journal) {
-        (Some(head), _) if !branch.has_journal() => return read_to(branch, kinds, identities, head),
-        (_, Some(journal)) => read_journal(branch, kinds, identities, journal)?,
-        (_, None) => History::new(identities),
-    };
-    history.reports.clear();
-    history.problems.clear();
-    Ok(history)
+    match (heads.branch, heads.journal) {
+        (Some(head), _) if !branch.has_journal() => read_to(branch, kinds, identities, head),
+        (_, Some(journal)) => read_journal(branch, kinds, identities, journal),
+        (_, None) => Ok(History::new(identities)),
+    }
 }
 
 /// Reads the history of a journal up to a commit.
@@ -248,7 +245,9 @@ pub(super) fn read_journal(
 ) -> Result<History, git2::Error> {
     let mut history = History::new(identities);
     for id in branch.chain(None, journal)?.unwrap_or_default() {
-        history.apply_entry(branch, kinds, id, &mut Vec::new())?;
+        history.apply_entry(branch, kinds, id, None)?;
+        history.reports.clear();
+        history.problems.clear();
     }
     Ok(history)
 }

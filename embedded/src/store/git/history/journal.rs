@@ -18,7 +18,8 @@ use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
 
 impl History {
-    /// Applies the next commit of the journal, and adds its changes in the order of their revisions. Those before an error count.
+    /// Applies the next commit of the journal, and adds its changes to `records` in the order of their revisions. Those before an error
+    /// count. A start needs none: the first commit of a journal can have all changes of its branch.
     ///
     /// A write has trailers, and is one step: what it changes on the branch and in the status files. Another commit takes over commits of
     /// the branch. Each of them is a step, as without a journal.
@@ -27,8 +28,13 @@ impl History {
         branch: &Branch,
         kinds: &mut Kinds,
         id: Oid,
-        records: &mut Vec<Record>,
+        mut records: Option<&mut Vec<Record>>,
     ) -> Result<(), Error> {
+        let mut add = |changes: Vec<Record>| {
+            if let Some(records) = &mut records {
+                records.extend(changes);
+            }
+        };
         let entry = branch.entry(id)?;
         let trailers = message::parse(&branch.info(id)?.message);
         let mut statuses = status::changed(branch, self.journal, id)?;
@@ -37,7 +43,7 @@ impl History {
                 // Of a rewritten branch only the newest commit counts.
                 let line = branch.line(self.head, head)?.unwrap_or_else(|| vec![head]);
                 for commit in line {
-                    records.extend(self.apply(branch, kinds, commit)?);
+                    add(self.apply(branch, kinds, commit)?);
                 }
             }
         } else {
@@ -48,7 +54,7 @@ impl History {
             let mut step = Step::new(branch, self.head, head, Some(id))?;
             step.trailers = trailers;
             self.update_statuses(&step, &statuses)?;
-            records.extend(self.apply_step(kinds, step, statuses)?);
+            add(self.apply_step(kinds, step, statuses)?);
         }
         self.journal = Some(id);
         Ok(())
