@@ -37,8 +37,9 @@ impl Git {
             remote.fetch(&self.branch)?;
             line = self.new_commits()?;
         }
+        let is_rewritten = line.is_none();
         let Some(line) = line.filter(|_| !self.stale) else {
-            return self.replace_history();
+            return self.replace_history(is_rewritten);
         };
         let mut foreign = Foreign::default();
         for id in line {
@@ -106,15 +107,18 @@ impl Git {
         applied
     }
 
-    /// Reads a rewritten history. Whatever differs is a change with a new revision.
-    pub(super) fn replace_history(&mut self) -> Result<Foreign, git2::Error> {
+    /// Reads the whole history. Whatever differs is a change with a new revision. If the history continues the known one, an object that
+    /// was created again has its own identity.
+    pub(super) fn replace_history(&mut self, is_rewritten: bool) -> Result<Foreign, git2::Error> {
         let mut kinds = self.kinds.before_history();
         let mut new = read(&self.branch, &mut kinds, self.history.identities.clone())?;
         log_problems(&new.present_problems(&kinds));
         // What was read since the last publication has versions, too.
         let known = history::generation(self.newest).max(self.history.generation);
         new.generation = new.generation.max(known + 1);
-        carry_over(&self.history, &mut new);
+        if is_rewritten {
+            carry_over(&self.history, &mut new);
+        }
         if new.identities != self.history.identities {
             // First: an identity that the next start does not know would be a new object then.
             self.local

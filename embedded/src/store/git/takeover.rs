@@ -139,7 +139,10 @@ impl Git {
             Some(chain) if !self.stale => self.apply_entries(chain, foreign)?,
             // As if it was deleted: each commit of it counts.
             None if self.branch.is_moved_back(self.history.journal, head)? => {}
-            _ => return self.replace_entries(found, head, foreign),
+            chain => {
+                let is_rewritten = chain.is_none();
+                return self.replace_entries(found, head, is_rewritten, foreign);
+            }
         }
         Ok(self.heads())
     }
@@ -155,12 +158,13 @@ impl Git {
         applied
     }
 
-    /// Reads the whole history of a journal that another process or a user has begun again, once that has taken over the branch: before,
-    /// objects of the branch would be missing, and the garbage collector would delete what they own.
+    /// Reads the whole history of a journal, once that has taken over the branch: before, objects of the branch would be missing in one that
+    /// another process or a user has begun again, and the garbage collector would delete what they own.
     fn replace_entries(
         &mut self,
         found: Heads,
         journal: git2::Oid,
+        is_rewritten: bool,
         foreign: &mut Foreign,
     ) -> Result<Heads, git2::Error> {
         let covered = self.branch.covered(journal)?;
@@ -173,7 +177,7 @@ impl Git {
         if covered.is_none() {
             return Err(git2::Error::from_str(foreign::DELETED));
         }
-        let replaced = self.replace_history()?;
+        let replaced = self.replace_history(is_rewritten)?;
         foreign.rewritten = true;
         foreign.records.extend(replaced.records);
         Ok(self.heads())

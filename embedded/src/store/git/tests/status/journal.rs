@@ -119,6 +119,28 @@ fn versions_rise_if_the_journal_begins_again_while_it_is_read() {
 }
 
 #[test]
+fn an_object_that_is_created_again_before_the_whole_history_is_read_has_its_own_uid() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let (mut git, _) = Git::open(environment.options("a"), &[widgets()]).unwrap();
+    let other = open(&environment, "b");
+    let uid = |object: &Value| meta::uid(object).to_owned();
+    let before = uid(&widget(&other).unwrap());
+    remove(&other);
+    set(&other, "spec", &json!({"size": 1})).unwrap();
+    // As after an error of the disk.
+    git.stale = true;
+    assert!(git.follow_journal().unwrap().rewritten);
+    let object = git
+        .history
+        .objects
+        .get(&Key::new(WIDGETS, "default", "a"))
+        .unwrap();
+    assert_eq!(uid(object), uid(&widget(&other).unwrap()));
+    assert_ne!(uid(object), before);
+}
+
+#[test]
 fn a_watch_does_not_resume_on_a_journal_that_was_removed_between_two_runs() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
