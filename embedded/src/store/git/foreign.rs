@@ -84,7 +84,7 @@ impl Git {
             Heads {
                 journal: Some(id), ..
             } => {
-                let applied = self.apply_entry(id, &mut records);
+                let applied = self.apply_entry(id, Some(&mut records));
                 log_problems(&std::mem::take(&mut self.history.problems));
                 applied?;
             }
@@ -98,11 +98,11 @@ impl Git {
     pub(super) fn apply_entry(
         &mut self,
         id: git2::Oid,
-        records: &mut Vec<Record>,
+        records: Option<&mut Vec<Record>>,
     ) -> Result<(), git2::Error> {
         let applied = self
             .history
-            .apply_entry(&self.branch, &mut self.kinds, id, Some(records));
+            .apply_entry(&self.branch, &mut self.kinds, id, records);
         self.stale |= applied.is_err();
         applied
     }

@@ -89,7 +89,7 @@ pub(super) struct Git {
     remote: Option<Remote>,
     history: History,
     local: File,
-    /// Newest revision that the store knows.
+    /// Newest revision that the store knows; 0 during a start.
     newest: u64,
     /// Time of the next commit, once it creates an object.
     time: Option<i64>,

@@ -149,10 +149,12 @@ impl Git {
 
     fn apply_entries(&mut self, chain: Vec<git2::Oid>, foreign: &mut Foreign) -> Result<(), git2::Error> {
         let mut records = Vec::new();
+        let newest = self.newest;
+        // A start publishes none.
+        let is_running = newest > 0;
         let applied = chain
             .into_iter()
-            .try_for_each(|id| self.apply_entry(id, &mut records));
-        let newest = self.newest;
+            .try_for_each(|id| self.apply_entry(id, is_running.then_some(&mut records)));
         records.retain(|record| record.revision > newest);
         foreign.records.extend(records);
         applied
