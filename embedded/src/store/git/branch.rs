@@ -1,8 +1,9 @@
 //! The branch of a bare repository: reads files of commits, writes commits, and moves the branch by compare and swap.
 
+mod changes;
 mod journal;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -196,24 +197,6 @@ impl Branch {
         })
     }
 
-    /// Returns the YAML files below the directory that differ between two commits.
-    pub(super) fn changed_files(&self, old: Option<Oid>, new: Oid) -> Result<BTreeSet<String>, Error> {
-        let tree = |id: Oid| self.repository.find_commit(id)?.tree();
-        let old = old.map(tree).transpose()?;
-        let diff = self
-            .repository
-            .diff_tree_to_tree(old.as_ref(), Some(&tree(new)?), None)?;
-        let mut paths = BTreeSet::new();
-        for delta in diff.deltas() {
-            for file in [delta.old_file(), delta.new_file()] {
-                let path = file.path().and_then(Path::to_str);
-                let path = path.and_then(|path| path.strip_prefix(self.prefix.as_str()));
-                paths.extend(path.filter(|path| is_yaml(path)).map(str::to_owned));
-            }
-        }
-        Ok(paths)
-    }
-
     /// Returns the content of a file in a commit; `None` if it has none.
     pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<FileText>, Error> {
         let tree = self.repository.find_commit(commit)?.tree()?;
@@ -322,9 +305,4 @@ fn race(reference: &str, error: Error) -> Result<String, Error> {
         }
         _ => Err(error),
     }
-}
-
-fn is_yaml(path: &str) -> bool {
-    let extension = Path::new(path).extension();
-    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
 }

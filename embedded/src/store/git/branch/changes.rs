@@ -1,0 +1,201 @@
+//! The files that differ between two commits.
+//!
+//! Only directories that differ are read. The comparison of libgit2 reads all of both commits, so that each commit costs as much as the
+//! repository has files.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use git2::{Error, ErrorCode, ObjectType, Oid, Tree, TreeEntry};
+
+use super::Branch;
+
+/// Most files of one commit: a few trees that contain each other can have any number of files.
+const MAX_FILES: usize = 1 << 20;
+/// Longest path in bytes, as in a working tree on Linux (`PATH_MAX`). Longer ones are ignored.
+const MAX_PATH: usize = 4096;
+
+/// A directory that differs; `None` where it does not exist.
+struct Directory {
+    /// Its path below the directory of the objects, with a trailing slash, or empty.
+    path: String,
+    old: Option<Oid>,
+    new: Option<Oid>,
+}
+
+impl Branch {
+    /// Returns the YAML files below the directory of the objects that differ between two commits.
+    pub(in crate::store::git) fn changed_files(
+        &self,
+        old: Option<Oid>,
+        new: Oid,
+    ) -> Result<BTreeSet<String>, Error> {
+        let mut files = BTreeSet::new();
+        let old = old.map(|old| self.root(old)).transpose()?.flatten();
+        let mut directories = vec![Directory {
+            path: String::new(),
+            old,
+            new: self.root(new)?,
+        }];
+        while let Some(directory) = directories.pop() {
+            self.compare(&directory, &mut directories, &mut files)?;
+            if files.len() + directories.len() > MAX_FILES {
+                return Err(Error::from_str(&format!(
+                    "the commit {new} changes more than {MAX_FILES} files"
+                )));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns the directory of the objects in a commit.
+    fn root(&self, commit: Oid) -> Result<Option<Oid>, Error> {
+        let tree = self.repository.find_commit(commit)?.tree()?;
+        if self.prefix.is_empty() {
+            return Ok(Some(tree.id()));
+        }
+        match tree.get_path(Path::new(self.prefix.trim_end_matches('/'))) {
+            Ok(entry) => Ok(directory_id(&entry)),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds the files and directories in a directory that differ.
+    fn compare(
+        &self,
+        directory: &Directory,
+        directories: &mut Vec<Directory>,
+        files: &mut BTreeSet<String>,
+    ) -> Result<(), Error> {
+        let find = |id: Option<Oid>| id.map(|id| self.repository.find_tree(id)).transpose();
+        let (old, new) = (find(directory.old)?, find(directory.new)?);
+        let mut add = |old: Option<&TreeEntry<'_>>, new: Option<&TreeEntry<'_>>| {
+            let Some(name) = old.or(new).and_then(|entry| entry.name().ok()) else {
+                return;
+            };
+            let path = format!("{}{name}", directory.path);
+            let is_file = |entry: &TreeEntry<'_>| directory_id(entry).is_none();
+            if is_yaml(&path) && (old.is_some_and(is_file) || new.is_some_and(is_file)) {
+                files.insert(path.clone());
+            }
+            let (old, new) = (old.and_then(directory_id), new.and_then(directory_id));
+            if (old.is_some() || new.is_some()) && path.len() < MAX_PATH {
+                let path = path + "/";
+                directories.push(Directory { path, old, new });
+            }
+        };
+        for entry in new.iter().flat_map(Tree::iter) {
+            let before = old
+                .as_ref()
+                .and_then(|old| old.get_name_bytes(entry.name_bytes()));
+            if before.as_ref().is_none_or(|before| before.id() != entry.id()) {
+                add(before.as_ref(), Some(&entry));
+            }
+        }
+        for entry in old.iter().flat_map(Tree::iter) {
+            let name = entry.name_bytes();
+            if new.as_ref().is_none_or(|new| new.get_name_bytes(name).is_none()) {
+                add(Some(&entry), None);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the tree of an entry that is a directory.
+fn directory_id(entry: &TreeEntry<'_>) -> Option<Oid> {
+    (entry.kind() == Some(ObjectType::Tree)).then(|| entry.id())
+}
+
+fn is_yaml(path: &str) -> bool {
+    let extension = Path::new(path).extension();
+    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+#[cfg(test)]
+mod tests {
+    use git2::Repository;
+
+    use super::super::Edits;
+    use super::*;
+
+    fn branch(folder: &Path, subdir: &str) -> Branch {
+        Repository::init_bare(folder).unwrap();
+        Branch::open(folder, "main", subdir).unwrap()
+    }
+
+    fn write(branch: &Branch, parent: Option<Oid>, edits: &[(&str, Option<&str>)]) -> Oid {
+        let edits: Edits = edits
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), text.map(str::to_owned)))
+            .collect();
+        branch.write(parent, &edits, "test", 0).unwrap()
+    }
+
+    fn changed(branch: &Branch, old: Option<Oid>, new: Oid) -> Vec<String> {
+        branch.changed_files(old, new).unwrap().into_iter().collect()
+    }
+
+    #[test]
+    fn added_changed_and_removed_files_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let branch = branch(folder.path(), "");
+        let all = [
+            ("a/b/one.yaml", Some("1")),
+            ("a/b/two.yml", Some("2")),
+            ("a/three.yaml", Some("3")),
+            ("README.md", Some("4")),
+        ];
+        let first = write(&branch, None, &all);
+        let expected = ["a/b/one.yaml", "a/b/two.yml", "a/three.yaml"];
+        assert_eq!(changed(&branch, None, first), expected);
+        assert_eq!(changed(&branch, Some(first), first), Vec::<String>::new());
+        let edits = [
+            ("a/b/one.yaml", Some("other")),
+            ("a/three.yaml", None),
+            ("c/four.yaml", Some("4")),
+        ];
+        let second = write(&branch, Some(first), &edits);
+        let expected = ["a/b/one.yaml", "a/three.yaml", "c/four.yaml"];
+        assert_eq!(changed(&branch, Some(first), second), expected);
+        assert_eq!(changed(&branch, Some(second), first), expected);
+    }
+
+    #[test]
+    fn a_file_in_place_of_a_directory_differs_with_all_files_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let branch = branch(folder.path(), "");
+        let first = write(&branch, None, &[("a.yaml/b.yaml", Some("1"))]);
+        let second = write(&branch, None, &[("a.yaml", Some("2"))]);
+        let expected = ["a.yaml", "a.yaml/b.yaml"];
+        assert_eq!(changed(&branch, Some(first), second), expected);
+        assert_eq!(changed(&branch, Some(second), first), expected);
+    }
+
+    #[test]
+    fn paths_are_below_the_directory_of_the_objects() {
+        let folder = tempfile::tempdir().unwrap();
+        let (whole, below) = (branch(folder.path(), ""), branch(folder.path(), "x/y"));
+        let edits = [("x/y/a.yaml", Some("1")), ("x/z/b.yaml", Some("2"))];
+        let first = write(&whole, None, &edits);
+        assert_eq!(changed(&below, None, first), ["a.yaml"]);
+        let second = write(&whole, Some(first), &[("x/y/a.yaml", None)]);
+        assert_eq!(changed(&below, Some(first), second), ["a.yaml"]);
+    }
+
+    #[test]
+    fn directories_that_are_equal_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let branch = branch(folder.path(), "");
+        let edits = [("equal/a.yaml", Some("1")), ("b.yaml", Some("2"))];
+        let first = write(&branch, None, &edits);
+        let second = write(&branch, Some(first), &[("b.yaml", Some("3"))]);
+        let tree = branch.repository.find_commit(first).unwrap().tree().unwrap();
+        let equal = tree.get_name("equal").unwrap().id().to_string();
+        std::fs::remove_file(folder.path().join("objects").join(&equal[..2]).join(&equal[2..])).unwrap();
+        let reopened = Branch::open(folder.path(), "main", "").unwrap();
+        assert_eq!(changed(&reopened, Some(first), second), ["b.yaml"]);
+        assert!(reopened.changed_files(None, second).is_err());
+    }
+}
