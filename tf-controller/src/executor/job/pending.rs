@@ -54,9 +54,19 @@ pub(crate) fn is_without_account(reason: &str, message: &str) -> bool {
     reason == "FailedCreate" && is_missing && !message.contains("admission webhook")
 }
 
+/// Returns whether a pod is not scheduled because of a `PersistentVolumeClaim`: more capacity of the nodes does not help.
+fn is_about_claim(message: &str) -> bool {
+    message.contains("persistentvolumeclaim \"")
+        || message.contains("unbound immediate PersistentVolumeClaims")
+}
+
 /// What to do about a reason of the cluster.
 fn advice(reason: &str, message: &str) -> &'static str {
     match reason {
+        // In the words of the scheduler's plugin VolumeBinding.
+        "Unschedulable" if is_about_claim(message) => {
+            "create the PersistentVolumeClaim or the volume that it needs, or change the volumes of runnerPodTemplate"
+        }
         "Unschedulable" => {
             "free capacity, or change resources, nodeSelector, affinity or tolerations in runnerPodTemplate"
         }
@@ -72,6 +82,16 @@ fn advice(reason: &str, message: &str) -> &'static str {
         }
         _ if is_without_account(reason, message) => {
             "create the ServiceAccount, or change spec.serviceAccountName"
+        }
+        // The quota limits a resource that the pod does not set.
+        "FailedCreate" if message.contains("failed quota: ") => {
+            "set what the quota demands in runnerPodTemplate.spec.resources, or with the defaults of a LimitRange"
+        }
+        "FailedCreate" if message.contains("no PriorityClass with name ") => {
+            "create the PriorityClass, or change runnerPodTemplate.spec.priorityClassName"
+        }
+        "FailedCreate" if message.contains("because it is being terminated") => {
+            "the namespace is being deleted, and no run can start there"
         }
         "FailedCreate" if is_about_memory_request(message) => {
             "set runnerPodTemplate.spec.resources.requests.memory, or start the controller with --runner-memory-request=none"
@@ -173,6 +193,45 @@ mod tests {
             ("FailedMount", account),
         ] {
             assert!(!is_without_account(reason, message), "{reason}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_missing_object_of_the_pod_is_named_in_the_advice() {
+        for (reason, message, expected) in [
+            (
+                "Unschedulable",
+                "0/1 nodes are available: persistentvolumeclaim \"cache\" not found.",
+                "create the PersistentVolumeClaim",
+            ),
+            (
+                "Unschedulable",
+                "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+                "create the PersistentVolumeClaim",
+            ),
+            (
+                "Unschedulable",
+                "0/1 nodes are available: 1 Insufficient cpu.",
+                "free capacity",
+            ),
+            (
+                "FailedCreate",
+                "pods \"a\" is forbidden: failed quota: team: must specify limits.cpu for: tf-runner",
+                "set what the quota demands",
+            ),
+            (
+                "FailedCreate",
+                "pods \"a\" is forbidden: no PriorityClass with name low was found",
+                "create the PriorityClass",
+            ),
+            (
+                "FailedCreate",
+                "pods \"a\" is forbidden: unable to create new content in namespace team because it is being terminated",
+                "the namespace is being deleted",
+            ),
+        ] {
+            let found = pending_reason(reason, Some(message));
+            assert!(found.message.contains(expected), "{found:?}");
         }
     }
 
