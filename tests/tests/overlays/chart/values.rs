@@ -110,6 +110,28 @@ fn values_extend_the_pods() {
     }
 }
 
+/// Its image is that of tf-controller, and so are its nodes: those of a selector may have taints.
+#[test]
+fn the_repo_controller_runs_on_the_nodes_of_the_tf_controller() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let nodes = json!({
+        "nodeSelector": { "team": "platform" },
+        "tolerations": [{ "key": "platform", "operator": "Exists", "effect": "NoSchedule" }],
+    });
+    let value = format!("tfController={nodes}");
+    let rendered = render(
+        "sluice-system",
+        &["--set", "repoController=true", "--set-json", &value],
+    );
+    for controller in ["tf-controller", "repo-controller"] {
+        let pod = &template_of(&rendered, controller)["spec"];
+        assert_eq!(pod["nodeSelector"]["team"], "platform", "{controller}");
+        assert_eq!(pod["tolerations"], nodes["tolerations"], "{controller}");
+    }
+}
+
 /// By their names, and as in a pod.
 #[test]
 fn pull_secrets_have_two_forms() {
