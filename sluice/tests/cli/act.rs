@@ -5,46 +5,46 @@ use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use sluice_api::annotation::REQUESTED_AT;
 
-use crate::fixture::{PLAN, TIMEOUT, World, ready, stderr_of};
+use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, ready, stderr_of};
 use crate::terminal;
 
 /// Returns the exit code and the standard error of a command.
-async fn run(world: &World, arguments: &[&str]) -> (i32, String) {
-    stderr_of(&world.kubeconfig(), arguments).await
+async fn run(environment: &TestEnvironment, arguments: &[&str]) -> (i32, String) {
+    stderr_of(&environment.kubeconfig(), arguments).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stacks_and_sources_are_suspended_and_resumed() {
-    let world = World::with_stacks().await;
-    let suspended = run(&world, &["suspend", "app"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let suspended = run(&environment, &["suspend", "app"]).await;
     assert_eq!(suspended, (0, "terraform default/app is suspended.\n".to_owned()));
-    assert_eq!(world.stack("app").await["spec"]["suspend"], true);
-    let (code, text) = run(&world, &["suspend", "--all"]).await;
+    assert_eq!(environment.stack("app").await["spec"]["suspend"], true);
+    let (code, text) = run(&environment, &["suspend", "--all"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(
         text.contains("default/app is suspended already.") && text.contains("default/net is suspended."),
         "{text}"
     );
-    let (code, text) = run(&world, &["suspend", "source", "git", "infra"]).await;
+    let (code, text) = run(&environment, &["suspend", "source", "git", "infra"]).await;
     assert_eq!(
         (code, text.as_str()),
         (0, "gitrepository default/infra is suspended.\n")
     );
-    let refused = run(&world, &["reconcile", "app"]).await;
+    let refused = run(&environment, &["reconcile", "app"]).await;
     assert!(
         refused.0 == 1 && refused.1.contains("sluice resume app"),
         "{refused:?}"
     );
-    let resumed = run(&world, &["resume", "app"]).await;
+    let resumed = run(&environment, &["resume", "app"]).await;
     assert_eq!(resumed, (0, "terraform default/app is resumed.\n".to_owned()));
-    assert_ne!(world.stack("app").await["spec"]["suspend"], true);
+    assert_ne!(environment.stack("app").await["spec"]["suspend"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_ends_with_the_result_of_the_request() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     // No controller answers.
-    let (code, text) = run(&world, &["reconcile", "net", "--wait", "--timeout", "1s"]).await;
+    let (code, text) = run(&environment, &["reconcile", "net", "--wait", "--timeout", "1s"]).await;
     assert_eq!(code, 4, "{text}");
     assert!(
         text.contains("the controller has not seen the request yet"),
@@ -55,22 +55,25 @@ async fn waiting_ends_with_the_result_of_the_request() {
         (ready("False", "TFExecPlanFailed", "exit status 1"), 1),
         (plan_waits(), 3),
     ] {
-        let before = requested(&world).await;
+        let before = requested(&environment).await;
         let arguments = ["reconcile", "net", "--wait"];
-        let ((code, text), ()) = tokio::join!(run(&world, &arguments), answer(&world, &before, status));
+        let ((code, text), ()) = tokio::join!(
+            run(&environment, &arguments),
+            answer(&environment, &before, status)
+        );
         assert_eq!(code, expected, "{text}");
     }
 }
 
 /// Returns the last request of the stack `net`.
-pub(crate) async fn requested(world: &World) -> String {
-    let annotation = &world.stack("net").await["metadata"]["annotations"][REQUESTED_AT];
+pub(crate) async fn requested(environment: &TestEnvironment) -> String {
+    let annotation = &environment.stack("net").await["metadata"]["annotations"][REQUESTED_AT];
     annotation.as_str().unwrap_or_default().to_owned()
 }
 
 /// Does what the controller does with the next request of the stack `net`.
-pub(crate) async fn answer(world: &World, before: &str, mut status: Value) {
-    let stacks = world.stacks();
+pub(crate) async fn answer(environment: &TestEnvironment, before: &str, mut status: Value) {
+    let stacks = environment.stacks();
     let is_requested = |stack: Option<&DynamicObject>| {
         let annotations = stack.and_then(|stack| stack.metadata.annotations.as_ref());
         annotations
@@ -82,7 +85,7 @@ pub(crate) async fn answer(world: &World, before: &str, mut status: Value) {
         .await
         .expect("a request")
         .unwrap();
-    status["lastHandledReconcileAt"] = json!(requested(world).await);
+    status["lastHandledReconcileAt"] = json!(requested(environment).await);
     status["plan"] = status.get("plan").cloned().unwrap_or(Value::Null);
     let patch = Patch::Merge(json!({ "status": status }));
     stacks
@@ -99,15 +102,15 @@ fn plan_waits() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_says_what_it_destroys_and_asks() {
-    let world = World::with_stacks().await;
-    world
+    let environment = TestEnvironment::with_stacks().await;
+    environment
         .create_stack(
             "data",
             &json!({ "destroyResourcesOnDeletion": true }),
             &ready("True", "TerraformAppliedSucceed", "Applied"),
         )
         .await;
-    let refused = terminal::run(&world, 160, &["delete", "data"], "[y/N] ", "n\n");
+    let refused = terminal::run(&environment, 160, &["delete", "data"], "[y/N] ", "n\n");
     assert_eq!(refused.code, 1, "{}", refused.text);
     assert!(
         refused.text.contains("DESTROYS") && refused.text.contains("Nothing was deleted."),
@@ -115,13 +118,13 @@ async fn a_deletion_says_what_it_destroys_and_asks() {
         refused.text
     );
     assert_eq!(
-        world.stack("data").await["metadata"]["deletionTimestamp"],
+        environment.stack("data").await["metadata"]["deletionTimestamp"],
         Value::Null
     );
-    let (code, text) = run(&world, &["delete", "data", "--yes", "--wait"]).await;
+    let (code, text) = run(&environment, &["delete", "data", "--yes", "--wait"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(text.ends_with("terraform default/data is deleted.\n"), "{text}");
-    let (code, text) = run(&world, &["delete", "source", "infra", "--yes", "--wait"]).await;
+    let (code, text) = run(&environment, &["delete", "source", "infra", "--yes", "--wait"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(
         text.contains("app, db, net"),
@@ -131,10 +134,10 @@ async fn a_deletion_says_what_it_destroys_and_asks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exported_object_can_be_applied_again() {
-    let world = World::with_stacks().await;
-    let text = world.stdout(&["export", "terraforms", "--all"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let text = environment.stdout(&["export", "terraforms", "--all"]).await;
     assert_eq!(text.matches("---\n").count(), 3, "{text}");
-    let path = world.directory().join("export.yaml");
+    let path = environment.directory().join("export.yaml");
     std::fs::write(&path, &text).unwrap();
     assert!(
         !text.contains("status:") && !text.contains("uid:") && text.contains("kind: Terraform"),
@@ -146,22 +149,22 @@ async fn an_exported_object_can_be_applied_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_shown_before_its_release() {
-    let world = World::with_stacks().await;
-    let (code, text) = run(&world, &["unlock", "net", "--yes"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let (code, text) = run(&environment, &["unlock", "net", "--yes"]).await;
     assert!(
         code == 1 && text.contains("no run has met a state lock"),
         "{text}"
     );
     let mut status = ready("False", "TFExecPlanFailed", "Error acquiring the state lock");
     status["lock"] = json!({ "pending": "6a1f0c0e" });
-    world.create_stack("held", &json!({}), &status).await;
-    let (code, text) = run(&world, &["unlock", "held", "--yes"]).await;
+    environment.create_stack("held", &json!({}), &status).await;
+    let (code, text) = run(&environment, &["unlock", "held", "--yes"]).await;
     assert_eq!(code, 0, "{text}");
     assert!(
         text.contains("6a1f0c0e") && text.contains("Make sure that no user or program works on the state"),
         "{text}"
     );
-    let tfstate = &world.stack("held").await["spec"]["tfstate"];
+    let tfstate = &environment.stack("held").await["spec"]["tfstate"];
     assert_eq!(
         (&tfstate["forceUnlock"], &tfstate["lockIdentifier"]),
         (&json!("yes"), &json!("6a1f0c0e"))
@@ -170,11 +173,15 @@ async fn a_lock_is_shown_before_its_release() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_failed_stacks_are_tried_again() {
-    let world = World::with_stacks().await;
-    let (code, text) = run(&world, &["retry", "net"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let (code, text) = run(&environment, &["retry", "net"]).await;
     assert!(code == 1, "{text}");
-    let (code, text) = run(&world, &["retry", "--all"]).await;
+    let (code, text) = run(&environment, &["retry", "--all"]).await;
     assert_eq!(code, 0, "{text}");
-    assert!(world.stack("db").await["metadata"]["annotations"][REQUESTED_AT].is_string());
-    assert_eq!(requested(&world).await, "", "a stack that is ready is left alone");
+    assert!(environment.stack("db").await["metadata"]["annotations"][REQUESTED_AT].is_string());
+    assert_eq!(
+        requested(&environment).await,
+        "",
+        "a stack that is ready is left alone"
+    );
 }

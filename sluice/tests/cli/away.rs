@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader, L
 use tokio::process::Child;
 
 use crate::act::{answer, requested};
-use crate::fixture::{TIMEOUT, World, ready, start, stderr_of};
+use crate::fixture::{TIMEOUT, TestEnvironment, ready, start, stderr_of};
 use crate::proxy::{Fault, Proxy};
 use crate::terminal;
 
@@ -59,16 +59,16 @@ fn interrupt(command: &Child) {
 }
 
 /// Creates an active run of the stack `app`, newer than its others.
-async fn active_run(world: &World) -> String {
-    let run = world.create_run("app", 4).await;
-    world.set_phase(&run, "Planning").await;
+async fn active_run(environment: &TestEnvironment) -> String {
+    let run = environment.create_run("app", 4).await;
+    environment.set_phase(&run, "Planning").await;
     run
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_terminal_shows_what_a_slow_api_is_asked_for() {
-    let world = World::start().await;
-    let proxy = Proxy::open(&world).await;
+    let environment = TestEnvironment::start().await;
+    let proxy = Proxy::open(&environment).await;
     proxy.set(Fault::Hold);
     let deadline = Instant::now() + TIMEOUT;
     let arguments = ["get", "terraforms", "--request-timeout=3s"];
@@ -90,8 +90,8 @@ async fn a_terminal_shows_what_a_slow_api_is_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_ends_at_its_timeout_although_the_api_is_silent() {
-    let world = World::with_stacks().await;
-    let proxy = Proxy::open(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
     let arguments = ["reconcile", "net", "--wait", "--timeout=5s"];
     let mut waiting = start(proxy.kubeconfig(), &arguments);
     let mut notes = Output::new(waiting.stderr.take().unwrap());
@@ -109,8 +109,8 @@ async fn a_wait_ends_at_its_timeout_although_the_api_is_silent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_goes_on_after_lost_connections_and_ends_when_it_is_refused() {
-    let world = World::with_stacks().await;
-    let proxy = Proxy::open(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
     let mut watch = start(proxy.kubeconfig(), &["get", "terraforms", "-w"]);
     let mut lines = Output::new(watch.stdout.take().unwrap());
     let mut notes = Output::new(watch.stderr.take().unwrap());
@@ -120,7 +120,7 @@ async fn a_watch_goes_on_after_lost_connections_and_ends_when_it_is_refused() {
         .line("The watch is interrupted: the API does not answer")
         .await;
     let failed = Patch::Merge(json!({ "status": ready("False", "TFExecPlanFailed", "exit status 1") }));
-    let stacks = world.stacks();
+    let stacks = environment.stacks();
     stacks
         .patch_status("net", &PatchParams::default(), &failed)
         .await
@@ -138,15 +138,15 @@ async fn a_watch_goes_on_after_lost_connections_and_ends_when_it_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_goes_on_after_lost_connections() {
-    let world = World::with_stacks().await;
-    let proxy = Proxy::open(&world).await;
-    let before = requested(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
+    let before = requested(&environment).await;
     let mut waiting = start(proxy.kubeconfig(), &["reconcile", "net", "--wait"]);
     let mut notes = Output::new(waiting.stderr.take().unwrap());
     notes.line("waiting for terraform default/net: ").await;
     proxy.lose_connections().await;
     let applied = ready("True", "TerraformAppliedSucceed", "Applied");
-    answer(&world, &before, applied).await;
+    answer(&environment, &before, applied).await;
     assert_eq!(code(waiting).await, Some(0));
     let text = notes.rest().await;
     assert!(text.ends_with("terraform default/net: Applied\n"), "{text}");
@@ -154,9 +154,9 @@ async fn waiting_goes_on_after_lost_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followed_log_goes_on_after_lost_connections_and_has_each_line_once() {
-    let world = World::with_stacks().await;
-    let run = active_run(&world).await;
-    let proxy = Proxy::open(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let run = active_run(&environment).await;
+    let proxy = Proxy::open(&environment).await;
     let mut logs = start(proxy.kubeconfig(), &["logs", "app", "-f"]);
     let mut lines = Output::new(logs.stdout.take().unwrap());
     let mut notes = Output::new(logs.stderr.take().unwrap());
@@ -165,7 +165,7 @@ async fn a_followed_log_goes_on_after_lost_connections_and_has_each_line_once() 
     notes.line("The log is interrupted, trying again: ").await;
     let tail = "$ tofu plan\nPlan: 1 to add, 1 to destroy\nSaved the plan\n";
     let ended = json!({ "phase": "Succeeded", "message": "planned", "logTail": tail });
-    world.report(&run, &ended).await;
+    environment.report(&run, &ended).await;
     assert_eq!(code(logs).await, Some(0));
     assert_eq!(lines.rest().await, "Saved the plan\n");
     let text = notes.rest().await;
@@ -174,10 +174,10 @@ async fn a_followed_log_goes_on_after_lost_connections_and_has_each_line_once() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_approval_the_log_of_its_apply_is_followed() {
-    let world = World::with_stacks().await;
-    let approved = world.sluice(&["approve", "app", "--yes"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let approved = environment.sluice(&["approve", "app", "--yes"]).await;
     assert!(approved.status.success(), "{approved:?}");
-    let mut logs = start(&world.kubeconfig(), &["logs", "app", "-f"]);
+    let mut logs = start(&environment.kubeconfig(), &["logs", "app", "-f"]);
     let lines = Output::new(logs.stdout.take().unwrap());
     let mut notes = Output::new(logs.stderr.take().unwrap());
     let awaited = notes.line("plan-main-").await;
@@ -185,11 +185,11 @@ async fn after_an_approval_the_log_of_its_apply_is_followed() {
         awaited.contains(" is approved, waiting for the run of its apply: "),
         "{awaited}"
     );
-    let run = world.create_apply("app", 4).await;
+    let run = environment.create_apply("app", 4).await;
     notes.line("Run 4 Applying").await;
     let tail = "$ tofu apply\nApply complete!\n";
     let ended = json!({ "phase": "Succeeded", "message": "applied", "logTail": tail });
-    world.report(&run, &ended).await;
+    environment.report(&run, &ended).await;
     assert_eq!(code(logs).await, Some(0));
     // The log of the plan is not in it.
     assert_eq!(lines.rest().await, tail);
@@ -199,29 +199,29 @@ async fn after_an_approval_the_log_of_its_apply_is_followed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_the_waiting_and_not_the_run() {
-    let world = World::with_stacks().await;
-    let mut waiting = start(&world.kubeconfig(), &["reconcile", "net", "--wait"]);
+    let environment = TestEnvironment::with_stacks().await;
+    let mut waiting = start(&environment.kubeconfig(), &["reconcile", "net", "--wait"]);
     let mut notes = Output::new(waiting.stderr.take().unwrap());
     notes.line("waiting for terraform default/net: ").await;
-    let stack = world.stack("net").await;
+    let stack = environment.stack("net").await;
     interrupt(&waiting);
     assert_eq!(code(waiting).await, Some(1));
     assert_eq!(
         notes.rest().await,
         "sluice: interrupted; terraform default/net goes on without this command\n  next: sluice get terraforms net -n default\n"
     );
-    assert_eq!(world.stack("net").await, stack, "the request stays");
+    assert_eq!(environment.stack("net").await, stack, "the request stays");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_a_followed_log_and_not_the_run() {
-    let world = World::with_stacks().await;
-    let run = active_run(&world).await;
-    let mut logs = start(&world.kubeconfig(), &["logs", "app", "-f"]);
+    let environment = TestEnvironment::with_stacks().await;
+    let run = active_run(&environment).await;
+    let mut logs = start(&environment.kubeconfig(), &["logs", "app", "-f"]);
     let mut notes = Output::new(logs.stderr.take().unwrap());
     notes.line("Run 4 Planning").await;
     // With its second line, the command is known to receive the signal.
-    world.set_phase(&run, "Applying").await;
+    environment.set_phase(&run, "Applying").await;
     notes.line("Run 4 Applying").await;
     interrupt(&logs);
     assert_eq!(code(logs).await, Some(1));
@@ -229,15 +229,15 @@ async fn ctrl_c_ends_a_followed_log_and_not_the_run() {
         notes.rest().await,
         "\nThe run goes on. `sluice logs app -f` comes back.\n"
     );
-    let run = world.runs().get(&run).await.unwrap();
+    let run = environment.runs().get(&run).await.unwrap();
     assert_eq!(run.data["status"]["phase"], "Applying");
     assert_eq!(run.metadata.annotations, None, "the run is not cancelled");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_api_is_asked_again() {
-    let world = World::with_stacks().await;
-    let proxy = Proxy::open(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
     proxy.set(Fault::Answer(429, "too many requests", 2));
     let mut list = start(proxy.kubeconfig(), &["get", "terraforms", "-o", "json"]);
     let lines = Output::new(list.stdout.take().unwrap());

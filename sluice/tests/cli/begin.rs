@@ -2,33 +2,35 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::World;
+use crate::fixture::TestEnvironment;
 
 const URL: &str = "--url=https://git.example/infra.git";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_is_created_and_then_changed() {
-    let world = World::start().await;
+    let environment = TestEnvironment::start().await;
     let create = |branch: &'static str| ["create", "source", "git", "infra", URL, branch, "--wait=false"];
-    let created = world.sluice(&create("--branch=main")).await;
+    let created = environment.sluice(&create("--branch=main")).await;
     assert!(created.status.success(), "{created:?}");
     assert_eq!(
         String::from_utf8(created.stderr).unwrap(),
         "gitrepository default/infra created\n"
     );
-    let changed = world.sluice(&create("--branch=next")).await;
+    let changed = environment.sluice(&create("--branch=next")).await;
     assert_eq!(
         String::from_utf8(changed.stderr).unwrap(),
         "gitrepository default/infra configured\n"
     );
-    let text = world.stdout(&["get", "sources", "infra", "-o", "json"]).await;
+    let text = environment
+        .stdout(&["get", "sources", "infra", "-o", "json"])
+        .await;
     let source: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(source["spec"]["ref"], json!({"branch": "next"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exported_manifest_is_what_would_be_created() {
-    let world = World::start().await;
+    let environment = TestEnvironment::start().await;
     let arguments = [
         "create",
         "terraform",
@@ -36,7 +38,7 @@ async fn an_exported_manifest_is_what_would_be_created() {
         "--source=GitRepository/infra",
         "--path=stacks/app",
     ];
-    let exported = world
+    let exported = environment
         .stdout(&[arguments.as_slice(), &["--export"]].concat())
         .await;
     let manifest: Value = serde_yaml_ng::from_str(&exported).unwrap();
@@ -44,17 +46,17 @@ async fn an_exported_manifest_is_what_would_be_created() {
         manifest["metadata"],
         json!({"name": "app", "namespace": "default"})
     );
-    let absent = world.sluice(&["get", "terraforms", "app"]).await;
+    let absent = environment.sluice(&["get", "terraforms", "app"]).await;
     assert_eq!(absent.status.code(), Some(1), "--export creates nothing");
-    let created = world
+    let created = environment
         .sluice(&[arguments.as_slice(), &["--wait=false"]].concat())
         .await;
     assert!(created.status.success(), "{created:?}");
-    let stack = world.stack("app").await;
+    let stack = environment.stack("app").await;
     for (field, value) in manifest["spec"].as_object().unwrap() {
         assert_eq!(&stack["spec"][field], value, "{field}");
     }
-    let again = world
+    let again = environment
         .sluice(&[arguments.as_slice(), &["--wait=false"]].concat())
         .await;
     assert_eq!(again.status.code(), Some(1), "a stack that exists is not changed");
@@ -62,8 +64,11 @@ async fn an_exported_manifest_is_what_would_be_created() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_needs_no_cluster() {
-    let world = World::start().await;
-    let missing = format!("--kubeconfig={}", world.directory().join("missing").display());
+    let environment = TestEnvironment::start().await;
+    let missing = format!(
+        "--kubeconfig={}",
+        environment.directory().join("missing").display()
+    );
     let arguments = [
         "create",
         "source",
@@ -74,13 +79,13 @@ async fn a_manifest_needs_no_cluster() {
         "--export",
         missing.as_str(),
     ];
-    let manifest: Value = serde_yaml_ng::from_str(&world.stdout(&arguments).await).unwrap();
+    let manifest: Value = serde_yaml_ng::from_str(&environment.stdout(&arguments).await).unwrap();
     assert_eq!(manifest["metadata"], json!({"name": "infra"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stack_that_is_not_ready_in_time_is_named_with_its_state() {
-    let world = World::start().await;
+    let environment = TestEnvironment::start().await;
     let arguments = [
         "create",
         "terraform",
@@ -88,7 +93,7 @@ async fn a_stack_that_is_not_ready_in_time_is_named_with_its_state() {
         "--source=GitRepository/infra",
         "--timeout=1s",
     ];
-    let late = world.sluice(&arguments).await;
+    let late = environment.sluice(&arguments).await;
     assert_eq!(late.status.code(), Some(4), "{late:?}");
     let error = String::from_utf8(late.stderr).unwrap();
     let expected = "terraform default/app was not ready after 1 s: no controller has reconciled it yet\n";
@@ -97,8 +102,8 @@ async fn a_stack_that_is_not_ready_in_time_is_named_with_its_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_flag_is_reported_before_any_request() {
-    let world = World::start().await;
-    let wrong = world
+    let environment = TestEnvironment::start().await;
+    let wrong = environment
         .sluice(&[
             "create",
             "source",
@@ -111,16 +116,16 @@ async fn a_wrong_flag_is_reported_before_any_request() {
     assert_eq!(wrong.status.code(), Some(2));
     let error = String::from_utf8(wrong.stderr).unwrap();
     assert!(error.contains("write ssh://git@git.example/infra.git"), "{error}");
-    let absent = world.sluice(&["get", "sources", "infra"]).await;
+    let absent = environment.sluice(&["get", "sources", "infra"]).await;
     assert_eq!(absent.status.code(), Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_starter_repository_is_written_once() {
-    let world = World::start().await;
-    let directory = world.directory().join("new");
+    let environment = TestEnvironment::start().await;
+    let directory = environment.directory().join("new");
     let path = directory.display().to_string();
-    let written = world
+    let written = environment
         .stdout(&["init", &path, "--url=https://git.example/a.git"])
         .await;
     for file in written.lines() {
@@ -130,7 +135,7 @@ async fn a_starter_repository_is_written_once() {
     let readme = directory.join("README.md");
     std::fs::write(&readme, "mine").unwrap();
     std::fs::remove_dir_all(directory.join("stacks")).unwrap();
-    let again = world.sluice(&["init", &path]).await;
+    let again = environment.sluice(&["init", &path]).await;
     assert_eq!(again.status.code(), Some(1));
     let error = String::from_utf8(again.stderr).unwrap();
     assert!(
@@ -146,30 +151,34 @@ async fn a_starter_repository_is_written_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_starter_manifests_are_accepted_by_the_api() {
-    let world = World::start().await;
-    let directory = world.directory().join("new");
-    world.stdout(&["init", &directory.display().to_string()]).await;
+    let environment = TestEnvironment::start().await;
+    let directory = environment.directory().join("new");
+    environment
+        .stdout(&["init", &directory.display().to_string()])
+        .await;
     let text = std::fs::read_to_string(directory.join("sluice/hello.yaml")).unwrap();
     let stack: Value = serde_yaml_ng::from_str(&text).unwrap();
-    world.create_stack("hello", &stack["spec"], &json!({})).await;
-    assert_eq!(world.stack("hello").await["spec"]["path"], "stacks/hello");
+    environment
+        .create_stack("hello", &stack["spec"], &json!({}))
+        .await;
+    assert_eq!(environment.stack("hello").await["spec"]["path"], "stacks/hello");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_without_deployments_has_a_version_and_no_controllers() {
-    let world = World::start().await;
-    let report: Value = serde_json::from_str(&world.stdout(&["version", "-o", "json"]).await).unwrap();
+    let environment = TestEnvironment::start().await;
+    let report: Value = serde_json::from_str(&environment.stdout(&["version", "-o", "json"]).await).unwrap();
     assert_eq!(report["client"], env!("CARGO_PKG_VERSION"));
     assert!(report["server"].as_str().unwrap().starts_with("v1."), "{report}");
     assert_eq!(report["components"], json!([]));
-    let alone = world.stdout(&["version", "--client"]).await;
+    let alone = environment.stdout(&["version", "--client"]).await;
     assert!(!alone.contains("API server"), "{alone}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_api_passes_all_checks() {
-    let world = World::with_stacks().await;
-    let text = world.stdout(&["check", "-o", "json"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let text = environment.stdout(&["check", "-o", "json"]).await;
     let findings: Vec<Value> = serde_json::from_str(&text).unwrap();
     let result = |check: &str| {
         let found = findings.iter().find(|finding| finding["check"] == check);
@@ -188,14 +197,14 @@ async fn a_healthy_api_passes_all_checks() {
         "Skipped",
         "there are no Deployments: {text}"
     );
-    let table = world.stdout(&["check", "--pre"]).await;
+    let table = environment.stdout(&["check", "--pre"]).await;
     assert!(table.contains("may install into sluice-system"), "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn root_modules_of_a_repository_become_manifests() {
-    let world = World::start().await;
-    let root = world.directory().join("repository");
+    let environment = TestEnvironment::start().await;
+    let root = environment.directory().join("repository");
     for (name, text) in [
         (
             "live/app/main.tf",
@@ -208,14 +217,16 @@ async fn root_modules_of_a_repository_become_manifests() {
         std::fs::write(path, text).unwrap();
     }
     let path = root.display().to_string();
-    let output = world
+    let output = environment
         .sluice(&["adopt", &path, "--source=GitRepository/infra", "-n", "default"])
         .await;
     assert!(output.status.success(), "{output:?}");
     let stack: Value = serde_yaml_ng::from_slice(&output.stdout).unwrap();
-    world.create_stack("live-app", &stack["spec"], &json!({})).await;
+    environment
+        .create_stack("live-app", &stack["spec"], &json!({}))
+        .await;
     assert_eq!(
-        world.stack("live-app").await["spec"]["backendConfig"],
+        environment.stack("live-app").await["spec"]["backendConfig"],
         json!({"disable": true})
     );
     let notes = String::from_utf8(output.stderr).unwrap();
@@ -223,7 +234,7 @@ async fn root_modules_of_a_repository_become_manifests() {
         notes.contains("./live/app calls it") && notes.contains("1 root modules"),
         "{notes}"
     );
-    let empty = world
+    let empty = environment
         .sluice(&["adopt", &root.join("modules").display().to_string()])
         .await;
     assert_eq!(
@@ -235,8 +246,8 @@ async fn root_modules_of_a_repository_become_manifests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_is_described_object_by_object() {
-    let world = World::with_stacks().await;
-    let text = world.stdout(&["migrate"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let text = environment.stdout(&["migrate"]).await;
     // The fixture has a run of `app`; the status of `net` and `db` has no revision.
     for line in [
         "default/app  has runs of Sluice already",
@@ -246,7 +257,7 @@ async fn a_migration_is_described_object_by_object() {
         assert!(text.contains(line), "{line}: {text}");
     }
     let list: Value =
-        serde_json::from_str(&world.stdout(&["migrate", "--dry-run", "-o", "json"]).await).unwrap();
+        serde_json::from_str(&environment.stdout(&["migrate", "--dry-run", "-o", "json"]).await).unwrap();
     let fates: Vec<_> = list
         .as_array()
         .unwrap()
@@ -258,8 +269,11 @@ async fn a_migration_is_described_object_by_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_is_printed_with_its_images() {
-    let world = World::start().await;
-    let missing = format!("--kubeconfig={}", world.directory().join("missing").display());
+    let environment = TestEnvironment::start().await;
+    let missing = format!(
+        "--kubeconfig={}",
+        environment.directory().join("missing").display()
+    );
     let arguments = [
         "install",
         "with-flux",
@@ -267,7 +281,7 @@ async fn an_installation_is_printed_with_its_images() {
         "--registry=r.example/sluice",
         missing.as_str(),
     ];
-    let text = world.stdout(&arguments).await;
+    let text = environment.stdout(&arguments).await;
     assert!(
         text.contains("image: r.example/sluice/tf-controller:") && !text.contains(".invalid"),
         "{text}"
@@ -276,37 +290,37 @@ async fn an_installation_is_printed_with_its_images() {
         text.contains("kind: CustomResourceDefinition"),
         "the setup comes first"
     );
-    let removed = world.stdout(&["uninstall", "with-flux", "--export"]).await;
+    let removed = environment.stdout(&["uninstall", "with-flux", "--export"]).await;
     assert!(removed.contains("kind: Deployment"), "{removed}");
     assert!(!removed.contains("kind: CustomResourceDefinition"), "{removed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_needs_images_and_the_namespace_of_its_overlay() {
-    let world = World::start().await;
+    let environment = TestEnvironment::start().await;
     for arguments in [
         ["install"].as_slice(),
         &["install", "--registry=r.example", "-n", "elsewhere"],
         &["uninstall", "-n", "elsewhere", "--yes"],
     ] {
-        let output = world.sluice(arguments).await;
+        let output = environment.sluice(arguments).await;
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_uninstalled_while_a_run_is_active() {
-    let world = World::with_stacks().await;
-    let idle = world.sluice(&["uninstall"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let idle = environment.sluice(&["uninstall"]).await;
     let text = String::from_utf8(idle.stderr).unwrap();
     assert!(
         text.contains("Add --yes"),
         "no run is active, so the user is asked: {text}"
     );
-    let name = world.stdout(&["get", "runs", "-o", "name"]).await;
+    let name = environment.stdout(&["get", "runs", "-o", "name"]).await;
     let name = name.trim().rsplit('/').next().unwrap().to_owned();
-    world.set_phase(&name, "Applying").await;
-    let refused = world.sluice(&["uninstall", "--yes"]).await;
+    environment.set_phase(&name, "Applying").await;
+    let refused = environment.sluice(&["uninstall", "--yes"]).await;
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(

@@ -10,7 +10,7 @@ use serde_json::json;
 use sluice_harness::{cli, skip};
 use tokio::process::Command;
 
-use crate::fixture::{PLAN, TIMEOUT, World, ready};
+use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, ready};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 /// The script in docs/reference/cli.md that kubectl calls.
@@ -18,20 +18,20 @@ const SCRIPT_FOR_KUBECTL: &str = "#!/bin/sh\nexec sluice __complete -- \"$@\"\n"
 /// The names of the stacks: plans of two wait.
 const STACKS: &str = "app\twaits for approval\nzone\twaits for approval\ndb\nnet\n:36\n";
 
-/// The API of [`World::with_stacks`] with one more plan that waits, and a context in the namespace `team`, whose name has letters at
+/// The API of [`TestEnvironment::with_stacks`] with one more plan that waits, and a context in the namespace `team`, whose name has letters at
 /// which readline splits words.
-pub(crate) async fn world() -> World {
-    let world = World::with_stacks().await;
+pub(crate) async fn environment_to_complete() -> TestEnvironment {
+    let environment = TestEnvironment::with_stacks().await;
     let mut waits = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
     waits["plan"] = json!({"pending": PLAN});
-    world.create_stack("zone", &json!({}), &waits).await;
-    world.add_context("ci:team@x", "team");
-    world
+    environment.create_stack("zone", &json!({}), &waits).await;
+    environment.add_context("ci:team@x", "team");
+    environment
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_has_commands_flags_and_names() {
-    let world = world().await;
+    let environment = environment_to_complete().await;
     for (line, expected) in [
         ("hist", "history\tList the runs of a stack\n:36\n"),
         ("approve ", STACKS),
@@ -52,15 +52,15 @@ async fn an_answer_has_commands_flags_and_names() {
         ("completion ", "bash\nzsh\nfish\n:36\n"),
     ] {
         let words: Vec<_> = ["__complete", "--"].into_iter().chain(line.split(' ')).collect();
-        assert_eq!(world.stdout(&words).await, expected, "{line}");
+        assert_eq!(environment.stdout(&words).await, expected, "{line}");
     }
-    let other = world.sluice(&["completion", "powershell"]).await;
+    let other = environment.sluice(&["completion", "powershell"]).await;
     assert_eq!(other.status.code(), Some(2));
 }
 
 /// Asks for names; there are none, and nothing is printed for the user.
-async fn no_names(world: &World) {
-    let output = world.sluice(&["__complete", "--", "approve", ""]).await;
+async fn no_names(environment: &TestEnvironment) {
+    let output = environment.sluice(&["__complete", "--", "approve", ""]).await;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(
         (output.stdout.as_slice(), output.stderr),
@@ -70,24 +70,24 @@ async fn no_names(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_that_does_not_answer_is_not_waited_for() {
-    let world = world().await;
+    let environment = environment_to_complete().await;
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("https://{}", silent.local_addr().unwrap());
-    world.change_kubeconfig(|config| config["clusters"][0]["cluster"]["server"] = json!(server));
-    no_names(&world).await;
+    environment.change_kubeconfig(|config| config["clusters"][0]["cluster"]["server"] = json!(server));
+    no_names(&environment).await;
     silent.set_nonblocking(true).unwrap();
     assert!(silent.accept().is_ok(), "the program has connected");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_plugin_that_does_not_end_is_not_waited_for() {
-    let world = world().await;
-    let pipe = world.directory().join("pipe");
+    let environment = environment_to_complete().await;
+    let pipe = environment.directory().join("pipe");
     mknodat(CWD, pipe.as_path(), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let plugin = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "cat",
         "args": [pipe.display().to_string()], "interactiveMode": "Never"});
-    world.change_kubeconfig(|config| config["users"][0]["user"] = json!({"exec": plugin}));
-    no_names(&world).await;
+    environment.change_kubeconfig(|config| config["users"][0]["user"] = json!({"exec": plugin}));
+    no_names(&environment).await;
     // The plugin goes on reading. Without a reader, a pipe cannot be opened for writing in this mode.
     let mode = OFlags::NONBLOCK.bits().cast_signed();
     let deadline = Instant::now() + TIMEOUT;
@@ -105,8 +105,8 @@ async fn kubectl_completes_its_plugin() {
     }
     let page = include_str!("../../../docs/reference/cli.md");
     assert!(page.contains(SCRIPT_FOR_KUBECTL), "the page has the script");
-    let world = world().await;
-    let plugins = world.directory().join("plugins");
+    let environment = environment_to_complete().await;
+    let plugins = environment.directory().join("plugins");
     fs::create_dir(&plugins).unwrap();
     let script = plugins.join("kubectl_complete-sluice");
     fs::write(&script, SCRIPT_FOR_KUBECTL).unwrap();
@@ -119,8 +119,8 @@ async fn kubectl_completes_its_plugin() {
     kubectl
         .args(["__complete", "sluice", "approve", ""])
         .env("PATH", path)
-        .env("HOME", world.directory())
-        .env("KUBECONFIG", world.kubeconfig())
+        .env("HOME", environment.directory())
+        .env("KUBECONFIG", environment.kubeconfig())
         .kill_on_drop(true);
     let answer = tokio::time::timeout(TIMEOUT, kubectl.output())
         .await

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use crate::fixture::{TIMEOUT, World};
+use crate::fixture::{TIMEOUT, TestEnvironment};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
@@ -67,12 +67,12 @@ pub(crate) struct Counter {
 
 impl Counter {
     /// Opens a proxy of the API.
-    pub(crate) async fn open(world: &World) -> Self {
+    pub(crate) async fn open(environment: &TestEnvironment) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let counter = Self {
-            client: world.client(),
-            kubeconfig: write_kubeconfig(world.directory(), &server),
+            client: environment.client(),
+            kubeconfig: write_kubeconfig(environment.directory(), &server),
             count: Arc::default(),
         };
         tokio::spawn(counter.clone().accept(listener));

@@ -4,20 +4,20 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 
-use crate::fixture::{PLAN, TIMEOUT, World, ready};
+use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, ready};
 use crate::terminal;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_shown_before_it_is_approved() {
-    let world = World::with_stacks().await;
-    let refused = terminal::run(&world, 160, &["approve", "app"], "[y/N] ", "n\n");
+    let environment = TestEnvironment::with_stacks().await;
+    let refused = terminal::run(&environment, 160, &["approve", "app"], "[y/N] ", "n\n");
     assert_eq!(refused.code, 1, "{}", refused.text);
     assert!(refused.text.contains("Nothing was approved."), "{}", refused.text);
     assert_eq!(
-        world.stack("app").await["spec"]["approvePlan"],
+        environment.stack("app").await["spec"]["approvePlan"],
         serde_json::Value::Null
     );
-    let approved = terminal::run(&world, 160, &["approve", "app"], "[y/N] ", "y\n");
+    let approved = terminal::run(&environment, 160, &["approve", "app"], "[y/N] ", "y\n");
     assert_eq!(approved.code, 0, "{}", approved.text);
     let (destroyed, created) = (
         approved.text.find("- terraform_data.old"),
@@ -28,30 +28,32 @@ async fn a_plan_is_shown_before_it_is_approved() {
         "what is destroyed comes first: {}",
         approved.text
     );
-    assert_eq!(world.stack("app").await["spec"]["approvePlan"], PLAN);
+    assert_eq!(environment.stack("app").await["spec"]["approvePlan"], PLAN);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_an_approval_needs_a_flag() {
-    let world = World::with_stacks().await;
-    let asked = world.sluice(&["approve", "app"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let asked = environment.sluice(&["approve", "app"]).await;
     assert_eq!(asked.status.code(), Some(2));
     assert!(
         String::from_utf8_lossy(&asked.stderr).contains("Add --yes"),
         "{asked:?}"
     );
-    let approved = world.sluice(&["approve", "app", "--yes", "--id", PLAN]).await;
+    let approved = environment
+        .sluice(&["approve", "app", "--yes", "--id", PLAN])
+        .await;
     assert_eq!(
         (approved.status.code(), approved.stdout.as_slice()),
         (Some(0), b"".as_slice())
     );
-    assert_eq!(world.stack("app").await["spec"]["approvePlan"], PLAN);
+    assert_eq!(environment.stack("app").await["spec"]["approvePlan"], PLAN);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_plan_or_none_is_not_approved() {
-    let world = World::with_stacks().await;
-    world
+    let environment = TestEnvironment::with_stacks().await;
+    environment
         .create_stack("off", &serde_json::json!({"approvePlan": "disable"}), &waiting())
         .await;
     for (arguments, cause) in [
@@ -68,68 +70,68 @@ async fn another_plan_or_none_is_not_approved() {
             "its plans are never applied",
         ),
     ] {
-        let output = world.sluice(arguments).await;
+        let output = environment.sluice(arguments).await;
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(
             String::from_utf8_lossy(&output.stderr).contains(cause),
             "{output:?}"
         );
     }
-    assert_eq!(world.stack("off").await["spec"]["approvePlan"], "disable");
+    assert_eq!(environment.stack("off").await["spec"]["approvePlan"], "disable");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_in_a_manifest_keeps_the_rest_of_the_file() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let (path, link) = (
-        world.directory().join("app.yaml"),
-        world.directory().join("link.yaml"),
+        environment.directory().join("app.yaml"),
+        environment.directory().join("link.yaml"),
     );
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let text = "# the app\nkind: Terraform\nmetadata: {name: app}\nspec:\n  interval: 1m # often\n";
     std::fs::write(&path, text).unwrap();
     let file = format!("--file={}", link.display());
-    let output = world.sluice(&["approve", "app", "--yes", &file]).await;
+    let output = environment.sluice(&["approve", "app", "--yes", &file]).await;
     assert!(output.status.success(), "{output:?}");
     let expected = text.replace("spec:\n", &format!("spec:\n  approvePlan: \"{PLAN}\"\n"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(
-        world.stack("app").await["spec"]["approvePlan"],
+        environment.stack("app").await["spec"]["approvePlan"],
         serde_json::Value::Null
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_plans_that_wait_are_approved_one_by_one() {
-    let world = World::with_stacks().await;
-    world
+    let environment = TestEnvironment::with_stacks().await;
+    environment
         .create_stack("web", &serde_json::json!({}), &waiting())
         .await;
-    world.create_run("web", 1).await;
-    let output = world.sluice(&["approve", "--all", "--yes"]).await;
+    environment.create_run("web", 1).await;
+    let output = environment.sluice(&["approve", "--all", "--yes"]).await;
     assert!(output.status.success(), "{output:?}");
     for name in ["app", "web"] {
-        assert_eq!(world.stack(name).await["spec"]["approvePlan"], PLAN);
+        assert_eq!(environment.stack(name).await["spec"]["approvePlan"], PLAN);
     }
     assert_eq!(
-        world.stack("net").await["spec"]["approvePlan"],
+        environment.stack("net").await["spec"]["approvePlan"],
         serde_json::Value::Null
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_shown_as_text_and_as_a_page() {
-    let world = World::with_stacks().await;
-    let text = world.stdout(&["plan", "show", "app", "--full"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let text = environment.stdout(&["plan", "show", "app", "--full"]).await;
     assert!(
         text.contains(PLAN) && text.contains("Plan: 1 to add, 0 to change, 1 to destroy."),
         "{text}"
     );
-    assert_eq!(world.stdout(&["plan", "app", "--full"]).await, text);
-    let path = world.directory().join("plan.html");
+    assert_eq!(environment.stdout(&["plan", "app", "--full"]).await, text);
+    let path = environment.directory().join("plan.html");
     let page = format!("--web={}", path.display());
-    assert_eq!(world.stdout(&["plan", "show", "app", &page]).await, "");
+    assert_eq!(environment.stdout(&["plan", "show", "app", &page]).await, "");
     assert!(
         std::fs::read_to_string(&path)
             .unwrap()
@@ -139,21 +141,21 @@ async fn a_plan_is_shown_as_text_and_as_a_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_waited_for_before_it_is_shown() {
-    let world = World::with_stacks().await;
-    let text = world.stdout(&["plan", "show", "app", "--wait"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let text = environment.stdout(&["plan", "show", "app", "--wait"]).await;
     assert!(text.contains(PLAN), "{text}");
     // No controller plans.
-    world.create_stack("new", &json!({}), &json!({})).await;
+    environment.create_stack("new", &json!({}), &json!({})).await;
     let arguments = ["plan", "show", "new", "--wait", "--timeout", "1s"];
-    let late = world.sluice(&arguments).await;
+    let late = environment.sluice(&arguments).await;
     assert_eq!(late.status.code(), Some(4), "{late:?}");
-    let failed = world.sluice(&["plan", "show", "db", "--wait"]).await;
+    let failed = environment.sluice(&["plan", "show", "db", "--wait"]).await;
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_can_wait_for_its_apply() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let mut other = waiting();
     other["plan"] = json!({"pending": format!("{PLAN}0")});
     for (name, status, expected) in [
@@ -161,20 +163,20 @@ async fn an_approval_can_wait_for_its_apply() {
         ("failed", ready("False", "TFExecApplyFailed", "exit status 1"), 1),
         ("replaced", other, 3),
     ] {
-        world.create_stack(name, &json!({}), &waiting()).await;
+        environment.create_stack(name, &json!({}), &waiting()).await;
         let arguments = ["approve", name, "--yes", "--wait"];
-        let (output, ()) = tokio::join!(world.sluice(&arguments), apply(&world, name, status));
+        let (output, ()) = tokio::join!(environment.sluice(&arguments), apply(&environment, name, status));
         assert_eq!(output.status.code(), Some(expected), "{name}: {output:?}");
     }
     for flags in [["--all", "--yes", "--wait"], ["app", "--file=app.yaml", "--wait"]] {
-        let refused = world.sluice(&[&["approve"], &flags[..]].concat()).await;
+        let refused = environment.sluice(&[&["approve"], &flags[..]].concat()).await;
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     }
 }
 
 /// Does what the controller does after the approval of the stack: it sees it, and the apply has this result.
-async fn apply(world: &World, name: &str, mut status: Value) {
-    let stacks = world.stacks();
+async fn apply(environment: &TestEnvironment, name: &str, mut status: Value) {
+    let stacks = environment.stacks();
     let is_approved =
         |stack: Option<&DynamicObject>| stack.is_some_and(|stack| stack.data["spec"]["approvePlan"] == PLAN);
     let approved = await_condition(stacks.clone(), name, is_approved);
@@ -182,7 +184,7 @@ async fn apply(world: &World, name: &str, mut status: Value) {
         .await
         .expect("an approval")
         .unwrap();
-    let generation = world.stack(name).await["metadata"]["generation"].clone();
+    let generation = environment.stack(name).await["metadata"]["generation"].clone();
     let mut seen = waiting();
     status["plan"] = status.get("plan").cloned().unwrap_or(Value::Null);
     for status in [&mut seen, &mut status] {
@@ -197,18 +199,18 @@ async fn apply(world: &World, name: &str, mut status: Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stack_that_requires_approvals_gets_one_of_the_user() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let required = serde_json::json!({ "approval": { "count": 2 } });
-    world.create_stack("careful", &required, &waiting()).await;
+    environment.create_stack("careful", &required, &waiting()).await;
     let arguments = ["approve", "careful", "--yes", "--comment", "reviewed"];
-    let output = world.sluice(&arguments).await;
+    let output = environment.sluice(&arguments).await;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(
-        world.stack("careful").await["spec"]["approvePlan"],
+        environment.stack("careful").await["spec"]["approvePlan"],
         serde_json::Value::Null
     );
     let approvals: kube::Api<sluice_api::run::PlanApproval> =
-        kube::Api::namespaced(world.client(), "default");
+        kube::Api::namespaced(environment.client(), "default");
     let approvals = approvals
         .list(&kube::api::ListParams::default())
         .await
@@ -222,13 +224,15 @@ async fn a_stack_that_requires_approvals_gets_one_of_the_user() {
         (PLAN, "reviewed")
     );
     assert!(!approval.spec.approver.is_empty());
-    let twice = world.sluice(&arguments).await;
+    let twice = environment.sluice(&arguments).await;
     assert_eq!(twice.status.code(), Some(1));
     assert!(
         String::from_utf8_lossy(&twice.stderr).contains("has approved"),
         "{twice:?}"
     );
-    let comment = world.sluice(&["approve", "app", "--yes", "--comment", "x"]).await;
+    let comment = environment
+        .sluice(&["approve", "app", "--yes", "--comment", "x"])
+        .await;
     assert!(
         String::from_utf8_lossy(&comment.stderr).contains("only stacks with spec.approval"),
         "{comment:?}"
@@ -237,25 +241,27 @@ async fn a_stack_that_requires_approvals_gets_one_of_the_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_shown_before_it_is_rejected_and_not_approved_afterwards() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let annotation = "infra.sluice.dev/rejected-plan";
-    let kept = terminal::run(&world, 160, &["reject", "app"], "[y/N] ", "n\n");
+    let kept = terminal::run(&environment, 160, &["reject", "app"], "[y/N] ", "n\n");
     assert_eq!(kept.code, 1, "{}", kept.text);
     assert!(kept.text.contains("Nothing was rejected."), "{}", kept.text);
     assert!(kept.text.contains("- terraform_data.old"), "{}", kept.text);
-    let other = world.sluice(&["reject", "app", "--yes", "--id=plan-x"]).await;
+    let other = environment
+        .sluice(&["reject", "app", "--yes", "--id=plan-x"])
+        .await;
     assert_eq!(other.status.code(), Some(1), "{other:?}");
     assert_eq!(
-        world.stack("app").await["metadata"]["annotations"][annotation],
+        environment.stack("app").await["metadata"]["annotations"][annotation],
         serde_json::Value::Null
     );
 
-    let output = world
+    let output = environment
         .sluice(&["reject", "app", "--yes", "--comment", "too big"])
         .await;
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
-    let stack = world.stack("app").await;
+    let stack = environment.stack("app").await;
     let request = stack["metadata"]["annotations"][annotation].as_str().unwrap();
     let request: serde_json::Value = serde_json::from_str(request).unwrap();
     assert_eq!(request["planID"], PLAN);
@@ -266,7 +272,7 @@ async fn a_plan_is_shown_before_it_is_rejected_and_not_approved_afterwards() {
     assert_eq!(stack["spec"]["approvePlan"], serde_json::Value::Null);
 
     for command in ["approve", "reject"] {
-        let refused = world.sluice(&[command, "app", "--yes"]).await;
+        let refused = environment.sluice(&[command, "app", "--yes"]).await;
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(text.contains(&format!("{PLAN} was rejected by ")), "{text}");
@@ -278,8 +284,8 @@ async fn a_plan_is_shown_before_it_is_rejected_and_not_approved_afterwards() {
 async fn a_rejection_is_read_on_narrow_and_wide_terminals() {
     let mut pictures = Vec::new();
     for columns in [80, 160] {
-        let world = World::with_stacks().await;
-        let session = terminal::run(&world, columns, &["reject", "app"], "[y/N] ", "y\n");
+        let environment = TestEnvironment::with_stacks().await;
+        let session = terminal::run(&environment, columns, &["reject", "app"], "[y/N] ", "y\n");
         assert_eq!(session.code, 0, "{}", session.text);
         pictures.push(terminal::seen(&session.text, columns));
     }

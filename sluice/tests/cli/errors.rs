@@ -9,7 +9,7 @@ use serde_json::Value;
 use sluice_harness::closed_port::ClosedPort;
 use sluice_harness::tls::Authority;
 
-use crate::fixture::{World, stderr_of};
+use crate::fixture::{TestEnvironment, stderr_of};
 use crate::proxy::{Fault, Proxy, write_kubeconfig};
 
 /// Types commands and returns what a user sees. Each must end with exit code 1. `FILE` is the path of the kubeconfig.
@@ -26,8 +26,8 @@ async fn transcript(kubeconfig: &Path, commands: &[&[&str]]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_says_what_to_do() {
-    let world = World::with_stacks().await;
-    let proxy = Proxy::open(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
     let forbidden = "terraforms.infra.contrib.fluxcd.io \"app\" is forbidden: User \"anna\" cannot get resource \"terraforms\" in API group \
                      \"infra.contrib.fluxcd.io\" in the namespace \"default\"";
     let mut text = String::new();
@@ -56,7 +56,7 @@ async fn a_refusal_says_what_to_do() {
     sluice: cannot get terraform default/app: etcdserver: leader changed
       next: the API server is overloaded or fails: type the command again in a while
     "#);
-    assert_ne!(world.stack("app").await["spec"]["suspend"], true);
+    assert_ne!(environment.stack("app").await["spec"]["suspend"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,12 +78,12 @@ async fn an_api_that_is_not_there_is_named_as_the_cause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_of_another_authority_is_not_trusted() {
-    let world = World::with_stacks().await;
-    let text = std::fs::read_to_string(world.kubeconfig()).unwrap();
+    let environment = TestEnvironment::with_stacks().await;
+    let text = std::fs::read_to_string(environment.kubeconfig()).unwrap();
     let mut config: Value = serde_yaml_ng::from_str(&text).unwrap();
     let authority = Authority::create().unwrap();
     config["clusters"][0]["cluster"]["certificate-authority-data"] = STANDARD.encode(authority.pem()).into();
-    let path = world.directory().join("foreign");
+    let path = environment.directory().join("foreign");
     std::fs::write(&path, config.to_string()).unwrap();
     let (code, text) = stderr_of(&path, &["get", "terraforms"]).await;
     assert_eq!(code, 1, "{text}");

@@ -18,13 +18,13 @@ pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) const PLAN: &str = "plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567";
 
 /// A served API and its kubeconfig.
-pub(crate) struct World {
+pub(crate) struct TestEnvironment {
     api: ApiServer,
     serving: TlsServer,
     directory: TempDir,
 }
 
-impl World {
+impl TestEnvironment {
     /// Serves an empty API.
     pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -44,19 +44,19 @@ impl World {
 
     /// Serves an API with one source and the stacks `app` (a plan waits), `db` (failed) and `net` (ready).
     pub(crate) async fn with_stacks() -> Self {
-        let world = Self::start().await;
+        let environment = Self::start().await;
         let source = json!({"interval": "1m", "url": "https://git.example/infra.git"});
-        world
+        environment
             .create(&source_kind(), "infra", &source, &source_status())
             .await;
-        world
+        environment
             .create_stack(
                 "net",
                 &json!({}),
                 &ready("True", "TerraformAppliedSucceed", "Applied"),
             )
             .await;
-        world
+        environment
             .create_stack(
                 "db",
                 &json!({"dependsOn": [{"name": "net"}]}),
@@ -65,11 +65,11 @@ impl World {
             .await;
         let mut waits = ready("Unknown", "TerraformPlannedWithChanges", "Plan generated");
         waits["plan"] = json!({"pending": PLAN});
-        world
+        environment
             .create_stack("app", &json!({"dependsOn": [{"name": "db"}]}), &waits)
             .await;
-        world.create_run("app", 3).await;
-        world
+        environment.create_run("app", 3).await;
+        environment
     }
 
     /// Returns the client of the administrator.

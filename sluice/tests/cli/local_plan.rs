@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
 
-use crate::fixture::{World, ready};
+use crate::fixture::{TestEnvironment, ready};
 use crate::terminal;
 
 const MODULE: &str = r#"
@@ -31,7 +31,7 @@ fn applied_state() -> Value {
                 "id": "3f9a0c1b-2d4e-4f6a-8b8c-9d0e1f2a3b4c", "input": text("one"), "output": text("one"), "triggers_replace": null } }] }] })
 }
 
-impl World {
+impl TestEnvironment {
     /// Creates a Secret with this value under this key.
     async fn create_secret(&self, name: &str, labels: Value, key: &str, value: Vec<u8>) {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "labels": labels },
@@ -84,23 +84,23 @@ fn files(directory: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_is_planned_against_the_state_and_the_variables_of_its_stack() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let spec = json!({ "path": "./infra/net", "varsFrom": [{ "kind": "Secret", "name": "inputs" }] });
     let applied = ready("True", "TerraformAppliedSucceed", "Applied");
-    world.create_stack("local", &spec, &applied).await;
-    world
+    environment.create_stack("local", &spec, &applied).await;
+    environment
         .create_secret("inputs", json!({}), "size", b"two".to_vec())
         .await;
-    world.create_state("local", &applied_state()).await;
-    let module = world.directory().join("repository/infra/net");
+    environment.create_state("local", &applied_state()).await;
+    let module = environment.directory().join("repository/infra/net");
     std::fs::create_dir_all(&module).unwrap();
     std::fs::write(module.join("main.tf"), MODULE).unwrap();
-    let before = world.versions().await;
+    let before = environment.versions().await;
 
-    let repository = world.directory().join("repository");
+    let repository = environment.directory().join("repository");
     for directory in [&repository, &module] {
         let directory = directory.to_str().unwrap();
-        let output = world
+        let output = environment
             .sluice(&["apply", "local", "--local", directory, "--full"])
             .await;
         assert!(output.status.success(), "{output:?}");
@@ -119,17 +119,23 @@ async fn a_directory_is_planned_against_the_state_and_the_variables_of_its_stack
         assert!(notes.contains("infra/net in the repository"), "{notes}");
     }
 
-    assert_eq!(world.versions().await, before);
+    assert_eq!(environment.versions().await, before);
     assert_eq!(files(&module), ["main.tf"]);
-    check_pictures(&world, &repository);
+    check_pictures(&environment, &repository);
 }
 
 /// What a user sees of a plan of the repository. A long line is cut by the terminal, so its path is replaced before.
-fn check_pictures(world: &World, repository: &Path) {
+fn check_pictures(environment: &TestEnvironment, repository: &Path) {
     let path = repository.canonicalize().unwrap().display().to_string();
     let tool = regex::Regex::new("(?m)^(terraform|tofu) (init|plan|show) ").unwrap();
     let picture = |columns| {
-        let session = terminal::run(world, columns, &["apply", "local", "--local", &path], "", "");
+        let session = terminal::run(
+            environment,
+            columns,
+            &["apply", "local", "--local", &path],
+            "",
+            "",
+        );
         assert_eq!(session.code, 0, "{}", session.text);
         let text = session.text.replace(&path, "/home/anna/infra");
         let seen = terminal::seen(&text, columns);
@@ -168,11 +174,14 @@ fn check_pictures(world: &World, repository: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_against_a_local_plan_is_named() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let spec = json!({ "varsFrom": [{ "kind": "Secret", "name": "absent" }] });
     let applied = ready("True", "TerraformAppliedSucceed", "Applied");
-    world.create_stack("lost", &spec, &applied).await;
-    let (empty, module) = (world.directory().join("empty"), world.directory().join("module"));
+    environment.create_stack("lost", &spec, &applied).await;
+    let (empty, module) = (
+        environment.directory().join("empty"),
+        environment.directory().join("module"),
+    );
     for directory in [&empty, &module] {
         std::fs::create_dir(directory).unwrap();
     }
@@ -197,7 +206,7 @@ async fn what_stands_against_a_local_plan_is_named() {
             "No value for required variable",
         ),
     ] {
-        let output = world.sluice(arguments).await;
+        let output = environment.sluice(arguments).await;
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -4,13 +4,13 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::fixture::{TIMEOUT, World, ready, without_ages};
+use crate::fixture::{TIMEOUT, TestEnvironment, ready, without_ages};
 use crate::terminal;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_namespace_says_how_to_begin() {
-    let world = World::start().await;
-    let output = world.sluice(&["status"]).await;
+    let environment = TestEnvironment::start().await;
+    let output = environment.sluice(&["status"]).await;
     assert_eq!(output.stdout, b"0 stacks; 0 sources\n");
     let advice = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -21,15 +21,15 @@ async fn an_empty_namespace_says_how_to_begin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stacks_have_a_state_in_one_word() {
-    let world = World::with_stacks().await;
-    let text = without_ages(&world.stdout(&["get", "terraforms"]).await);
+    let environment = TestEnvironment::with_stacks().await;
+    let text = without_ages(&environment.stdout(&["get", "terraforms"]).await);
     insta::assert_snapshot!(text, @r"
     NAME   STATE            APPLIED   AGE   MESSAGE
     app    AwaitsApproval   -         (age) Plan generated
     db     Failed           -         (age) error running Plan: exit status 1
     net    Ready            -         (age) Applied
     ");
-    let sources = without_ages(&world.stdout(&["get", "sources", "-o", "wide"]).await);
+    let sources = without_ages(&environment.stdout(&["get", "sources", "-o", "wide"]).await);
     assert!(
         sources.contains("main@sha1:b8e362c206 ") && sources.contains("https://git.example/infra.git"),
         "{sources}"
@@ -38,8 +38,8 @@ async fn stacks_have_a_state_in_one_word() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_prints_what_changes() {
-    let world = World::with_stacks().await;
-    let mut watch = world.spawn(&["get", "terraforms", "-w"]);
+    let environment = TestEnvironment::with_stacks().await;
+    let mut watch = environment.spawn(&["get", "terraforms", "-w"]);
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut line_of_net = async || loop {
         let line = tokio::time::timeout(TIMEOUT, lines.next_line())
@@ -52,7 +52,7 @@ async fn a_watch_prints_what_changes() {
     };
     assert!(line_of_net().await.contains("Ready"));
     let failed = json!({ "status": ready("False", "TFExecPlanFailed", "exit status 1") });
-    let stacks = world.stacks();
+    let stacks = environment.stacks();
     stacks
         .patch_status("net", &PatchParams::default(), &Patch::Merge(failed))
         .await
@@ -66,16 +66,17 @@ async fn a_watch_prints_what_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_data_for_scripts() {
-    let world = World::with_stacks().await;
-    let list: Value = serde_json::from_str(&world.stdout(&["get", "tf", "-o", "json"]).await).unwrap();
+    let environment = TestEnvironment::with_stacks().await;
+    let list: Value = serde_json::from_str(&environment.stdout(&["get", "tf", "-o", "json"]).await).unwrap();
     assert_eq!(list["kind"], "List");
     assert_eq!(list["items"].as_array().unwrap().len(), 3);
-    let one: Value = serde_json::from_str(&world.stdout(&["get", "tf", "app", "-o", "json"]).await).unwrap();
+    let one: Value =
+        serde_json::from_str(&environment.stdout(&["get", "tf", "app", "-o", "json"]).await).unwrap();
     assert_eq!(
         (&one["kind"], &one["metadata"]["name"]),
         (&"Terraform".into(), &"app".into())
     );
-    let names = world.stdout(&["get", "tf", "-o", "name"]).await;
+    let names = environment.stdout(&["get", "tf", "-o", "name"]).await;
     assert_eq!(
         names,
         "terraform.infra.contrib.fluxcd.io/app\nterraform.infra.contrib.fluxcd.io/db\nterraform.infra.contrib.fluxcd.io/net\n"
@@ -84,8 +85,8 @@ async fn objects_are_data_for_scripts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_screen_says_what_needs_the_user() {
-    let world = World::with_stacks().await;
-    insta::assert_snapshot!(world.stdout(&["status"]).await, @r"
+    let environment = TestEnvironment::with_stacks().await;
+    insta::assert_snapshot!(environment.stdout(&["status"]).await, @r"
     Wait for your approval (1)
       default/app   sluice approve app -n default
 
@@ -94,7 +95,7 @@ async fn one_screen_says_what_needs_the_user() {
 
     3 stacks: 1 Ready, 1 Failed, 1 AwaitsApproval; 1 sources
     ");
-    insta::assert_snapshot!(without_ages(&world.stdout(&["tree"]).await), @r"
+    insta::assert_snapshot!(without_ages(&environment.stdout(&["tree"]).await), @r"
     GitRepository default/infra  main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5
     ├─ default/net  Ready
     ├─ default/db  Failed  after net
@@ -105,10 +106,10 @@ async fn one_screen_says_what_needs_the_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let colours = regex::Regex::new("\u{1b}\\[[0-9;]*m").unwrap();
     for columns in [80, 160] {
-        let session = terminal::run(&world, columns, &["get", "terraforms"], "", "");
+        let session = terminal::run(&environment, columns, &["get", "terraforms"], "", "");
         assert_eq!(session.code, 0, "{}", session.text);
         assert!(
             session.text.contains("\u{1b}[31mFailed\u{1b}[0m"),
@@ -123,13 +124,13 @@ async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
             "{plain}"
         );
     }
-    let plain = terminal::run(&world, 80, &["get", "terraforms", "--no-color"], "", "");
+    let plain = terminal::run(&environment, 80, &["get", "terraforms", "--no-color"], "", "");
     assert!(!plain.text.contains('\u{1b}'), "{}", plain.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_narrow_terminal_leaves_columns_of_the_history_out() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     for (columns, headings) in [
         (80, "RUN AGE TRIGGER REVISION SUBJECT PHASE CHANGES"),
         (
@@ -137,7 +138,7 @@ async fn a_narrow_terminal_leaves_columns_of_the_history_out() {
             "RUN AGE ACTION TRIGGER REVISION SUBJECT PHASE CHANGES DURATION APPROVED BY MESSAGE",
         ),
     ] {
-        let session = terminal::run(&world, columns, &["history", "app", "--no-color"], "", "");
+        let session = terminal::run(&environment, columns, &["history", "app", "--no-color"], "", "");
         assert_eq!(session.code, 0, "{}", session.text);
         let lines: Vec<_> = session.text.lines().collect();
         let shown: Vec<_> = lines[0].split_whitespace().collect();
@@ -150,18 +151,18 @@ async fn a_narrow_terminal_leaves_columns_of_the_history_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_printed_as_a_whole_or_by_phase() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     assert_eq!(
-        world.stdout(&["logs", "app"]).await,
+        environment.stdout(&["logs", "app"]).await,
         "$ tofu plan\nPlan: 1 to add, 1 to destroy\n"
     );
     assert_eq!(
-        world
+        environment
             .stdout(&["logs", "app", "--run", "3", "--phase", "apply"])
             .await,
         ""
     );
-    let missing = world.sluice(&["logs", "app", "--run", "9"]).await;
+    let missing = environment.sluice(&["logs", "app", "--run", "9"]).await;
     assert_eq!(missing.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(missing.stderr).unwrap(),
@@ -171,27 +172,31 @@ async fn a_log_is_printed_as_a_whole_or_by_phase() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_does_not_exist_is_named_with_the_next_command() {
-    let world = World::start().await;
-    let output = world.sluice(&["describe", "web"]).await;
+    let environment = TestEnvironment::start().await;
+    let output = environment.sluice(&["describe", "web"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(output.stdout, b"");
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
         "sluice: terraform default/web does not exist\n  next: sluice get terraforms -n default\n"
     );
-    let usage = world.sluice(&["get", "stacks", "--bogus"]).await;
+    let usage = environment.sluice(&["get", "stacks", "--bogus"]).await;
     assert_eq!(usage.status.code(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_context_of_a_flag_counts_without_the_flag_of_a_kubeconfig() {
-    let world = World::with_stacks().await;
-    world.add_context("team", "team");
-    let other = world.sluice(&["get", "terraforms", "--context", "team"]).await;
+    let environment = TestEnvironment::with_stacks().await;
+    environment.add_context("team", "team");
+    let other = environment
+        .sluice(&["get", "terraforms", "--context", "team"])
+        .await;
     assert!(other.status.success(), "{other:?}");
     let note = String::from_utf8(other.stderr).unwrap();
     assert_eq!(note, "There is no Terraform in the namespace team.\n");
-    let absent = world.sluice(&["get", "terraforms", "--context", "absent"]).await;
+    let absent = environment
+        .sluice(&["get", "terraforms", "--context", "absent"])
+        .await;
     assert_eq!(absent.status.code(), Some(1));
     let error = String::from_utf8(absent.stderr).unwrap();
     assert!(error.contains("context: absent"), "{error}");

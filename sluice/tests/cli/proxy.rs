@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::fixture::{TIMEOUT, World};
+use crate::fixture::{TIMEOUT, TestEnvironment};
 
 type Failed = std::io::Error;
 type Answer = Response<UnsyncBoxBody<Bytes, Failed>>;
@@ -50,12 +50,12 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Opens a proxy of the API.
-    pub(crate) async fn open(world: &World) -> Self {
+    pub(crate) async fn open(environment: &TestEnvironment) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let proxy = Self {
-            client: world.client(),
-            kubeconfig: write_kubeconfig(world.directory(), "proxy", &server),
+            client: environment.client(),
+            kubeconfig: write_kubeconfig(environment.directory(), "proxy", &server),
             fault: Arc::default(),
             met: watch::Sender::default(),
             cut: watch::Sender::default(),

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::counter::{Count, Counter};
-use crate::fixture::{TIMEOUT, World, ready, without_ages};
+use crate::fixture::{TIMEOUT, TestEnvironment, ready, without_ages};
 
 const STACKS: usize = 1_500;
 /// Every tenth stack has a run.
@@ -51,8 +51,8 @@ const SINGLE: [(&[&str], usize); 14] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_ask_for_what_they_show() {
-    let world = World::with_stacks().await;
-    let counter = Counter::open(&world).await;
+    let environment = TestEnvironment::with_stacks().await;
+    let counter = Counter::open(&environment).await;
     let mut alone = Vec::new();
     for (arguments, requests) in SINGLE {
         let count = counter.run(arguments).await;
@@ -60,7 +60,7 @@ async fn commands_ask_for_what_they_show() {
         check_urls(arguments, &count);
         alone.push(count.bytes());
     }
-    create_stacks(&world).await;
+    create_stacks(&environment).await;
     for ((arguments, requests), before) in SINGLE.into_iter().zip(alone) {
         let count = counter.run(arguments).await;
         assert_eq!(count.exchanges.len(), requests, "{arguments:?}: {count:#?}");
@@ -150,10 +150,10 @@ fn check_urls(arguments: &[&str], count: &Count) {
 }
 
 /// Creates stacks with the status that the controller gives them, several at a time.
-async fn create_stacks(world: &World) {
+async fn create_stacks(environment: &TestEnvironment) {
     let mut writers = JoinSet::new();
     for first in 0..WRITERS {
-        let client = world.client();
+        let client = environment.client();
         writers.spawn(async move {
             for number in (first..STACKS).step_by(WRITERS) {
                 create_stack(&client, number).await;
@@ -211,9 +211,9 @@ async fn create_run(client: &Client, stack: &Terraform) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_of_the_api_says_what_whole_runs_say() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let revision = "main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5";
-    let history = cells_of_the_first_row(&world.stdout(&["history", "app"]).await);
+    let history = cells_of_the_first_row(&environment.stdout(&["history", "app"]).await);
     let [number, _, rest @ ..] = history.as_slice() else {
         panic!("{history:?}");
     };
@@ -230,18 +230,18 @@ async fn a_table_of_the_api_says_what_whole_runs_say() {
         "-",
     ];
     assert_eq!(rest, expected);
-    let row = cells_of_the_first_row(&world.stdout(&["get", "runs", "-A", "-o", "wide"]).await);
+    let row = cells_of_the_first_row(&environment.stdout(&["get", "runs", "-A", "-o", "wide"]).await);
     assert_eq!(row[..2], ["default", row[1].as_str()]);
     assert_eq!(
         row[2..8],
         ["app", "Plan", "Revision", "Succeeded", "+1 ~0 -1", "42s"]
     );
     assert_eq!(row[10], "main@sha1:b8e362c206", "{row:?}");
-    let whole = world.stdout(&["get", "runs", &row[1], "-o", "wide"]).await;
+    let whole = environment.stdout(&["get", "runs", &row[1], "-o", "wide"]).await;
     let whole = cells_of_the_first_row(&whole);
     // The age, at 8, may be a second more.
     assert_eq!((&whole[..7], &whole[8..]), (&row[1..8], &row[9..]));
-    let tree = without_ages(&world.stdout(&["tree", "app"]).await);
+    let tree = without_ages(&environment.stdout(&["tree", "app"]).await);
     let expected = format!(
         "GitRepository default/infra  {revision}\n└─ default/app  AwaitsApproval  after db\n   \
          └─ run 3  Succeeded  Plan (Revision)  +1 ~0 -1  (age) \n"
@@ -258,10 +258,10 @@ fn cells_of_the_first_row(table: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_has_few_threads_on_any_number_of_cores() {
-    let world = World::with_stacks().await;
+    let environment = TestEnvironment::with_stacks().await;
     let mut watch = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["get", "terraforms", "-w"])
-        .env("KUBECONFIG", world.kubeconfig())
+        .env("KUBECONFIG", environment.kubeconfig())
         // What a runtime takes for the number of cores.
         .env("TOKIO_WORKER_THREADS", "16")
         .stdin(Stdio::null())

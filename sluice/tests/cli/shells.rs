@@ -10,7 +10,7 @@ use sluice_harness::skip;
 use sluice_harness::terminal::Terminal;
 
 use crate::complete;
-use crate::fixture::{TIMEOUT, World};
+use crate::fixture::{TIMEOUT, TestEnvironment};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 /// The prompt.
@@ -54,15 +54,15 @@ fn or_skip(shell: Result<Shell, MissingShell>) -> Option<Shell> {
 }
 
 /// Returns the command of a shell: `sluice` is on its PATH, and no file of the user has a meaning.
-fn command(world: &World, shell: &Shell) -> Command {
+fn command(environment: &TestEnvironment, shell: &Shell) -> Command {
     let programs = Path::new(SLUICE).parent().unwrap().display();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     let mut command = shell.command();
     command
         .env("PATH", path)
-        .env("KUBECONFIG", world.kubeconfig())
-        .env("HOME", world.directory())
-        .env("ZDOTDIR", world.directory())
+        .env("KUBECONFIG", environment.kubeconfig())
+        .env("HOME", environment.directory())
+        .env("ZDOTDIR", environment.directory())
         .env("INPUTRC", "/dev/null")
         .env("TERM", "xterm");
     for variable in [
@@ -129,18 +129,18 @@ fn rest_of_start_up() -> String {
 }
 
 /// Writes a file whose name contains a space; returns what is typed of its path, and all of it.
-fn file_with_space(world: &World) -> (String, String) {
-    let file = world.directory().join("my stack.yaml");
+fn file_with_space(environment: &TestEnvironment) -> (String, String) {
+    let file = environment.directory().join("my stack.yaml");
     fs::write(&file, "").unwrap();
-    let typed = world.directory().join("my");
+    let typed = environment.directory().join("my");
     (typed.display().to_string(), file.display().to_string())
 }
 
-fn check_lines(session: &mut Session, world: &World) {
+fn check_lines(session: &mut Session, environment: &TestEnvironment) {
     for (line, words) in LINES {
         assert_eq!(session.words_after(&format!("{line}\t")), words, "{line}");
     }
-    let (typed, file) = file_with_space(world);
+    let (typed, file) = file_with_space(environment);
     let words = session.words_after(&format!("sluice approve --file {typed}\t"));
     assert_eq!(words, format!("<sluice><approve><--file><{file}>"));
     let words = session.words_after(&format!("sluice approve --file={typed}\t"));
@@ -152,15 +152,15 @@ fn check_lines(session: &mut Session, world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bash_completes_commands_flags_names_and_files() {
-    let world = complete::world().await;
+    let environment = complete::environment_to_complete().await;
     let shell = Shell::installed("bash").unwrap();
-    let start_up = world.directory().join("bashrc");
+    let start_up = environment.directory().join("bashrc");
     let text = format!("source <(sluice completion bash)\n{}", rest_of_start_up());
     fs::write(&start_up, text).unwrap();
-    let mut bash = command(&world, &shell);
+    let mut bash = command(&environment, &shell);
     bash.args(["--noprofile", "--rcfile"]).arg(&start_up).arg("-i");
     let mut session = Session::start(bash);
-    check_lines(&mut session, &world);
+    check_lines(&mut session, &environment);
     // Alt-* inserts all completions, in their order.
     let words = session.words_after("sluice approve \x1b*");
     assert_eq!(words, "<sluice><approve><app><zone><db><net>");
@@ -171,18 +171,18 @@ async fn zsh_completes_commands_flags_names_and_files() {
     let Some(shell) = or_skip(Shell::zsh()) else {
         return;
     };
-    let world = complete::world().await;
+    let environment = complete::environment_to_complete().await;
     let text = format!(
         "{}autoload -Uz compinit && compinit -D -u\nsource <(sluice completion zsh)\n{}",
         shell.setup,
         rest_of_start_up()
     );
-    fs::write(world.directory().join(".zshrc"), text).unwrap();
-    let mut zsh = command(&world, &shell);
+    fs::write(environment.directory().join(".zshrc"), text).unwrap();
+    let mut zsh = command(&environment, &shell);
     // Without the start-up files of the machine.
     zsh.args(["-d", "-i"]);
     let mut session = Session::start(zsh);
-    check_lines(&mut session, &world);
+    check_lines(&mut session, &environment);
     // Several fit: they are listed with what they mean.
     session.press("sluice approve \t");
     session.wait_for("waits for approval");
@@ -193,12 +193,12 @@ async fn zsh_finds_the_script_as_a_file() {
     let Some(shell) = or_skip(Shell::zsh()) else {
         return;
     };
-    let world = complete::world().await;
-    let functions = world.directory().join("functions");
+    let environment = complete::environment_to_complete().await;
+    let functions = environment.directory().join("functions");
     fs::create_dir(&functions).unwrap();
     fs::write(
         functions.join("_sluice"),
-        world.stdout(&["completion", "zsh"]).await,
+        environment.stdout(&["completion", "zsh"]).await,
     )
     .unwrap();
     let text = format!(
@@ -207,8 +207,8 @@ async fn zsh_finds_the_script_as_a_file() {
         functions.display(),
         rest_of_start_up()
     );
-    fs::write(world.directory().join(".zshrc"), text).unwrap();
-    let mut zsh = command(&world, &shell);
+    fs::write(environment.directory().join(".zshrc"), text).unwrap();
+    let mut zsh = command(&environment, &shell);
     zsh.args(["-d", "-i"]);
     let mut session = Session::start(zsh);
     let (line, words) = LINES[4];
@@ -220,14 +220,14 @@ async fn fish_completes_commands_flags_names_and_files() {
     let Some(shell) = or_skip(Shell::fish()) else {
         return;
     };
-    let world = complete::world().await;
-    let (typed, file) = file_with_space(&world);
+    let environment = complete::environment_to_complete().await;
+    let (typed, file) = file_with_space(&environment);
     let answer = |line: &str| {
         let script = format!(
             "{}sluice completion fish | source\ncomplete -C $argv[1]",
             shell.setup
         );
-        let mut fish = command(&world, &shell);
+        let mut fish = command(&environment, &shell);
         fish.args(["--no-config", "-c", &script, "--", line])
             .stdin(Stdio::null());
         let output = fish.output().unwrap();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sluice_harness::terminal::{ROWS, Terminal};
 
-use crate::fixture::{TIMEOUT, World};
+use crate::fixture::{TIMEOUT, TestEnvironment};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
@@ -19,9 +19,15 @@ pub(crate) struct Session {
 }
 
 /// Runs the program in a terminal of this width. Types `answer` as soon as the text `prompt` is visible.
-pub(crate) fn run(world: &World, columns: u16, arguments: &[&str], prompt: &str, answer: &str) -> Session {
+pub(crate) fn run(
+    environment: &TestEnvironment,
+    columns: u16,
+    arguments: &[&str],
+    prompt: &str,
+    answer: &str,
+) -> Session {
     let deadline = Instant::now() + TIMEOUT;
-    let mut terminal = start(&world.kubeconfig(), columns, arguments);
+    let mut terminal = start(&environment.kubeconfig(), columns, arguments);
     if !prompt.is_empty() {
         let is_asked = terminal.wait_for(prompt, deadline);
         assert!(is_asked, "no prompt {prompt:?} in: {}", terminal.text());
