@@ -11,7 +11,7 @@ use sluice_api::annotation::REQUESTED_AT;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use crate::CliError;
-use crate::cluster::{Cluster, describe};
+use crate::cluster::{Cluster, describe, not_found};
 
 /// The field manager of all commands but `sluice approve`.
 pub(crate) const FIELD_MANAGER: &str = "sluice";
@@ -34,11 +34,25 @@ where
     let changed = cluster
         .answer(&object, objects.patch(name, &params, &patch))
         .await;
-    changed.map_err(|source| CliError::Api {
-        action: "patch",
-        object,
-        source: Box::new(source),
+    changed.map_err(|source| {
+        if names_missing_object(&source, name) {
+            return not_found::<K>(namespace, name);
+        }
+        CliError::Api {
+            action: "patch",
+            object,
+            source: Box::new(source),
+        }
     })
+}
+
+/// Returns whether the object of this name does not exist. A kind that the API does not serve is 404 too, without a name.
+fn names_missing_object(error: &kube::Error, name: &str) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let details = status.details.as_ref();
+    status.code == 404 && details.is_some_and(|details| details.name == name)
 }
 
 /// Requests a reconciliation, as `flux reconcile` does, and returns the value of the request: the current time.
@@ -72,7 +86,23 @@ pub fn annotation(key: &str, value: Option<&str>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+
     use super::*;
+
+    #[test]
+    fn only_an_answer_that_names_the_object_says_that_it_does_not_exist() {
+        for (answer, expected) in [
+            (json!({"code": 404, "details": {"name": "app"}}), true),
+            (json!({"code": 404, "details": {}}), false),
+            (json!({"code": 404}), false),
+            (json!({"code": 409, "details": {"name": "app"}}), false),
+        ] {
+            let status: Status = serde_json::from_value(answer.clone()).unwrap();
+            let error = kube::Error::Api(Box::new(status));
+            assert_eq!(names_missing_object(&error, "app"), expected, "{answer}");
+        }
+    }
 
     #[test]
     fn an_annotation_is_set_or_removed() {

@@ -165,10 +165,7 @@ impl Cluster {
             object: object.clone(),
             source: Box::new(source),
         })?;
-        found.ok_or_else(|| CliError::NotFound {
-            object,
-            list_command: format!("sluice get {} -n {}", list_name::<K>(), self.namespace),
-        })
+        found.ok_or_else(|| not_found::<K>(&self.namespace, name))
     }
 
     /// Reads the selected objects as they are now.
@@ -256,6 +253,18 @@ where
 {
     let kind = K::kind(&K::DynamicType::default()).to_lowercase();
     format!("{kind} {namespace}/{name}")
+}
+
+/// Returns the error of an object that does not exist, with the command that lists what exists.
+pub(crate) fn not_found<K>(namespace: &str, name: &str) -> CliError
+where
+    K: Resource,
+    K::DynamicType: Default,
+{
+    CliError::NotFound {
+        object: describe::<K>(namespace, name),
+        list_command: format!("sluice get {} -n {namespace}", list_name::<K>()),
+    }
 }
 
 /// Returns the parameters of a list that a kube-apiserver may answer from its cache.

@@ -103,6 +103,8 @@ pub enum CliError {
         timeout: Duration,
         /// Its last state.
         state: String,
+        /// The command that shows the state later.
+        next_command: String,
     },
     /// The user pressed Ctrl-C while the command waited.
     #[error("interrupted; {object} goes on without this command")]
@@ -128,9 +130,13 @@ pub enum CliError {
 impl CliError {
     /// Returns the exit code.
     #[must_use]
-    pub const fn exit_status(&self) -> ExitStatus {
+    pub fn exit_status(&self) -> ExitStatus {
         match self {
             Self::Usage(_) => ExitStatus::Usage,
+            // The path of a request cannot have the name or the namespace that the user has typed.
+            Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::BuildRequest(_)) => {
+                ExitStatus::Usage
+            }
             Self::AwaitsApproval { .. } => ExitStatus::AwaitsApproval,
             Self::TimedOut { .. } => ExitStatus::TimedOut,
             Self::Connection(_)
@@ -150,6 +156,7 @@ impl CliError {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => is_failure_of_server(status.code),
+                kube::Error::BuildRequest(_) => false,
                 _ => true,
             },
             _ => false,
@@ -181,10 +188,8 @@ impl CliError {
             Self::Refused { next_command, .. }
             | Self::Failed { next_command, .. }
             | Self::Interrupted { next_command, .. }
+            | Self::TimedOut { next_command, .. }
             | Self::AwaitsApproval { next_command, .. } => next_command.clone(),
-            Self::TimedOut { .. } => {
-                "type the command again to go on waiting; --timeout sets how long".to_owned()
-            }
             Self::Usage(_) | Self::File { .. } | Self::Format(_) => String::new(),
         }
     }
@@ -194,6 +199,7 @@ impl CliError {
 fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::BuildRequest(_) => "the name or the namespace is not valid".to_owned(),
         kube::Error::Service(_) | kube::Error::HyperError(_) => root_cause(error),
         other => chain(other),
     }
@@ -242,12 +248,29 @@ fn api_advice(action: &str, object: &str, error: &kube::Error) -> String {
         kube::Error::Api(status) if is_failure_of_server(status.code) => {
             "the API server is overloaded or fails: type the command again in a while".to_owned()
         }
+        // The text of k8s.io/apimachinery, pkg/labels/selector.go.
+        kube::Error::Api(status) if status.message.contains("unable to parse requirement") => {
+            "write labels such as team=net,env!=prod after -l".to_owned()
+        }
+        kube::Error::Api(status) if status.reason == "Conflict" => conflict_advice(&status.message).to_owned(),
         kube::Error::Api(_) => String::new(),
+        kube::Error::BuildRequest(_) => {
+            "a name has lower-case letters, digits, - and .: check the words and -n".to_owned()
+        }
         other if root_cause(other).contains("peer certificate") => {
             "the kubeconfig does not trust the certificate of the API: check server and certificate-authority-data in it"
                 .to_owned()
         }
         _ => "the API does not answer: check the server of the kubeconfig, and a proxy".to_owned(),
+    }
+}
+
+/// Returns the advice for a conflict: of field managers, as k8s.io/apimachinery words it, or of two writes at the same time.
+fn conflict_advice(message: &str) -> &'static str {
+    if message.starts_with("Apply failed with") {
+        "type the command again with --force-conflicts to take these fields over"
+    } else {
+        "the object has changed at the same time: type the command again"
     }
 }
 
@@ -289,6 +312,39 @@ mod tests {
     }
 
     #[test]
+    fn a_conflict_says_how_to_go_on() {
+        for (message, part) in [
+            (
+                "Apply failed with 1 conflict: conflict with \"kubectl\": .spec.replicas",
+                "--force-conflicts",
+            ),
+            (
+                "Operation cannot be fulfilled on terraforms: the object has been modified",
+                "type the command again",
+            ),
+        ] {
+            let advice = conflict_advice(message);
+            assert!(advice.contains(part), "{advice}");
+        }
+        let status = Status {
+            code: 409,
+            reason: "Conflict".to_owned(),
+            ..Status::default()
+        };
+        let error = kube::Error::Api(Box::new(status));
+        assert_eq!(
+            api_advice("patch", "terraform default/app", &error),
+            conflict_advice("")
+        );
+    }
+
+    #[test]
+    fn a_wrong_selector_has_an_example() {
+        let wrong = rejection(400, "unable to parse requirement: found '', expected: ','");
+        assert_eq!(wrong.advice(), "write labels such as team=net,env!=prod after -l");
+    }
+
+    #[test]
     fn only_an_api_that_is_away_or_overloaded_is_asked_again() {
         for (code, is_temporary) in [
             (401, false),
@@ -325,11 +381,13 @@ mod tests {
             object: "terraform default/app".to_owned(),
             timeout: Duration::from_secs(5),
             state: "planning".to_owned(),
+            next_command: "sluice get terraforms app".to_owned(),
         };
         assert_eq!(
             late.to_string(),
             "terraform default/app was not ready after 5 s: planning"
         );
         assert_eq!(late.exit_status(), ExitStatus::TimedOut);
+        assert_eq!(late.advice(), "sluice get terraforms app");
     }
 }

@@ -53,6 +53,11 @@ impl Words {
             ["source", "git", name] => (ObjectKind::Source, Some(*name)),
             [word] => match word.split_once('/') {
                 Some((kind, name)) => (kind_of(kind)?, Some(name)),
+                None if ObjectKind::parse(word).is_some() => {
+                    return Err(CliError::Usage(format!(
+                        "{word} is a kind, and the name is missing: write {word} NAME, or terraform/{word} for the stack of this name"
+                    )));
+                }
                 None => (ObjectKind::Stack, Some(*word)),
             },
             [kind, name] => (kind_of(kind)?, Some(*name)),
@@ -96,6 +101,7 @@ mod tests {
             ("terraform app", ObjectKind::Stack, "app"),
             ("terraform source", ObjectKind::Stack, "source"),
             ("tf/app", ObjectKind::Stack, "app"),
+            ("terraform/source", ObjectKind::Stack, "source"),
             ("source repo", ObjectKind::Source, "repo"),
             ("source git repo", ObjectKind::Source, "repo"),
             ("gitrepository/repo", ObjectKind::Source, "repo"),
@@ -123,6 +129,11 @@ mod tests {
         for (text, is_selection, expected) in [
             ("", false, "the name of the object is missing"),
             ("source git", false, "the name of the object is missing"),
+            (
+                "sources",
+                false,
+                "sources is a kind, and the name is missing: write sources NAME, or terraform/sources for the stack of this name",
+            ),
             (
                 "bucket b",
                 false,

@@ -191,7 +191,7 @@ pub async fn approve_plan(cluster: &Cluster, stack: &Terraform, plan: &str) -> R
 pub fn plan_to_approve<'a>(stack: &'a Terraform, id: Option<&str>) -> Result<&'a str, CliError> {
     let plan = waiting_plan(stack, id)?;
     if stack::state(stack) == StackState::Suspended {
-        return Err(refused(stack, "it is suspended".to_owned(), "get terraforms"));
+        return Err(refused(stack, "it is suspended".to_owned(), "resume"));
     }
     Ok(plan)
 }
@@ -216,7 +216,7 @@ pub(super) fn waiting_plan<'a>(stack: &'a Terraform, id: Option<&str>) -> Result
         return Err(refused(
             stack,
             format!("the plan that waits is {plan}"),
-            "get terraforms",
+            "plan show",
         ));
     }
     // The controller may not have seen the rejection yet.

@@ -97,6 +97,7 @@ where
                 object,
                 timeout: target.timeout,
                 state: line.text().to_owned(),
+                next_command: target.return_command.clone(),
             }),
         }
     }

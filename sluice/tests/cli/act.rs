@@ -14,6 +14,34 @@ async fn run(environment: &TestEnvironment, arguments: &[&str]) -> (i32, String)
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_does_not_exist_is_not_a_missing_definition() {
+    let environment = TestEnvironment::start().await;
+    let (code, text) = run(&environment, &["reconcile", "source", "absent"]).await;
+    assert_eq!(code, 1, "{text}");
+    assert_eq!(
+        text,
+        "sluice: gitrepository default/absent does not exist\n  next: sluice get gitrepositories -n default\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_no_object_can_have_is_a_wrong_argument() {
+    let environment = TestEnvironment::start().await;
+    for (arguments, object) in [
+        (["describe", "My App"].as_slice(), "get terraform default/My App"),
+        (["status", "-n", "my team"].as_slice(), "list terraforms"),
+    ] {
+        let (code, text) = run(&environment, arguments).await;
+        assert_eq!(code, 2, "{text}");
+        let expected = format!("sluice: cannot {object}: the name or the namespace is not valid\n");
+        assert!(text.starts_with(&expected), "{text}");
+    }
+    let (code, text) = run(&environment, &["suspend", "source"]).await;
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("write source NAME"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stacks_and_sources_are_suspended_and_resumed() {
     let environment = TestEnvironment::with_stacks().await;
     let suspended = run(&environment, &["suspend", "app"]).await;
@@ -45,6 +73,10 @@ async fn waiting_ends_with_the_result_of_the_request() {
     let environment = TestEnvironment::with_stacks().await;
     // No controller answers.
     let (code, text) = run(&environment, &["reconcile", "net", "--wait", "--timeout", "1s"]).await;
+    assert!(
+        text.ends_with("  next: sluice get terraforms net -n default\n"),
+        "a new request would make a second plan: {text}"
+    );
     assert_eq!(code, 4, "{text}");
     assert!(
         text.contains("the controller has not seen the request yet"),

@@ -99,7 +99,10 @@ fn selected_row<'a>(
             Some(number) => format!("it has no run {number}, or the run is not retained any more"),
             None => "it has no run yet".to_owned(),
         },
-        next_command: format!("sluice history {}", stack.name_any()),
+        next_command: match number {
+            Some(_) => format!("sluice history {}", stack.name_any()),
+            None => format!("sluice describe {}", stack.name_any()),
+        },
     })
 }
 

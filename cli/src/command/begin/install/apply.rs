@@ -209,6 +209,7 @@ where
             object: name.to_owned(),
             timeout,
             state,
+            next_command: "sluice check".to_owned(),
         })
     })
 }
