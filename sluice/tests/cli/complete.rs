@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::time::{Duration, Instant};
 
+use kube::api::{Patch, PatchParams};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
 use sluice_harness::{cli, skip};
@@ -32,6 +33,16 @@ pub(crate) async fn environment_to_complete() -> TestEnvironment {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_has_commands_flags_and_names() {
     let environment = environment_to_complete().await;
+    let outputs = Patch::Merge(json!({"status": {"availableOutputs": ["address", "name"]}}));
+    environment
+        .stacks()
+        .patch_status("app", &PatchParams::default(), &outputs)
+        .await
+        .unwrap();
+    let plans = environment
+        .stdout(&["__complete", "--", "approve", "app", "--id", ""])
+        .await;
+    assert_eq!(plans, format!("{PLAN}\n:36\n"));
     for (line, expected) in [
         ("hist", "history\tList the runs of a stack\n:36\n"),
         ("approve ", STACKS),
@@ -42,6 +53,11 @@ async fn an_answer_has_commands_flags_and_names() {
         ("logs app --run ", "3\n:36\n"),
         ("logs db --run ", ":36\n"),
         ("logs app -n other --run ", ":36\n"),
+        ("outputs app ", "address\nname\n:36\n"),
+        ("outputs db ", ":36\n"),
+        ("reject db --id ", ":36\n"),
+        ("create terraform new --source ", "GitRepository/infra\n:36\n"),
+        ("create terraform new --depends-on ", "app\ndb\nnet\nzone\n:36\n"),
         ("get tf --namespace=kube", "kube-system\n:36\n"),
         ("status --context=ci:", "ci:team@x\n:36\n"),
         ("describe --context ci:team@x ", ":36\n"),

@@ -104,10 +104,11 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
     match (line.path.as_slice(), id) {
         (_, "context") => Some(Names::Contexts),
         (_, "namespace") => Some(Names::Namespaces),
-        (_, "run") => line
-            .words
-            .first()
-            .map(|stack| Names::RunNumbers((*stack).to_owned())),
+        (_, "run") => of_stack(line, Names::RunNumbers),
+        (["outputs"], "key") => of_stack(line, Names::Outputs),
+        (["approve" | "reject"], "id") => of_stack(line, Names::PendingPlan),
+        (["create", "terraform"], "source") => Some(Names::SourceReferences),
+        (["create", "terraform"], "depends_on") => Some(Names::Stacks),
         (["get"], "name") => match ListedKind::from_str(line.words.first()?, false).ok()? {
             ListedKind::Sources => Some(Names::Sources),
             ListedKind::Terraforms => Some(Names::Stacks),
@@ -118,6 +119,11 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
         ([first, ..], "name") if *first != "create" => Some(Names::Stacks),
         _ => None,
     }
+}
+
+/// Returns names of the stack that stands before the word.
+fn of_stack(line: &Line<'_>, names: fn(String) -> Names) -> Option<Names> {
+    line.words.first().map(|stack| names((*stack).to_owned()))
 }
 
 /// Returns whether the command has positional arguments.
@@ -193,6 +199,11 @@ mod tests {
             ("logs app --run ", Some(numbers())),
             ("logs app -f --run=", Some(numbers())),
             ("logs --run ", None),
+            ("outputs app ", Some(Names::Outputs("app".to_owned()))),
+            ("approve app --id ", Some(Names::PendingPlan("app".to_owned()))),
+            ("reject --id ", None),
+            ("create terraform app --source ", Some(Names::SourceReferences)),
+            ("create terraform app --depends-on=", Some(Names::Stacks)),
             ("get sources ", Some(Names::Sources)),
             ("get tf -o json ", Some(Names::Stacks)),
             ("get runs ", Some(Names::Runs)),

@@ -35,6 +35,12 @@ pub(super) enum Names {
     StacksToApprove,
     /// GitRepository objects.
     Sources,
+    /// GitRepository objects as `GitRepository/NAME`.
+    SourceReferences,
+    /// The outputs of a stack.
+    Outputs(String),
+    /// The plan of a stack that waits for an approval.
+    PendingPlan(String),
     /// TerraformRun objects, those of a stack newest first.
     Runs,
     /// The numbers of the runs of a stack, newest first.
@@ -67,6 +73,26 @@ async fn list(names: &Names, connection: &ConnectionArgs) -> Option<Vec<Candidat
         Names::Contexts => contexts(connection)?,
         Names::Stacks => names_of(&cluster().await?.objects::<Terraform>(), None).await?,
         Names::Sources => names_of(&cluster().await?.objects::<GitRepository>(), None).await?,
+        Names::SourceReferences => {
+            let names = names_of(&cluster().await?.objects::<GitRepository>(), None).await?;
+            names
+                .into_iter()
+                .map(|name| format!("GitRepository/{name}"))
+                .collect()
+        }
+        Names::Outputs(stack) => {
+            read_stack(&cluster().await?, stack)
+                .await?
+                .status?
+                .available_outputs
+        }
+        Names::PendingPlan(stack) => {
+            let stack = read_stack(&cluster().await?, stack).await?;
+            stack::pending_plan(&stack)
+                .map(str::to_owned)
+                .into_iter()
+                .collect()
+        }
         Names::Namespaces => names_of(&Api::<Namespace>::all(cluster().await?.client()), None).await?,
         Names::Runs => {
             let mut runs = names_of(&cluster().await?.objects::<TerraformRun>(), None).await?;
@@ -93,6 +119,10 @@ where
     let listed = objects.list_metadata(&page).await.ok()?;
     let names = listed.items.into_iter().filter_map(|object| object.metadata.name);
     Some(names.collect())
+}
+
+async fn read_stack(cluster: &Cluster, name: &str) -> Option<Terraform> {
+    cluster.objects::<Terraform>().get_opt(name).await.ok()?
 }
 
 /// Reads whole stacks: their status says whether a plan waits.
