@@ -13,6 +13,7 @@ use super::history::stack_with_runs;
 use super::reconcile::stack_target;
 use crate::cluster::{ConnectionArgs, describe};
 use crate::object::{ObjectKind, Words};
+use crate::output::counted;
 use crate::wait::{self, Progress, WaitArgs};
 use crate::{CliError, ExitStatus, run, stack};
 
@@ -188,10 +189,7 @@ fn consequences(stack: &Terraform, runs: &[TerraformRun]) -> String {
 
 /// Returns the number of the stack's resources and where it is from: the inventory, or else the newest run that read the state.
 fn resource_count(stack: &Terraform, runs: &[TerraformRun]) -> String {
-    let resources = |count: usize| match count {
-        1 => "1 resource".to_owned(),
-        count => format!("{count} resources"),
-    };
+    let resources = |count: usize| counted(count, "resource");
     let inventory = stack.status.as_ref().and_then(|status| status.inventory.as_ref());
     if let Some(inventory) = inventory {
         return format!("{} (inventory)", resources(inventory.entries.len()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use kube::ResourceExt as _;
 use sluice_api::run::{Change, TerraformRun};
 use sluice_api::terraform::Terraform;
 
@@ -28,42 +29,55 @@ pub struct DiffArgs {
 pub(super) async fn diff(context: &Context, args: &DiffArgs) -> Result<ExitStatus, CliError> {
     let (stack, runs) = stack_with_runs(&context.cluster, &args.name).await?;
     let planned = shown_run(&stack, &runs)?;
-    let applied = runs
-        .iter()
-        .find(|run| run.status.as_ref().is_some_and(|status| status.applied));
+    let is_applied = |run: &&TerraformRun| run.status.as_ref().is_some_and(|status| status.applied);
+    let applied = runs.iter().find(is_applied).map(|run| LastApply::of(run, &runs));
     context
         .console
         .data(&text(&stack, planned, applied, context.console))?;
     Ok(ExitStatus::Success)
 }
 
+/// The last apply.
+#[derive(Clone, Copy, Debug)]
+struct LastApply<'a> {
+    run: &'a TerraformRun,
+    /// The run with its plan: an apply of a stored plan records neither counts nor changes.
+    plan: Option<&'a TerraformRun>,
+}
+
+impl<'a> LastApply<'a> {
+    fn of(run: &'a TerraformRun, runs: &'a [TerraformRun]) -> Self {
+        let plan = match &run.spec.plan {
+            Some(source) => runs.iter().find(|run| run.name_any() == source.run),
+            None => Some(run),
+        };
+        Self { run, plan }
+    }
+}
+
 fn text(
     stack: &Terraform,
     planned: &TerraformRun,
-    applied: Option<&TerraformRun>,
+    applied: Option<LastApply<'_>>,
     console: Console,
 ) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}", console.paint(Tone::Heading, &stack::full_name(stack)));
-    let row = |run: &TerraformRun| {
-        let status = run.status.clone().unwrap_or_default();
-        let changes = if status.changes.is_empty() {
-            "no changes".to_owned()
-        } else {
-            status.changes
-        };
-        format!(
-            "run {}  {}  {changes}",
-            run::number(run),
-            run.spec.source.revision
-        )
-    };
-    let last = applied.map_or_else(|| "nothing yet".to_owned(), row);
+    let last = applied.map_or_else(|| "nothing yet".to_owned(), |last| row(last.run, last.plan));
     let _ = writeln!(text, "  applied  {}", console.paint(Tone::Plain, &last));
-    let _ = writeln!(text, "  planned  {}", console.paint(Tone::Plain, &row(planned)));
+    let is_plan = |run: &TerraformRun| run.name_any() == planned.name_any();
+    let applied_by = applied.filter(|last| last.plan.is_some_and(is_plan));
+    let end = applied_by.map_or_else(String::new, |last| {
+        format!("  (applied by run {})", run::number(last.run))
+    });
+    let planned_row = format!("{}{end}", row(planned, Some(planned)));
+    let _ = writeln!(text, "  planned  {}", console.paint(Tone::Plain, &planned_row));
     let status = planned.status.clone().unwrap_or_default();
     let changes = run::changes(&status);
-    let before = applied.map(addresses).unwrap_or_default();
+    let before = match applied.and_then(|last| last.plan) {
+        Some(plan) if !is_plan(plan) => addresses(plan),
+        _ => BTreeSet::new(),
+    };
     for change in &changes.entries {
         let (sign, tone) = run::sign(&change.action);
         let again = if before.contains(change.address.as_str()) {
@@ -78,6 +92,16 @@ fn text(
         let _ = writeln!(text, "    and {} more", changes.omitted);
     }
     text
+}
+
+/// Returns number, revision and counts of a run. The counts are those of its plan, whose run may not be retained any more.
+fn row(run: &TerraformRun, plan: Option<&TerraformRun>) -> String {
+    let changes = plan.map_or("changes unknown", |plan| {
+        let changes = plan.status.as_ref().map_or("", |status| status.changes.as_str());
+        if changes.is_empty() { "no changes" } else { changes }
+    });
+    let revision = &run.spec.source.revision;
+    format!("run {}  {revision}  {changes}", run::number(run))
 }
 
 /// Returns the addresses that a run changed.
@@ -109,10 +133,34 @@ mod tests {
             2,
             &json!({"changes": "+0 ~1 -1", "changeEntries": [change("update", "a.x"), change("delete", "a.y")]}),
         );
+        let runs = [planned.clone(), applied.clone()];
+        let last = LastApply::of(&applied, &runs);
         assert_eq!(
-            text(&stack(&json!({})), &planned, Some(&applied), Console::plain()),
+            text(&stack(&json!({})), &planned, Some(last), Console::plain()),
             "team/app\n  applied  run 1  main@sha1:1  +1 ~0 -0\n  planned  run 2  main@sha1:2  +0 ~1 -1\n  \
              - a.y (delete)\n  ~ a.x (update)  (changed by the last apply too)\n"
         );
+    }
+
+    #[test]
+    fn the_changes_of_an_apply_are_those_of_its_plan() {
+        let changes = json!([{"action": "create", "address": "a.x"}]);
+        let planned = run(2, &json!({"changes": "+1 ~0 -0", "changeEntries": changes}));
+        let source = json!({"id": "plan-x", "run": planned.name_any()});
+        let applied = changed_run(
+            3,
+            &json!({"spec": {"action": "Apply", "plan": source, "source": {"revision": "main@sha1:2"}}, "status": {"applied": true}}),
+        );
+        let runs = [applied.clone(), planned.clone()];
+        let shown = |runs: &[TerraformRun]| {
+            let last = LastApply::of(&applied, runs);
+            text(&stack(&json!({})), &planned, Some(last), Console::plain())
+        };
+        assert_eq!(
+            shown(&runs),
+            "team/app\n  applied  run 3  main@sha1:2  +1 ~0 -0\n  planned  run 2  main@sha1:2  +1 ~0 -0  (applied by run 3)\n  \
+             + a.x (create)\n"
+        );
+        assert!(shown(&runs[..1]).contains("run 3  main@sha1:2  changes unknown\n"));
     }
 }

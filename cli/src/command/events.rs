@@ -12,7 +12,7 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
-use crate::output::{Cell, OutputFormat, Table, Tone, age, lines, to_json, to_yaml};
+use crate::output::{Cell, OutputFormat, Table, Tone, age, lines, list_of, to_json, to_yaml};
 use crate::run_row::{RunRow, stack_with_rows};
 use crate::{CliError, ExitStatus};
 
@@ -47,8 +47,8 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Result<ExitS
     };
     let console = context.console;
     match args.output {
-        OutputFormat::Json => console.data(&to_json(&events)?)?,
-        OutputFormat::Yaml => console.data(&to_yaml(&events)?)?,
+        OutputFormat::Json => console.data(&to_json(&list_of(&events)?)?)?,
+        OutputFormat::Yaml => console.data(&to_yaml(&list_of(&events)?)?)?,
         OutputFormat::Name => {
             let names = events.iter().map(|event| format!("event/{}", event.name_any()));
             console.data(&lines(names))?;

@@ -9,9 +9,9 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 use super::Context;
 use super::get::short_revision;
 use crate::cluster::{Cluster, ConnectionArgs};
-use crate::output::{Cell, OutputFormat, Table, duration, lines, to_json, to_yaml};
+use crate::output::{Cell, OutputFormat, Table, duration, lines, list_of, to_json, to_yaml};
 use crate::run_row::{RunRow, params_of_stack, stack_with_rows};
-use crate::{CliError, ExitStatus, run};
+use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice history`.
 #[derive(clap::Args, Debug)]
@@ -31,15 +31,26 @@ pub struct HistoryArgs {
 pub(super) async fn history(context: &Context, args: &HistoryArgs) -> Result<ExitStatus, CliError> {
     let (cluster, console) = (&context.cluster, context.console);
     match args.output {
-        OutputFormat::Json => console.data(&to_json(&stack_with_runs(cluster, &args.name).await?.1)?)?,
-        OutputFormat::Yaml => console.data(&to_yaml(&stack_with_runs(cluster, &args.name).await?.1)?)?,
+        OutputFormat::Json => {
+            let (_, runs) = stack_with_runs(cluster, &args.name).await?;
+            console.data(&to_json(&list_of(&runs)?)?)?;
+        }
+        OutputFormat::Yaml => {
+            let (_, runs) = stack_with_runs(cluster, &args.name).await?;
+            console.data(&to_yaml(&list_of(&runs)?)?)?;
+        }
         OutputFormat::Name => {
             let (_, rows) = stack_with_rows(cluster, &args.name).await?;
             console.data(&lines(rows.iter().map(|row| &row.name)))?;
         }
         OutputFormat::Table | OutputFormat::Wide => {
-            let (_, rows) = stack_with_rows(cluster, &args.name).await?;
-            console.table(&table(&rows, SystemClock.now()))?;
+            let (stack, rows) = stack_with_rows(cluster, &args.name).await?;
+            if rows.is_empty() {
+                let object = stack::full_name(&stack);
+                console.note(&format!("terraform {object} has no run yet."));
+            } else {
+                console.table(&table(&rows, SystemClock.now()))?;
+            }
         }
     }
     Ok(ExitStatus::Success)

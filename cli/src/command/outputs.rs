@@ -62,8 +62,8 @@ pub(super) async fn outputs(context: &Context, args: &OutputsArgs) -> Result<Exi
     }
     let object = || Value::Object(values.clone().into_iter().collect::<Map<_, _>>());
     match args.output {
-        OutputFormat::Json => console.data(&to_json(&[object()])?)?,
-        OutputFormat::Yaml => console.data(&to_yaml(&[object()])?)?,
+        OutputFormat::Json => console.data(&to_json(&object())?)?,
+        OutputFormat::Yaml => console.data(&to_yaml(&object())?)?,
         OutputFormat::Name => {
             console.data(&lines(values.keys()))?;
         }

@@ -10,7 +10,7 @@ use sluice_api::terraform::Terraform;
 
 use super::Context;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
-use crate::output::{Console, Tone, printable};
+use crate::output::{Console, Tone, counted, printable};
 use crate::stack::{self, StackState};
 use crate::{CliError, ExitStatus};
 
@@ -176,7 +176,8 @@ fn counts(by_state: &BTreeMap<StackState, Vec<&Terraform>>, stacks: usize, sourc
         .map(|(state, stacks)| format!("{} {}", stacks.len(), state.as_str()))
         .collect();
     let colon = if parts.is_empty() { "" } else { ": " };
-    format!("{stacks} stacks{colon}{}; {sources} sources", parts.join(", "))
+    let (stacks, sources) = (counted(stacks, "stack"), counted(sources, "source"));
+    format!("{stacks}{colon}{}; {sources}", parts.join(", "))
 }
 
 #[cfg(test)]

@@ -21,35 +21,41 @@ pub enum OutputFormat {
     Name,
 }
 
-/// Formats a list of objects as `kubectl -o json` does: `{"apiVersion": "v1", "kind": "List", "items": [...]}`.
+/// Formats one document.
+///
+/// # Errors
+/// It cannot be serialised.
+pub fn to_json(document: &impl Serialize) -> Result<String, CliError> {
+    serde_json::to_string_pretty(document).map_err(|error| CliError::Format(error.to_string()))
+}
+
+/// Formats one document as YAML.
+///
+/// # Errors
+/// As [`to_json`].
+pub fn to_yaml(document: &impl Serialize) -> Result<String, CliError> {
+    serde_yaml_ng::to_string(document).map_err(|error| CliError::Format(error.to_string()))
+}
+
+/// Returns the list of these objects, as `kubectl get -o json` prints it. It is a list for one object too: a script reads `items`,
+/// however many there are.
 ///
 /// # Errors
 /// An object cannot be serialised.
-pub fn to_json(objects: &[impl Serialize]) -> Result<String, CliError> {
-    let list = list(objects)?;
-    serde_json::to_string_pretty(&list).map_err(|error| CliError::Format(error.to_string()))
+pub fn list_of(objects: &[impl Serialize]) -> Result<Value, CliError> {
+    let items = to_values(objects)?;
+    Ok(json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items }))
 }
 
-/// Formats a list of objects as [`to_json`], as YAML.
+/// Returns the objects as values, to put objects of several kinds into one list.
 ///
 /// # Errors
 /// An object cannot be serialised.
-pub fn to_yaml(objects: &[impl Serialize]) -> Result<String, CliError> {
-    let list = list(objects)?;
-    serde_yaml_ng::to_string(&list).map_err(|error| CliError::Format(error.to_string()))
-}
-
-/// One object stays itself, as in `kubectl get NAME -o json`; any other number becomes a list.
-fn list(objects: &[impl Serialize]) -> Result<Value, CliError> {
-    let items = objects
-        .iter()
-        .map(serde_json::to_value)
-        .collect::<Result<Vec<_>, _>>();
-    let mut items = items.map_err(|error| CliError::Format(error.to_string()))?;
-    Ok(match items.len() {
-        1 => items.remove(0),
-        _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items }),
-    })
+pub fn to_values(objects: &[impl Serialize]) -> Result<Vec<Value>, CliError> {
+    let values = objects.iter().map(serde_json::to_value);
+    values
+        .collect::<Result<_, _>>()
+        .map_err(|error| CliError::Format(error.to_string()))
 }
 
 #[cfg(test)]
@@ -57,12 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_object_stays_itself() {
-        assert_eq!(to_json(&[json!({"a": 1})]).unwrap(), "{\n  \"a\": 1\n}");
-        let two = to_json(&[json!({"a": 1}), json!({"a": 2})]).unwrap();
-        let two: Value = serde_json::from_str(&two).unwrap();
-        assert_eq!(two["kind"], "List");
-        assert_eq!(two["items"][1]["a"], 2);
-        assert_eq!(to_yaml(&[json!({"a": 1})]).unwrap(), "a: 1\n");
+    fn a_list_is_a_list_for_any_number_of_objects() {
+        assert_eq!(to_json(&json!({"a": 1})).unwrap(), "{\n  \"a\": 1\n}");
+        assert_eq!(to_yaml(&json!({"a": 1})).unwrap(), "a: 1\n");
+        for count in 0..3 {
+            let objects = vec![json!({"a": 1}); count];
+            let list = list_of(&objects).unwrap();
+            assert_eq!(list["kind"], "List");
+            assert_eq!(list["items"].as_array().map(Vec::len), Some(count));
+        }
     }
 }

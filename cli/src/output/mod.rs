@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 
 pub use age::{age, duration};
-pub use format::{OutputFormat, to_json, to_yaml};
+pub use format::{OutputFormat, list_of, to_json, to_values, to_yaml};
 pub(crate) use table::cut;
 pub use table::{Cell, Table};
 
@@ -170,6 +170,12 @@ pub(crate) fn columns(terminal: impl AsFd) -> usize {
     if columns == 0 { 80 } else { columns }
 }
 
+/// Returns a number with its noun: `1 stack`, `2 stacks`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 /// Formats one item a line.
 #[must_use]
 pub fn lines<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
@@ -198,6 +204,12 @@ mod tests {
         };
         assert_eq!(console.paint(Tone::Good, "a\x1b[31mb\r"), "\x1b[32ma[31mb\x1b[0m");
         assert_eq!(Console::plain().paint(Tone::Bad, "a\u{9b}b"), "ab");
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        let all = [0, 1, 2].map(|count| counted(count, "stack"));
+        assert_eq!(all, ["0 stacks", "1 stack", "2 stacks"]);
     }
 
     #[test]

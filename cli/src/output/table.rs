@@ -192,6 +192,8 @@ fn push_row(text: &mut String, row: &[Cell], columns: &[Column], console: &Conso
             text.extend(std::iter::repeat_n(' ', padding + GAP));
         }
     }
+    // The last cells of a row may be missing.
+    text.truncate(text.trim_end_matches(' ').len());
     text.push('\n');
 }
 
@@ -246,6 +248,16 @@ mod tests {
             "NAME                  READY   STATUS\n\
              app                   True    Applied\n\
              network-of-the-team   False   -\n"
+        );
+    }
+
+    #[test]
+    fn a_short_row_has_no_spaces_at_its_end() {
+        let mut table = Table::new(&["COMPONENT", "VERSION", "IMAGE"]);
+        table.push(vec!["client".into(), "0.1.0".into()]);
+        assert_eq!(
+            table.render(&console(None)),
+            "COMPONENT   VERSION   IMAGE\nclient      0.1.0\n"
         );
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::TestEnvironment;
+use crate::fixture::{TestEnvironment, stderr_of};
 
 const URL: &str = "--url=https://git.example/infra.git";
 
@@ -165,9 +165,25 @@ async fn the_starter_manifests_are_accepted_by_the_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_starter_repository_has_an_address_that_the_api_accepts() {
+    let environment = TestEnvironment::start().await;
+    let directory = environment.directory().join("new");
+    let path = directory.display().to_string();
+    let arguments = ["init", path.as_str(), "--url=file:///srv/infra"];
+    let (code, text) = stderr_of(&environment.kubeconfig(), &arguments).await;
+    assert_eq!(code, 2, "{text}");
+    assert_eq!(
+        text,
+        "sluice: --url \"file:///srv/infra\": the scheme is https, http or ssh\n"
+    );
+    assert!(!directory.exists(), "nothing is written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_api_without_deployments_has_a_version_and_no_controllers() {
     let environment = TestEnvironment::start().await;
     let report: Value = serde_json::from_str(&environment.stdout(&["version", "-o", "json"]).await).unwrap();
+    assert_eq!(report["kind"], "VersionReport");
     assert_eq!(report["client"], env!("CARGO_PKG_VERSION"));
     assert!(report["server"].as_str().unwrap().starts_with("v1."), "{report}");
     assert_eq!(report["components"], json!([]));
@@ -179,7 +195,12 @@ async fn an_api_without_deployments_has_a_version_and_no_controllers() {
 async fn a_healthy_api_passes_all_checks() {
     let environment = TestEnvironment::with_stacks().await;
     let text = environment.stdout(&["check", "-o", "json"]).await;
-    let findings: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&report["apiVersion"], &report["kind"]),
+        (&json!("cli.sluice.dev/v1alpha1"), &json!("CheckReport"))
+    );
+    let findings = report["items"].as_array().unwrap();
     let result = |check: &str| {
         let found = findings.iter().find(|finding| finding["check"] == check);
         found.map_or("absent", |finding| finding["result"].as_str().unwrap())
@@ -189,6 +210,8 @@ async fn a_healthy_api_passes_all_checks() {
         "definition of Terraform",
         "definition of TerraformRun",
         "definition of GitRepository",
+        "Git hosts",
+        "artifacts",
     ] {
         assert_eq!(result(check), "Passed", "{check}: {text}");
     }
@@ -231,7 +254,7 @@ async fn root_modules_of_a_repository_become_manifests() {
     );
     let notes = String::from_utf8(output.stderr).unwrap();
     assert!(
-        notes.contains("./live/app calls it") && notes.contains("1 root modules"),
+        notes.contains("./live/app calls it") && notes.contains("1 root module."),
         "{notes}"
     );
     let empty = environment
@@ -258,7 +281,8 @@ async fn a_migration_is_described_object_by_object() {
     }
     let list: Value =
         serde_json::from_str(&environment.stdout(&["migrate", "--dry-run", "-o", "json"]).await).unwrap();
-    let fates: Vec<_> = list
+    assert_eq!(list["kind"], "MigrationReport");
+    let fates: Vec<_> = list["items"]
         .as_array()
         .unwrap()
         .iter()

@@ -20,6 +20,33 @@ async fn an_empty_namespace_says_how_to_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_to_show_is_no_data() {
+    let environment = TestEnvironment::start().await;
+    environment.create_stack("new", &json!({}), &json!({})).await;
+    let output = environment.sluice(&["get", "sources"]).await;
+    assert_eq!(output.stdout, b"");
+    let both = environment.stdout(&["get"]).await;
+    assert!(
+        both.starts_with("NAME "),
+        "no table, no line between tables: {both}"
+    );
+    let output = environment.sluice(&["history", "new"]).await;
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), b"".as_slice())
+    );
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "terraform default/new has no run yet.\n"
+    );
+    let output = environment.sluice(&["logs", "new"]).await;
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "sluice: terraform default/new: it has no run yet\n  next: sluice describe new\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stacks_have_a_state_in_one_word() {
     let environment = TestEnvironment::with_stacks().await;
     let text = without_ages(&environment.stdout(&["get", "terraforms"]).await);
@@ -76,6 +103,21 @@ async fn objects_are_data_for_scripts() {
         (&one["kind"], &one["metadata"]["name"]),
         (&"Terraform".into(), &"app".into())
     );
+    let selected = environment.stdout(&["get", "sources", "-o", "json"]).await;
+    let selected: Value = serde_json::from_str(&selected).unwrap();
+    assert_eq!(
+        (&selected["kind"], &selected["items"][0]["kind"]),
+        (&"List".into(), &"GitRepository".into()),
+        "a list of one object is a list"
+    );
+    let both: Value = serde_json::from_str(&environment.stdout(&["get", "-o", "json"]).await).unwrap();
+    let kinds: Vec<_> = both["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| object["kind"].clone())
+        .collect();
+    assert_eq!(kinds, ["GitRepository", "Terraform", "Terraform", "Terraform"]);
     let names = environment.stdout(&["get", "tf", "-o", "name"]).await;
     assert_eq!(
         names,
@@ -93,7 +135,7 @@ async fn one_screen_says_what_needs_the_user() {
     Failed (1)
       default/db   TFExecPlanFailed: error running Plan: exit status 1
 
-    3 stacks: 1 Ready, 1 Failed, 1 AwaitsApproval; 1 sources
+    3 stacks: 1 Ready, 1 Failed, 1 AwaitsApproval; 1 source
     ");
     insta::assert_snapshot!(without_ages(&environment.stdout(&["tree"]).await), @r"
     GitRepository default/infra  main@sha1:b8e362c206f0d1c9a7e5b3d1f9e7c5a3b1d9f7e5
@@ -126,6 +168,32 @@ async fn a_terminal_has_colours_and_no_line_is_wider_than_it() {
     }
     let plain = terminal::run(&environment, 80, &["get", "terraforms", "--no-color"], "", "");
     assert!(!plain.text.contains('\u{1b}'), "{}", plain.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_table_is_wider_than_its_terminal() {
+    let environment = TestEnvironment::with_stacks().await;
+    for arguments in [
+        ["get"].as_slice(),
+        &["get", "-o", "wide"],
+        &["get", "runs"],
+        &["history", "app"],
+        &["version"],
+        &["check"],
+        &["check", "--pre"],
+    ] {
+        for columns in [80, 160] {
+            let arguments = [arguments, &["--no-color"]].concat();
+            let session = terminal::run(&environment, columns, &arguments, "", "");
+            assert_eq!(session.code, 0, "{}", session.text);
+            let widest = session.text.lines().map(|line| line.chars().count()).max();
+            assert!(
+                widest <= Some(usize::from(columns)),
+                "{arguments:?}: {}",
+                session.text
+            );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

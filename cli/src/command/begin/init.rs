@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::create::check_url;
 use crate::output::{Console, to_yaml};
 use crate::{CliError, ExitStatus};
 
@@ -33,6 +34,7 @@ pub struct InitArgs {
 
 /// Writes the files.
 pub(super) fn init(args: &InitArgs, console: Console) -> Result<ExitStatus, CliError> {
+    check_url(&args.url)?;
     let files = files(&args.url, &args.branch)?;
     refuse_existing(&args.directory, &files)?;
     for (name, text) in &files {
@@ -51,8 +53,8 @@ fn files(url: &str, branch: &str) -> Result<Vec<(&'static str, String)>, CliErro
     Ok(vec![
         ("README.md", include_str!("starter/README.md").to_owned()),
         ("stacks/hello/main.tf", include_str!("starter/main.tf").to_owned()),
-        ("sluice/source.yaml", to_yaml(&[source(url, branch)])?),
-        ("sluice/hello.yaml", to_yaml(&[stack()])?),
+        ("sluice/source.yaml", to_yaml(&source(url, branch))?),
+        ("sluice/hello.yaml", to_yaml(&stack())?),
         ("cluster/account.yaml", format!("{ACCOUNT_HEAD}{ACCOUNT}")),
     ])
 }

@@ -12,9 +12,12 @@ mod version;
 
 use std::process::ExitCode;
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::{Context, finish};
 use crate::cluster::{Cluster, ConnectionArgs};
-use crate::output::Console;
+use crate::output::{Console, to_values};
 use crate::{CliError, ExitStatus};
 
 /// The commands for the first minutes.
@@ -68,6 +71,14 @@ enum ReportFormat {
     Json,
     /// YAML.
     Yaml,
+}
+
+/// The version of the reports as JSON and YAML. It changes when a field is renamed or removed; see docs/reference/cli.md.
+const REPORT_VERSION: &str = "cli.sluice.dev/v1alpha1";
+
+/// Returns a report: its version, its kind, and its entries.
+fn report(kind: &str, entries: &[impl Serialize]) -> Result<Value, CliError> {
+    Ok(json!({ "apiVersion": REPORT_VERSION, "kind": kind, "items": to_values(entries)? }))
 }
 
 /// Runs a command and reports its error: object, cause, and the next command to type. `tree` builds all commands of the program.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::components::{self, Component};
-use super::{ReportFormat, connect};
+use super::{REPORT_VERSION, ReportFormat, connect};
 use crate::cluster::ConnectionArgs;
 use crate::output::{Console, Table, to_json, to_yaml};
 use crate::{CliError, ExitStatus};
@@ -44,10 +44,16 @@ pub(super) async fn version(args: &VersionArgs, console: Console) -> Result<Exit
         server = Some(info.git_version);
         components = found?;
     }
-    let report = json!({ "client": CLIENT, "server": server, "components": components });
+    let report = json!({
+        "apiVersion": REPORT_VERSION,
+        "kind": "VersionReport",
+        "client": CLIENT,
+        "server": server,
+        "components": components,
+    });
     match args.output {
-        ReportFormat::Json => console.data(&to_json(&[report])?)?,
-        ReportFormat::Yaml => console.data(&to_yaml(&[report])?)?,
+        ReportFormat::Json => console.data(&to_json(&report)?)?,
+        ReportFormat::Yaml => console.data(&to_yaml(&report)?)?,
         ReportFormat::Table => console.table(&table(server.as_deref(), &components))?,
     }
     Ok(ExitStatus::Success)

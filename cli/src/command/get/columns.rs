@@ -16,6 +16,8 @@ use crate::{run, stack};
 pub(super) trait Tabled {
     /// The columns after namespace and name; those of the second list only with `-o wide`.
     const COLUMNS: (&'static [&'static str], &'static [&'static str]);
+    /// Columns that a narrow terminal does not show; the first one is hidden first.
+    const OPTIONAL: &'static [&'static str] = &[];
     /// The namespace and the name.
     fn identity(&self) -> (String, String);
     /// The cells of the columns.
@@ -33,6 +35,10 @@ pub(super) fn table<T: Tabled>(objects: &[T], args: &GetArgs, now: Timestamp) ->
     };
     let more = if is_wide { wide } else { &[] };
     let mut table = Table::new(&[namespace, &["NAME"], narrow, more].concat());
+    // The rows of a watch come one by one, and all of them have the columns of the headings.
+    if !args.watch {
+        table = table.optional_columns(T::OPTIONAL);
+    }
     for object in objects {
         let mut row = Vec::new();
         let (namespace, name) = object.identity();
@@ -126,6 +132,7 @@ impl Tabled for Terraform {
 
 impl Tabled for TerraformRun {
     const COLUMNS: (&'static [&'static str], &'static [&'static str]) = RunRow::COLUMNS;
+    const OPTIONAL: &'static [&'static str] = RunRow::OPTIONAL;
 
     fn identity(&self) -> (String, String) {
         identity_of(self)
@@ -150,6 +157,8 @@ impl Tabled for RunRow {
         ],
         &["REVISION", "PLAN"],
     );
+    // The name of a run begins with that of its stack.
+    const OPTIONAL: &'static [&'static str] = &["TERRAFORM", "DURATION", "TRIGGER", "ACTION"];
 
     fn identity(&self) -> (String, String) {
         (self.namespace.clone(), self.name.clone())

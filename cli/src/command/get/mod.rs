@@ -22,7 +22,7 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::Context;
 use crate::cluster::{ConnectionArgs, SelectionArgs, list_name};
-use crate::output::{OutputFormat, lines, printable, to_json, to_yaml};
+use crate::output::{Console, OutputFormat, lines, list_of, printable, to_json, to_values, to_yaml};
 use crate::{CliError, ExitStatus, run_row, wait};
 
 /// Arguments of `sluice get`.
@@ -71,11 +71,7 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Result<ExitStatus,
                 read::<GitRepository>(context, args),
                 read::<Terraform>(context, args),
             )?;
-            print(context, args, &sources)?;
-            if is_table {
-                context.console.data("\n")?;
-            }
-            print(context, args, &stacks)?;
+            print_both(context, args, &sources, &stacks)?;
         }
         Some(ListedKind::Sources) => list::<GitRepository>(context, args).await?,
         Some(ListedKind::Terraforms) => list::<Terraform>(context, args).await?,
@@ -169,6 +165,39 @@ async fn list_rows(context: &Context, args: &GetArgs) -> Result<(), CliError> {
     print_table(context, args, &TerraformRun::kind(&()), &rows)
 }
 
+/// Prints sources and stacks: two tables, or one list of both, so that standard output has one document.
+fn print_both(
+    context: &Context,
+    args: &GetArgs,
+    sources: &Listing<GitRepository>,
+    stacks: &Listing<Terraform>,
+) -> Result<(), CliError> {
+    let console = context.console;
+    if let (Listing::Objects(sources), Listing::Objects(stacks)) = (sources, stacks) {
+        if matches!(args.output, OutputFormat::Json | OutputFormat::Yaml) {
+            let both = [to_values(sources)?, to_values(stacks)?].concat();
+            return print_document(console, args, &list_of(&both)?);
+        }
+        print_list(context, args, sources)?;
+        if !sources.is_empty() && !stacks.is_empty() {
+            console.data("\n")?;
+        }
+        return print_list(context, args, stacks);
+    }
+    print(context, args, sources)?;
+    print(context, args, stacks)
+}
+
+/// Prints one document as JSON or YAML.
+fn print_document(console: Console, args: &GetArgs, document: &impl Serialize) -> Result<(), CliError> {
+    let text = if args.output == OutputFormat::Yaml {
+        to_yaml(document)?
+    } else {
+        to_json(document)?
+    };
+    console.data(&text)
+}
+
 fn print<K: Listed>(context: &Context, args: &GetArgs, listing: &Listing<K>) -> Result<(), CliError> {
     match listing {
         Listing::Objects(objects) => print_list(context, args, objects),
@@ -182,8 +211,11 @@ fn print<K: Listed>(context: &Context, args: &GetArgs, listing: &Listing<K>) -> 
 fn print_list<K: Listed>(context: &Context, args: &GetArgs, objects: &[K]) -> Result<(), CliError> {
     let console = context.console;
     match args.output {
-        OutputFormat::Json => console.data(&to_json(objects)?),
-        OutputFormat::Yaml => console.data(&to_yaml(objects)?),
+        // One object that the user names is that object, as in kubectl; a watch prints one after the other.
+        OutputFormat::Json | OutputFormat::Yaml if args.name.is_some() || args.watch => {
+            print_each(console, args, objects)
+        }
+        OutputFormat::Json | OutputFormat::Yaml => print_document(console, args, &list_of(objects)?),
         OutputFormat::Name => {
             let names = objects
                 .iter()
@@ -192,6 +224,17 @@ fn print_list<K: Listed>(context: &Context, args: &GetArgs, objects: &[K]) -> Re
         }
         OutputFormat::Table | OutputFormat::Wide => print_table(context, args, &K::kind(&()), objects),
     }
+}
+
+/// Prints each object as a document of its own.
+fn print_each<K: Listed>(console: Console, args: &GetArgs, objects: &[K]) -> Result<(), CliError> {
+    for object in objects {
+        if args.watch && args.output == OutputFormat::Yaml {
+            console.data("---\n")?;
+        }
+        print_document(console, args, object)?;
+    }
+    Ok(())
 }
 
 fn print_table<T: Tabled>(

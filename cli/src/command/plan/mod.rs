@@ -5,7 +5,7 @@ mod page;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Terraform;
 
 use super::{Context, waiting};
@@ -42,9 +42,11 @@ struct ShowArgs {
 
 impl clap::Args for PlanArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let show = clap::Command::new("show").about("Show the plan that waits, or else the newest one");
+        // After the arguments: those with the comments of flattened structs set a text of their own.
+        let show = ShowArgs::augment_args(clap::Command::new("show"))
+            .about("Show the plan that waits, or else the newest one");
         ShowArgs::augment_args(command)
-            .subcommand(ShowArgs::augment_args(show))
+            .subcommand(show)
             .subcommand_negates_reqs(true)
             .args_conflicts_with_subcommands(true)
     }
@@ -89,7 +91,7 @@ pub(super) async fn plan(context: &Context, args: &PlanArgs) -> Result<ExitStatu
         })?;
         console.note(&format!("The plan is in {}.", path.display()));
     } else if args.json {
-        console.data(&to_json(&[&run])?)?;
+        console.data(&to_json(&run)?)?;
     } else {
         console.data(&describe_plan(&stack, &run, console))?;
         if args.full {
@@ -147,13 +149,15 @@ fn no_plan(stack: &Terraform) -> CliError {
     }
 }
 
-/// Describes a plan: its counts, what holds it, and its changes, most severe first.
-#[must_use]
-pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) -> String {
-    let status = run.status.clone().unwrap_or_default();
-    let mut text = String::new();
-    let title = format!("Plan of {}", stack::full_name(stack));
-    let _ = writeln!(text, "{}", console.paint(Tone::Heading, &title));
+/// Returns what is known of a plan, with a label; an empty text is not shown.
+fn rows(stack: &Terraform, run: &TerraformRun, status: &TerraformRunStatus) -> [(&'static str, String); 7] {
+    let or = |text: &str, empty: &str| {
+        if text.is_empty() {
+            empty.to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
     let destroys = if run.spec.destroy {
         " (destroys the stack)"
     } else {
@@ -165,31 +169,37 @@ pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) ->
         .map(ToString::to_string)
         .unwrap_or_default();
     let rejected = rejection.trim_start_matches("rejected").trim_start();
-    for (label, value) in [
+    let plans = stack.status.as_ref().and_then(|status| status.plan.as_ref());
+    let is_applied = !status.plan_id.is_empty()
+        && plans.is_some_and(|plans| plans.last_applied == status.plan_id && plans.pending != status.plan_id);
+    [
+        ("id", or(&status.plan_id, "-")),
+        ("revision", run.spec.source.revision.clone()),
+        ("changes", format!("{}{destroys}", or(&status.changes, "none"))),
         (
-            "id",
-            if status.plan_id.is_empty() {
-                "-"
+            "applied",
+            if is_applied {
+                "yes, no plan waits".to_owned()
             } else {
-                &status.plan_id
+                String::new()
             },
         ),
-        ("revision", &run.spec.source.revision),
-        (
-            "changes",
-            if status.changes.is_empty() {
-                "none"
-            } else {
-                &status.changes
-            },
-        ),
-        ("held", &status.auto_apply_hold),
-        ("state", &status.state_mismatch),
-        ("rejected", rejected),
-    ] {
+        ("held", status.auto_apply_hold.clone()),
+        ("state", status.state_mismatch.clone()),
+        ("rejected", rejected.to_owned()),
+    ]
+}
+
+/// Describes a plan: its counts, what holds it, and its changes, most severe first.
+#[must_use]
+pub fn describe_plan(stack: &Terraform, run: &TerraformRun, console: Console) -> String {
+    let status = run.status.clone().unwrap_or_default();
+    let mut text = String::new();
+    let title = format!("Plan of {}", stack::full_name(stack));
+    let _ = writeln!(text, "{}", console.paint(Tone::Heading, &title));
+    for (label, value) in rows(stack, run, &status) {
         if !value.is_empty() {
-            let more = if label == "changes" { destroys } else { "" };
-            let _ = writeln!(text, "  {label:<9} {}{more}", console.paint(Tone::Plain, value));
+            let _ = writeln!(text, "  {label:<9} {}", console.paint(Tone::Plain, &value));
         }
     }
     let list = run::changes(&status);
@@ -256,5 +266,19 @@ mod tests {
             "Plan of team/app\n  id        plan-main-b8e3-x\n  revision  main@sha1:b8e3\n  changes   +1 ~0 -1\n  \
              held      1 delete (autoApply.hold)\n\n  - a.old (delete)\n  + a.new (create)\n"
         );
+    }
+
+    #[test]
+    fn a_plan_that_is_applied_is_not_taken_for_one_that_waits() {
+        let planned = changed_run(4, &json!({"status": {"planId": "plan-x", "changes": "+1 ~0 -0"}}));
+        for (plans, is_shown) in [
+            (json!({"lastApplied": "plan-x"}), true),
+            (json!({"lastApplied": "plan-x", "pending": "plan-x"}), false),
+            (json!({"pending": "plan-x"}), false),
+        ] {
+            let stack = stack(&json!({ "status": { "plan": plans } }));
+            let text = describe_plan(&stack, &planned, Console::plain());
+            assert_eq!(text.contains("  applied   yes"), is_shown, "{text}");
+        }
     }
 }

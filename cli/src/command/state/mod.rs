@@ -15,7 +15,7 @@ use stored::{StoredState, addresses};
 
 use super::Context;
 use crate::cluster::{Cluster, ConnectionArgs};
-use crate::output::{OutputFormat, lines, printable, to_json, to_yaml};
+use crate::output::{OutputFormat, lines, list_of, printable, to_json, to_yaml};
 use crate::{CliError, ExitStatus, stack};
 
 /// The commands about the state of a stack.
@@ -130,8 +130,8 @@ async fn list(context: &Context, args: &ListArgs) -> Result<ExitStatus, CliError
     rows.extend(entries(&copies));
     let console = context.console;
     match args.output {
-        OutputFormat::Json => console.data(&to_json(&rows)?)?,
-        OutputFormat::Yaml => console.data(&to_yaml(&rows)?)?,
+        OutputFormat::Json => console.data(&to_json(&list_of(&rows)?)?)?,
+        OutputFormat::Yaml => console.data(&to_yaml(&list_of(&rows)?)?)?,
         OutputFormat::Name => {
             console.data(&lines(rows.iter().map(|row| &row.id)))?;
         }

@@ -10,7 +10,7 @@ use std::thread;
 use roots::Adoption;
 use walk::Limits;
 
-use crate::output::{Console, Tone, to_yaml};
+use crate::output::{Console, Tone, counted, to_yaml};
 use crate::{CliError, ExitStatus};
 
 /// Stack of the parser thread, sufficient for the limits of a file.
@@ -51,7 +51,7 @@ pub(super) fn adopt(args: &AdoptArgs, console: Console) -> Result<ExitStatus, Cl
     let Adoption { roots, notes } = roots::find(&repository);
     for root in &roots {
         let manifest = root.manifest(&source, args.namespace.as_deref());
-        console.data(&format!("---\n{}", to_yaml(&[manifest])?))?;
+        console.data(&format!("---\n{}", to_yaml(&manifest)?))?;
         console.note(&console.paint(Tone::Plain, &format!("{} ({})", root.name, root.shown_path())));
         for note in &root.notes {
             console.note(&console.paint(Tone::Plain, &format!("  {note}")));
@@ -68,8 +68,8 @@ pub(super) fn adopt(args: &AdoptArgs, console: Console) -> Result<ExitStatus, Cl
         });
     }
     console.note(&format!(
-        "{} root modules. Plans of these manifests wait for an approval: read each first plan.",
-        roots.len()
+        "{}. Plans of these manifests wait for an approval: read each first plan.",
+        counted(roots.len(), "root module")
     ));
     Ok(ExitStatus::Success)
 }

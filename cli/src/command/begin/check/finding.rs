@@ -11,7 +11,7 @@ use sluice_api::definition::missing_fields;
 use sluice_api::run::TerraformRun;
 
 use crate::command::begin::components::Component;
-use crate::output::Tone;
+use crate::output::{Tone, counted};
 
 /// The oldest minor version of Kubernetes 1 that is supported, as `kubeVersion` of the chart has it.
 const OLDEST_MINOR: u32 = 29;
@@ -235,7 +235,7 @@ pub(super) fn of_runs(runs: &[TerraformRun]) -> Finding {
     }
     let texts: Vec<_> = counts
         .iter()
-        .map(|(tool, count)| format!("{tool} ({count} runs)"))
+        .map(|(tool, count)| format!("{tool} ({})", counted(*count, "run")))
         .collect();
     Finding::new("CLI of runs", Outcome::Passed, texts.join(", "))
 }

@@ -2,6 +2,9 @@
 
 mod finding;
 mod permissions;
+mod sources;
+
+use std::fmt::Debug;
 
 use finding::{Finding, Outcome};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -12,14 +15,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::client::Body;
-use kube::{Api, ResourceExt as _};
-use sluice_api::run::TerraformRun;
+use kube::{Api, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::components::{self, Component, is_absent, is_forbidden};
 use super::version::CLIENT;
-use super::{ReportFormat, connect};
-use crate::cluster::{Cluster, ConnectionArgs};
+use super::{ReportFormat, connect, report};
+use crate::cluster::{Cluster, ConnectionArgs, list_name};
 use crate::output::{Cell, Console, Table, to_json, to_yaml};
 use crate::{CliError, ExitStatus};
 
@@ -29,8 +32,8 @@ const LEASES: [&str; 3] = [
     "source-controller-leader-election",
     "repo-controller-leader-election",
 ];
-/// Maximum number of runs whose CLI is checked.
-const RUNS: u32 = 500;
+/// Maximum number of objects of a kind that are checked.
+const OBJECTS: u32 = 500;
 /// Maximum number of concurrent requests.
 const CONCURRENCY: usize = 8;
 
@@ -61,8 +64,8 @@ pub(super) async fn check(args: &CheckArgs, console: Console) -> Result<ExitStat
         findings.extend(check_installation(cluster).await?);
     }
     match args.output {
-        ReportFormat::Json => console.data(&to_json(&[findings.as_slice()])?)?,
-        ReportFormat::Yaml => console.data(&to_yaml(&[findings.as_slice()])?)?,
+        ReportFormat::Json => console.data(&to_json(&report("CheckReport", &findings)?)?)?,
+        ReportFormat::Yaml => console.data(&to_yaml(&report("CheckReport", &findings)?)?)?,
         ReportFormat::Table => console.table(&table(&findings))?,
     }
     if findings.iter().any(|finding| finding.result == Outcome::Failed) {
@@ -158,7 +161,12 @@ async fn check_installation(cluster: &Cluster) -> Result<Vec<Finding>, CliError>
         }
         Err(error) => findings.push(unless_forbidden("controllers", error)?),
     }
-    findings.push(check_runs(cluster).await?);
+    let (sources, artifacts, runs) = tokio::try_join!(
+        check_objects(cluster, "Git hosts", sources::of_sources),
+        check_objects(cluster, "artifacts", sources::of_artifacts),
+        check_objects(cluster, "CLI of runs", finding::of_runs),
+    )?;
+    findings.extend([sources, artifacts, runs]);
     Ok(findings)
 }
 
@@ -202,13 +210,25 @@ async fn check_leases(cluster: &Cluster, components: &[Component]) -> Result<Vec
     Ok(findings)
 }
 
-/// Reads one page of runs: the newest ones of each stack remain.
-async fn check_runs(cluster: &Cluster) -> Result<Finding, CliError> {
-    let runs: Api<TerraformRun> = Api::all(cluster.client());
-    match runs.list(&ListParams::default().limit(RUNS)).await {
-        Ok(page) => Ok(finding::of_runs(&page.items)),
-        Err(source) if is_absent(&source) => Ok(finding::of_runs(&[])),
-        Err(source) => unless_forbidden("CLI of runs", api_error("list", "terraformruns", source)),
+/// Reads one page of the objects of a kind, and judges them. Of runs, the newest ones of each stack remain.
+async fn check_objects<K>(
+    cluster: &Cluster,
+    check: &str,
+    judge: fn(&[K]) -> Finding,
+) -> Result<Finding, CliError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let objects: Api<K> = Api::all(cluster.client());
+    match objects.list(&ListParams::default().limit(OBJECTS)).await {
+        Ok(page) => Ok(judge(&page.items)),
+        Err(source) if is_absent(&source) => Ok(judge(&[])),
+        // The text of the error may quote a value.
+        Err(kube::Error::SerdeError(_)) => {
+            let detail = "an object does not fit the definition of this version";
+            Ok(Finding::new(check, Outcome::Skipped, detail).next("sluice migrate"))
+        }
+        Err(source) => unless_forbidden(check, api_error("list", &list_name::<K>(), source)),
     }
 }
 

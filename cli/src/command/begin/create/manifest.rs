@@ -159,7 +159,11 @@ fn check_name(what: &str, name: &str) -> Result<(), CliError> {
     )))
 }
 
-fn check_url(url: &str) -> Result<(), CliError> {
+/// Checks the address of a repository, as the definition of the kind does.
+///
+/// # Errors
+/// The scheme is another one, or there is no host.
+pub(in crate::command::begin) fn check_url(url: &str) -> Result<(), CliError> {
     let host = ["https://", "http://", "ssh://"]
         .iter()
         .find_map(|scheme| url.strip_prefix(scheme));

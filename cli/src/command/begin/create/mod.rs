@@ -9,7 +9,7 @@ use clap::ArgAction;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt as _};
-pub(super) use manifest::source_reference;
+pub(super) use manifest::{check_url, source_reference};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice_api::source::GitRepository;
@@ -186,7 +186,7 @@ pub(super) async fn create(args: &CreateArgs, console: Console) -> Result<ExitSt
         // Without a kubeconfig the manifest has a namespace only if a flag names one.
         let namespace = cluster.as_ref().ok().map(Cluster::namespace);
         let manifest = build(args, namespace.or(creation.connection.namespace.as_deref()))?;
-        console.data(&format!("---\n{}", to_yaml(&[manifest])?))?;
+        console.data(&format!("---\n{}", to_yaml(&manifest)?))?;
         return Ok(ExitStatus::Success);
     }
     let cluster = cluster?;

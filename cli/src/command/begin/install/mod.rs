@@ -165,7 +165,7 @@ fn stream<'a>(objects: impl Iterator<Item = &'a Value>) -> Result<String, CliErr
     let mut text = String::new();
     for object in objects {
         text.push_str("---\n");
-        text.push_str(&to_yaml(&[object])?);
+        text.push_str(&to_yaml(object)?);
     }
     Ok(text)
 }

@@ -14,9 +14,9 @@ use sluice_api::source::GitRepository;
 use sluice_api::terraform::{SourceKind, Terraform};
 
 use super::components::{self, Component, is_absent};
-use super::{ReportFormat, connect};
+use super::{ReportFormat, connect, report};
 use crate::cluster::{Cluster, ConnectionArgs, PAGE, SelectionArgs};
-use crate::output::{Console, Tone, to_json, to_yaml};
+use crate::output::{Console, Tone, counted, to_json, to_yaml};
 use crate::{CliError, ExitStatus, run_row};
 
 /// Arguments of `sluice migrate`.
@@ -69,8 +69,8 @@ pub(super) async fn migrate(args: &MigrateArgs, console: Console) -> Result<Exit
         .collect();
     entries.sort_by(|a, b| (a.fate, &a.namespace, &a.name).cmp(&(b.fate, &b.namespace, &b.name)));
     match args.output {
-        ReportFormat::Json => console.data(&to_json(&[&entries])?)?,
-        ReportFormat::Yaml => console.data(&to_yaml(&[&entries])?)?,
+        ReportFormat::Json => console.data(&to_json(&report("MigrationReport", &entries)?)?)?,
+        ReportFormat::Yaml => console.data(&to_yaml(&report("MigrationReport", &entries)?)?)?,
         ReportFormat::Table => {
             console.data(&describe(&entries, console))?;
             console.note(&next_steps(&entries, &components));
@@ -231,8 +231,8 @@ fn next_steps(entries: &[Entry], components: &[Component]) -> String {
     let count = |fate: Fate| entries.iter().filter(|entry| entry.fate == fate).count();
     let _ = write!(
         text,
-        "{} objects: {} continue, {} are planned and applied, {} are planned, {} have their plan replaced",
-        entries.len(),
+        "{}: {} continue, {} are planned and applied, {} are planned, {} have their plan replaced",
+        counted(entries.len(), "object"),
         count(Fate::Continues) + count(Fate::ContinuesIfUnchanged),
         count(Fate::Applied),
         count(Fate::Planned),
@@ -284,7 +284,7 @@ mod tests {
         for part in [
             "-n flux-system scale deployment",
             "-n team create rolebinding sluice-tf-runner --clusterrole=sluice-tf-runner --serviceaccount=team:tf-runner",
-            "1 objects: 1 continue",
+            "1 object: 1 continue",
         ] {
             assert!(steps.contains(part), "{part}: {steps}");
         }
