@@ -154,16 +154,37 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    /// The paths of all visible commands that have no commands below them. The controllers parse their flags themselves.
+    /// The paths of all visible commands that a user can type to their end: `plan` is one, although it has a command below it. The controllers parse their flags themselves.
     fn leaves(command: &Command, path: &str, found: &mut BTreeSet<String>) {
         for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
             let path = format!("{path} {}", below.get_name()).trim_start().to_owned();
             if below.has_subcommands() {
                 leaves(below, &path, found);
+                if below.get_positionals().next().is_some() {
+                    found.insert(path);
+                }
             } else if !path.ends_with("-controller") {
                 found.insert(path);
             }
         }
+    }
+
+    /// Collects the texts of all commands. `clap` takes the comment of a flattened group of flags if the command has none of its own.
+    fn texts(command: &Command, found: &mut Vec<String>) {
+        for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+            found.push(below.get_about().map(ToString::to_string).unwrap_or_default());
+            texts(below, found);
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_text_of_its_own() {
+        let mut found = Vec::new();
+        texts(&Cli::command(), &mut found);
+        let different: BTreeSet<_> = found.iter().collect();
+        assert_eq!(different.len(), found.len(), "{found:?}");
+        let flags = found.iter().find(|text| text.starts_with("Which API"));
+        assert_eq!(flags, None, "{found:?}");
     }
 
     #[test]

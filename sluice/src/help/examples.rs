@@ -1,7 +1,7 @@
 //! Examples for the help of each command. A test parses them.
 
 /// The name of a command, and lines that a user can type.
-pub(super) const EXAMPLES: [(&str, &[&str]); 42] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 43] = [
     (
         "up",
         &[
@@ -83,6 +83,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 42] = [
             "sluice export sources -A > sources.yaml",
         ],
     ),
+    ("plan", &["sluice plan app", "sluice plan app --wait --full"]),
     (
         "plan show",
         &[
