@@ -143,7 +143,8 @@ enum Step<C: Content> {
         /// Its offset in the file, and its record.
         found: (u64, Record),
     },
-    /// All pieces of a segment of the previous artifact.
+    /// All pieces of consecutive segments of the previous artifact. They are one step, so that the lister reaches what changed, and the
+    /// workers compress it, while the segments before it are copied.
     Unchanged(Unchanged<C>),
     /// All pieces of a segment, as they are compressed.
     Compressed {

@@ -7,26 +7,26 @@ use super::listing::{Listed, Open, Run};
 use super::segment::{MAX, MIN, Segment};
 use super::{Content, Entry};
 
-/// A segment of the archive.
+/// A segment of the archive, or several that the previous artifact has.
 pub(super) enum Planned<C> {
     /// Its entries were listed; the previous artifact may have it nevertheless.
     Listed(Segment<C>),
-    /// A segment of the previous artifact, whose entries need not be listed.
+    /// Segments of the previous artifact, whose entries need not be listed.
     Unchanged(Unchanged<C>),
 }
 
-/// A segment of the previous artifact.
+/// Consecutive segments of the previous artifact.
 pub(super) struct Unchanged<C> {
-    /// Its number there.
-    pub(super) number: usize,
+    /// Their numbers there.
+    pub(super) numbers: Range<usize>,
     /// Opens the content of its files, if the previous artifact is damaged.
     pub(super) open: Open<C>,
 }
 
 impl<C: Content> Unchanged<C> {
-    /// Returns the segment with its entries.
-    pub(super) fn segment(&self, earlier: &Earlier) -> Segment<C> {
-        let positions = earlier.entries(self.number);
+    /// Returns the segment of this number with its entries.
+    pub(super) fn segment(&self, number: usize, earlier: &Earlier) -> Segment<C> {
+        let positions = earlier.entries(number);
         let entries = positions.filter_map(|position| earlier.listing.entry(position, &self.open));
         Segment::new(entries.collect())
     }
@@ -47,7 +47,7 @@ pub(super) struct Segments<'a, I, C: Content> {
     /// The rest of a run.
     run: Option<Run<C>>,
     /// Unchanged segments to yield next.
-    unchanged: Option<(Range<usize>, Open<C>)>,
+    unchanged: Option<Unchanged<C>>,
     /// An entry that begins the next segment, with its position in the previous artifact.
     held: Option<Placed<C>>,
     current: Vec<Entry<C>>,
@@ -146,19 +146,12 @@ where
             return;
         }
         run.range.start = self.earlier.first_entry(last).unwrap_or(end);
-        self.unchanged = Some((segment..last, run.open.clone()));
+        self.unchanged = Some(Unchanged {
+            numbers: segment..last,
+            open: run.open.clone(),
+        });
         self.current.clear();
         (self.length, self.position) = (0, None);
-    }
-
-    fn next_unchanged(&mut self) -> Option<Planned<C>> {
-        let (numbers, open) = self.unchanged.as_mut()?;
-        let number = numbers.next();
-        let open = open.clone();
-        if number.is_none() {
-            self.unchanged = None;
-        }
-        number.map(|number| Planned::Unchanged(Unchanged { number, open }))
     }
 
     /// Adds an entry of this position and length to the current segment.
@@ -185,8 +178,8 @@ where
             return None;
         }
         loop {
-            if let Some(unchanged) = self.next_unchanged() {
-                return Some(Ok(unchanged));
+            if let Some(unchanged) = self.unchanged.take() {
+                return Some(Ok(Planned::Unchanged(unchanged)));
             }
             self.skip_unchanged();
             if self.unchanged.is_some() {

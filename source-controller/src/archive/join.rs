@@ -15,7 +15,7 @@ use super::listing::Listing;
 use super::member::{Checksum, HEADER, compress_last};
 use super::piece::{Buffers, Piece, compress_segment};
 use super::segment::{Key, Segment};
-use super::{Content, Totals};
+use super::{Content, Stopped, Totals};
 
 /// Bytes of a write: shorter pieces are collected, longer ones divided.
 const WRITE_BYTES: usize = 128 << 10;
@@ -184,23 +184,39 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         Ok(())
     }
 
-    /// As [`Member::copy`], for all pieces of a segment whose entries were not listed.
+    /// As [`Member::copy`], for all pieces of segments whose entries were not listed.
     ///
     /// # Errors
-    /// As [`Member::copy`].
+    /// As [`Member::copy`], or the build is cancelled.
     pub(super) fn copy_unchanged<C: Content>(
         &mut self,
         unchanged: &Unchanged<C>,
         earlier: &Earlier,
     ) -> Result<(), C::Error> {
-        let positions = earlier.entries(unchanged.number);
-        let pieces = earlier.pieces(unchanged.number);
+        for number in unchanged.numbers.clone() {
+            if self.stop.is_cancelled() {
+                return Err(Stopped.into());
+            }
+            self.copy_segment(number, unchanged, earlier)?;
+        }
+        Ok(())
+    }
+
+    /// Copies one segment of them.
+    fn copy_segment<C: Content>(
+        &mut self,
+        number: usize,
+        unchanged: &Unchanged<C>,
+        earlier: &Earlier,
+    ) -> Result<(), C::Error> {
+        let positions = earlier.entries(number);
+        let pieces = earlier.pieces(number);
         self.parts.files += self.parts.listing.extend(&earlier.listing, positions.clone());
         self.parts
             .record_segment(pieces.len() as u64, positions.len() as u64);
         for (piece, (offset, record)) in (0..).zip(pieces) {
             let Some(bytes) = self.read_previous(*offset, record) else {
-                let segment = unchanged.segment(earlier);
+                let segment = unchanged.segment(number, earlier);
                 self.compress(&segment, Some(piece), &[record.key])?;
                 continue;
             };

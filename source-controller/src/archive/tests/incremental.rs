@@ -1,10 +1,10 @@
 //! An archive that is built from a previous one has the bytes of one built from scratch, and costs only what changed.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use super::fixture::{
     Text, build, directory, file, previous, reads, rebuild, rebuild_in_runs, scratch, text,
 };
 use super::unpacked;
-use crate::archive::{Body, Capacity, Entry};
+use crate::archive::{Body, Capacity, Entry, Previous, StoredFile};
 
 /// Time within which builds must end.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -199,6 +199,60 @@ fn one_changed_file_among_many_lists_the_entries_near_it() {
     let removed = rebuild_in_runs(&entries(&files), previous(&first, None), 2);
     assert!(removed.totals.listed < 1600, "{:?}", removed.totals);
     assert!(removed.out == scratch(&entries(&files), 2).out);
+}
+
+/// A stored file that can be read once a content was read.
+struct BlockedFile {
+    file: Box<dyn StoredFile>,
+    content: Text,
+}
+
+impl Read for BlockedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let begun = Instant::now();
+        while self.content.reads() == 0 {
+            if begun.elapsed() > LIMIT {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            thread::yield_now();
+        }
+        self.file.read(buffer)
+    }
+}
+
+impl Seek for BlockedFile {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.file.seek(position)
+    }
+}
+
+/// Any number of unchanged segments before a change delay its compression by nothing.
+#[test]
+fn a_change_is_compressed_before_the_segments_in_front_of_it_are_copied() {
+    let mut files: Files = (0..4000)
+        .map(|number| (format!("d{number:04}/f"), (number, 5_000)))
+        .collect();
+    let first = scratch(&entries(&files), 2);
+    assert!(first.totals.segments > 20, "{:?}", first.totals);
+    if let Some((seed, _)) = files.values_mut().last() {
+        *seed += 10_000;
+    }
+    let tree = entries(&files);
+    let Some(Body::File { content, .. }) = tree.last().map(|entry| &entry.body) else {
+        unreachable!()
+    };
+    let Previous { index, file } = previous(&first, None).unwrap();
+    let file = Box::new(BlockedFile {
+        file,
+        content: content.clone(),
+    });
+    let next = rebuild_in_runs(&tree, Some(Previous { index, file }), 2);
+    assert!(
+        next.totals.segments - next.totals.copied <= 2,
+        "{:?}",
+        next.totals
+    );
+    assert!(next.out == scratch(&tree, 2).out);
 }
 
 #[test]
