@@ -82,8 +82,8 @@ impl Network {
         } = source;
         let request = git::resolve(mirror, remote, reference, &further, stop);
         let heads = self.throttled(remote, request).await?;
-        if !is_pinned(&heads.head) {
-            // Only a pinned commit is resolved without a request.
+        if remote.needs_access_check() && !is_pinned(&heads.head) {
+            // Only a pinned commit is resolved without a request. Remotes without a check do not need the record.
             self.mirrors.record_access(remote);
         }
         Ok(heads)
