@@ -108,6 +108,10 @@ impl DiskUsage {
         for entry in self.entries.values() {
             sums.add(entry);
         }
+        if !sums.exceed(self.limits) {
+            // Each fetch asks: without this, a new fleet would sort all mirrors for each of its objects.
+            return Vec::new();
+        }
         let mut over_limit = Vec::new();
         for (name, entry) in self.unused_by_last_use(in_use) {
             let over_quota = || {
@@ -176,6 +180,13 @@ impl<'a> Sums<'a> {
         }
     }
 
+    /// Whether any limit is exceeded.
+    fn exceed(&self, limits: DiskLimits) -> bool {
+        let exceeds = |bytes: u64, limit: u64| limit > 0 && bytes > limit;
+        let mut namespaces = self.namespaces.values();
+        exceeds(self.total, limits.total) || namespaces.any(|bytes| exceeds(*bytes, limits.namespace))
+    }
+
     fn of(&self, namespace: &str) -> u64 {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
@@ -183,6 +194,8 @@ impl<'a> Sums<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -209,6 +222,27 @@ mod tests {
         assert_eq!(usage.over_limit(|_| false), ["b"]);
         usage.forget("b");
         assert!(usage.over_limit(|_| false).is_empty());
+    }
+
+    #[test]
+    fn within_the_limits_no_mirror_is_examined() {
+        let mirrors = [("a", "x", 4), ("b", "y", 5)];
+        for (total, namespace, is_examined) in [(0, 0, false), (9, 5, false), (8, 5, true), (9, 4, true)] {
+            let limits = DiskLimits {
+                total: total * MIB,
+                namespace: namespace * MIB,
+            };
+            let examined = Cell::new(false);
+            let over_limit = usage(limits, &mirrors).over_limit(|_| {
+                examined.set(true);
+                true
+            });
+            assert_eq!(
+                (over_limit, examined.get()),
+                (Vec::new(), is_examined),
+                "{limits:?}"
+            );
+        }
     }
 
     #[test]
