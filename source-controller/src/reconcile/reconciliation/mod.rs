@@ -156,6 +156,10 @@ impl<'a> Reconciliation<'a> {
             Err(EarlyExit::Unreported(error)) => return Err(error),
         };
         self.begin_phase("report");
+        if let Some(slot) = &mut self.slot {
+            // The report does not use the host: the next object can begin.
+            slot.release();
+        }
         self.finish(&observed, outcome).await
     }
 

@@ -1,14 +1,18 @@
 //! Tests of the requests to the API: their number in each part of an object's life.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::Request;
+use kube::Client;
+use kube::client::Body;
 use serde_json::json;
 use sluice_api::source::GitRepository;
 use sluice_harness::git::{Fault, Gate, Scope};
 use sluice_runtime::watch::{Reconciler as _, ShownVersions};
 
 use super::environment::{LIMIT, RequestCounter, TestEnvironment, has_condition};
+use crate::reconcile::slots::Lane;
 use crate::reconcile::{Context, GitRepositories, Secrets};
 
 /// The writes of an object.
@@ -58,6 +62,32 @@ async fn a_start_with_stored_artifacts_writes_only_what_was_requested() {
     }
     let handled = env.status("app").await.last_handled_reconcile_at;
     assert_eq!(handled.as_deref(), Some("now"));
+}
+
+/// A slow API delays no other object of the host.
+#[tokio::test]
+async fn the_slot_of_a_host_is_free_while_the_status_is_written() {
+    let env = TestEnvironment::ready().await;
+    env.request("app", "now").await;
+    let lane = Lane::of(&env.get("app").await);
+    let context = env.context();
+    let (slots, client) = (context.slots.clone(), env.client.clone());
+    let loads = Arc::<Mutex<Vec<(usize, usize)>>>::default();
+    let seen = Arc::clone(&loads);
+    let send = move |request: Request<Body>| {
+        if request.uri().path().ends_with("/status") {
+            seen.lock().unwrap().push(slots.load(&lane));
+        }
+        let client = client.clone();
+        async move { client.send(request).await }
+    };
+    let context = Context {
+        client: Client::new(tower::service_fn(send), "default"),
+        progress_delay: LIMIT,
+        ..context
+    };
+    env.reconcile_in(context, "app").await;
+    assert_eq!(*loads.lock().unwrap(), [(0, 0)]);
 }
 
 /// An object that only queues needs none of the phases, and a list may have thousands of them.
