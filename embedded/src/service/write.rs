@@ -143,12 +143,10 @@ pub(super) async fn update(
     set_namespace(request, &mut object)?;
     let key = request.key(&request.at.name);
     if endpoint == Endpoint::Main
-        && matches!(request.resource.strategy, Strategy::Lease | Strategy::Event)
+        && creates_on_update(request.resource.strategy)
         && request.api.store.read().get(&key).is_none()
     {
-        // As in kube-apiserver, an update creates objects of these kinds, with the right to create them.
-        request.authorize("create", &request.at.name)?;
-        return create_object(request, object).await.map(created);
+        return create_on_update(request, object).await;
     }
     let (resource, at) = (request.resource.clone(), key.clone());
     let writer = request.writer(endpoint);
@@ -159,6 +157,26 @@ pub(super) async fn update(
         decide_update(&resource, object.clone(), old, endpoint, Some(&writer))
     });
     Ok(Reply::Object(StatusCode::OK, stored.await?))
+}
+
+/// Whether an update creates a missing object: `AllowCreateOnUpdate` of kube-apiserver's registry strategies.
+fn creates_on_update(strategy: Strategy) -> bool {
+    matches!(
+        strategy,
+        Strategy::Lease | Strategy::Event | Strategy::Role | Strategy::RoleBinding
+    )
+}
+
+/// Creates the missing object of an update, with the right to create it. As in kube-apiserver, its resourceVersion does not count,
+/// but its uid is one of an object that has been deleted.
+async fn create_on_update(request: &ObjectRequest, mut object: Value) -> Result<Reply, StatusError> {
+    let name = &request.at.name;
+    if !meta::uid(&object).is_empty() {
+        return Err(uid_conflict(&request.resource, &object, &object, ""));
+    }
+    request.authorize("create", name)?;
+    meta::set(&mut object, "resourceVersion", Value::Null);
+    create_object(request, object).await.map(created)
 }
 
 /// Checks that an object has the name of the path.
@@ -191,10 +209,7 @@ pub(super) fn decide_update(
     }
     let (uid, existing) = (meta::uid(&new), meta::uid(old));
     if !uid.is_empty() && uid != existing {
-        let reason =
-            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {existing}");
-        let detail = storage_error(resource, old, &reason);
-        return Err(StatusError::conflict(resource, name, &detail));
+        return Err(uid_conflict(resource, &new, old, existing));
     }
     match meta::resource_version(&new) {
         "" if matches!(
@@ -221,10 +236,19 @@ pub(super) fn decide_update(
     Ok(decide_write(resource, new, old))
 }
 
-/// Returns etcd's message for a failed precondition, which kube-apiserver passes on.
+/// Returns 409 for an update whose uid is not the `existing` one of the object at its key.
+fn uid_conflict(resource: &Resource, new: &Value, at: &Value, existing: &str) -> StatusError {
+    let uid = meta::uid(new);
+    let reason = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {existing}");
+    let detail = storage_error(resource, at, &reason);
+    StatusError::conflict(resource, meta::name(at), &detail)
+}
+
+/// Returns etcd's message for a failed precondition, which kube-apiserver passes on. Its keys have the groups of apiextensions only.
 fn storage_error(resource: &Resource, object: &Value, reason: &str) -> String {
+    let has_group = matches!(resource.strategy, Strategy::Custom | Strategy::Definition);
     let parts = [
-        &resource.group,
+        if has_group { resource.group.as_str() } else { "" },
         &*resource.plural,
         meta::namespace(object),
         meta::name(object),

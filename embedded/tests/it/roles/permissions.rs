@@ -9,8 +9,8 @@ use kube::api::{Api, WatchEvent, WatchParams};
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use serde_json::json;
 
-use super::{ACCOUNTS, BINDINGS, Served, binding, forbidden, named, rule};
-use crate::fixture::{CONFIGMAPS, SECRETS, TestResponse, WIDGETS, ok, send, widget};
+use super::{ACCOUNTS, BINDINGS, ROLES, Served, binding, forbidden, named, rule};
+use crate::fixture::{CONFIGMAPS, SECRETS, TestResponse, WIDGETS, call, ok, send, widget};
 
 /// Field selectors of one name.
 const OWN: &str = "fieldSelector=metadata.name%3Down";
@@ -207,5 +207,32 @@ async fn a_client_certificate_names_user_and_group() {
     ok(&client, "GET", CONFIGMAPS, None).await;
     let message = forbidden(&client, "GET", SECRETS, None).await;
     assert!(message.contains("User \"jane\""), "{message}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn an_update_creates_a_role_with_the_right_to_create_it() {
+    let served = Served::start().await;
+    let rules = json!([rule("rbac.authorization.k8s.io", "roles", &["update"])]);
+    let client = served.account("deployer", &rules).await;
+    let path = format!("{ROLES}/new");
+    let role = json!({"metadata": {"name": "new", "resourceVersion": "1"}, "rules": []});
+    forbidden(&client, "PUT", &path, Some(&role)).await;
+    let mut of_another = role.clone();
+    of_another["metadata"]["uid"] = json!("0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111");
+    let refused = call(&served.admin, "PUT", &path, Some(&of_another)).await;
+    assert_eq!(refused.code, 409, "{refused:?}");
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(message.contains("Key: /registry/roles/default/new,"), "{message}");
+    let created = call(&served.admin, "PUT", &path, Some(&role)).await;
+    assert_eq!(created.code, 201, "{created:?}");
+    let missing = call(
+        &served.admin,
+        "PUT",
+        &format!("{CONFIGMAPS}/new"),
+        Some(&named("new")),
+    )
+    .await;
+    assert_eq!(missing.code, 404, "an update creates no ConfigMap: {missing:?}");
     served.stop().await;
 }
