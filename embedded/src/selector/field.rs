@@ -77,10 +77,13 @@ pub(super) fn required_name(text: &str) -> Option<String> {
 
 fn unsupported(strategy: Strategy, path: &str) -> String {
     match strategy {
-        Strategy::ConfigMap | Strategy::Lease | Strategy::ServiceAccount => {
+        Strategy::Custom | Strategy::Secret | Strategy::Namespace | Strategy::Event => {
+            format!("field label not supported: {path}")
+        }
+        // The conversion of kinds without one of their own: `DefaultMetaV1FieldSelectorConversion`.
+        _ => {
             format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         }
-        _ => format!("field label not supported: {path}"),
     }
 }
 
@@ -103,8 +106,8 @@ fn supported_fields(strategy: Strategy, namespaced: bool) -> &'static [&'static 
             "source",
             "type",
         ],
-        _ if namespaced => &["metadata.name", "metadata.namespace"],
-        _ => &["metadata.name"],
+        Strategy::Custom if !namespaced => &["metadata.name"],
+        _ => &["metadata.name", "metadata.namespace"],
     }
 }
 

@@ -211,3 +211,28 @@ async fn a_dry_run_in_the_options_checks_the_preconditions() {
     assert_eq!(deleted["status"], "Success");
     ok(&client, "GET", &path, None).await;
 }
+
+#[tokio::test]
+async fn kinds_without_a_conversion_select_by_name_and_namespace() {
+    let client = server().client();
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let named = ok(
+        &client,
+        "GET",
+        &format!("{roles}?fieldSelector=metadata.name%3Dview"),
+        None,
+    )
+    .await;
+    assert_eq!(names(&named), ["view"]);
+    let in_none = ok(
+        &client,
+        "GET",
+        &format!("{roles}?fieldSelector=metadata.namespace%3Dx"),
+        None,
+    )
+    .await;
+    assert!(names(&in_none).is_empty());
+    let refused = call(&client, "GET", &format!("{roles}?fieldSelector=rules%3Dx"), None).await;
+    let message = "\"rules\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
+    assert_eq!((refused.code, &refused.body["message"]), (400, &json!(message)));
+}

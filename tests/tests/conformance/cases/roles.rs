@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, Step, case, get, merge, post, until};
+use crate::case::{Case, Step, case, get, merge, post, put, until};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings";
@@ -59,6 +59,23 @@ fn objects() -> Vec<Case> {
                 post(ROLES, &role("r", &rules)),
                 get(&format!("{ROLES}/r")),
                 get(ROLES),
+            ],
+        ),
+        case(
+            "role: created by an update",
+            [
+                put(&format!("{ROLES}/r"), &role("r", &rules)),
+                put(&format!("{ROLES}/r"), &role("r", &rules)),
+                put(&format!("{BINDINGS}/b"), &binding("b", &to("r"))),
+            ],
+        ),
+        case(
+            "field selector: roles by namespace and by rules",
+            [
+                post(ROLES, &role("r", &rules)),
+                get(&format!("{ROLES}?fieldSelector=metadata.namespace%3D{{ns}}")),
+                get(&format!("{ROLES}?fieldSelector=rules%3Dx")),
+                get(&format!("{CLUSTER_ROLES}?fieldSelector=metadata.namespace%3Dx")),
             ],
         ),
         case(
