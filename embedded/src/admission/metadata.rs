@@ -2,6 +2,8 @@
 
 mod types;
 
+use std::collections::BTreeSet;
+
 use rand::seq::IndexedRandom;
 use serde_json::Value;
 
@@ -13,6 +15,8 @@ use crate::{meta, names};
 
 /// The limit for all annotations of an object, keys and values, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// Finalizers without a domain that Kubernetes defines.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 /// Path of the owner references.
 const OWNERS: &str = "metadata.ownerReferences";
 
@@ -64,6 +68,42 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
         causes.extend(validate_qualified_name("metadata.finalizers", finalizer));
     }
     causes
+}
+
+/// Whether a finalizer has neither a domain with a path nor a meaning for Kubernetes.
+fn lacks_domain(finalizer: &str) -> bool {
+    !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer)
+}
+
+/// Rejects finalizers of built-in kinds without a domain, as `validateKubeFinalizerName` of kube-apiserver.
+pub(super) fn validate_finalizer_domains(object: &Value) -> Vec<Cause> {
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    let finalizers = meta::finalizers(object).into_iter().enumerate();
+    finalizers
+        .filter(|(_, name)| lacks_domain(name))
+        .map(|(at, name)| Cause::invalid(format!("metadata.finalizers[{at}]"), name, detail))
+        .collect()
+}
+
+/// Returns a warning for each finalizer without a domain that a write adds to a custom resource, as `generateWarningsFromObj` of
+/// apiextensions-apiserver.
+pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let existing = old.map(meta::finalizers).unwrap_or_default();
+    let added: BTreeSet<&str> = meta::finalizers(new)
+        .into_iter()
+        .filter(|name| lacks_domain(name) && !existing.contains(name))
+        .collect();
+    let warning = |name: &str| {
+        let path = if name.contains('.') {
+            " including a path (/)"
+        } else {
+            ""
+        };
+        format!(
+            "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        )
+    };
+    added.into_iter().map(warning).collect()
 }
 
 /// Validates a metadata update.
@@ -189,6 +229,31 @@ mod tests {
                 .ends_with("found new finalizers []string{\"c/d\"}"),
             "{causes:?}"
         );
+    }
+
+    #[test]
+    fn a_finalizer_has_a_domain() {
+        let with = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+        let standard = with(json!([
+            "kubernetes",
+            "orphan",
+            "foregroundDeletion",
+            "example.dev/a"
+        ]));
+        assert!(validate_finalizer_domains(&standard).is_empty());
+        assert!(finalizer_warnings(None, &standard).is_empty());
+        let (old, new) = (with(json!(["a"])), with(json!(["a", "c.dev", "b", "b"])));
+        let causes = validate_finalizer_domains(&old);
+        assert_eq!(causes[0].field, "metadata.finalizers[0]");
+        let end = "to avoid accidental conflicts with other finalizer writers";
+        let added = finalizer_warnings(Some(&old), &new);
+        let expected = [
+            format!("metadata.finalizers: \"b\": prefer a domain-qualified finalizer name {end}"),
+            format!(
+                "metadata.finalizers: \"c.dev\": prefer a domain-qualified finalizer name including a path (/) {end}"
+            ),
+        ];
+        assert_eq!(added, expected);
     }
 
     #[test]

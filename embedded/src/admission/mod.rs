@@ -8,7 +8,7 @@ mod role_kinds;
 use serde_json::{Value, json};
 
 pub(crate) use self::definition::record_storage_version;
-pub(crate) use self::metadata::generate_name;
+pub(crate) use self::metadata::{finalizer_warnings, generate_name};
 use crate::cause::Cause;
 use crate::resource::{Resource, Strategy};
 use crate::status_error::StatusError;
@@ -158,6 +158,10 @@ fn is_new_generation(resource: &Resource, new: &Value, old: &Value) -> bool {
 fn validate(resource: &Resource, object: &Value, old: Option<(&Value, Endpoint)>) -> Vec<Cause> {
     let mut causes = metadata::validate_name(resource, object);
     causes.extend(metadata::validate(object));
+    // Custom resources get warnings, and definitions nothing.
+    if !matches!(resource.strategy, Strategy::Custom | Strategy::Definition) {
+        causes.extend(metadata::validate_finalizer_domains(object));
+    }
     causes.extend(builtin_kinds::validate(resource, object, old.map(|(old, _)| old)));
     if resource.strategy == Strategy::Definition {
         causes.extend(definition::validate(object, old.map(|(old, _)| old)));

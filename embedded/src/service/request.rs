@@ -12,7 +12,7 @@ use super::negotiation::ResponseFormat;
 use super::query::Query;
 use super::route::ObjectPath;
 use super::user_fields::UserFieldsCheck;
-use crate::admission::Endpoint;
+use crate::admission::{self, Endpoint};
 use crate::apply::{Writer, differ_only_in_times};
 use crate::depth::{self, MAX_DEPTH};
 use crate::grant::ResourceAttributes;
@@ -172,6 +172,8 @@ impl ObjectRequest {
     {
         let (escalation, user_fields) = (EscalationCheck::of(self), UserFieldsCheck::of(self));
         let decide = with_checks(escalation, user_fields, key.clone(), decide);
+        let is_custom = self.resource.strategy == Strategy::Custom;
+        let decide = with_warnings(is_custom.then(|| self.warnings.clone()), key.clone(), decide);
         if !self.query.dry_run {
             return self.api.store.write_as(self.origin(), key, decide).await;
         }
@@ -225,6 +227,27 @@ where
             }
             if let Some(check) = &user_fields {
                 check.check(old, object)?;
+            }
+        }
+        Ok(decision)
+    }
+}
+
+/// Adds the warnings about a new or changed object to those of the request.
+fn with_warnings<F>(
+    warnings: Option<Warnings>,
+    key: Key,
+    decide: F,
+) -> impl Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static
+where
+    F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
+{
+    move |state| {
+        let decision = decide(state)?;
+        if let (Write::Put(object), Some(warnings)) = (&decision, &warnings) {
+            let old = state.get(&key).map(|old| &**old);
+            for text in admission::finalizer_warnings(old, object) {
+                warnings.push(text);
             }
         }
         Ok(decision)

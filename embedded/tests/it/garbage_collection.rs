@@ -261,3 +261,31 @@ async fn events_expire() {
     .await;
     ok(&client, "GET", &format!("{path}/new"), None).await;
 }
+
+#[tokio::test]
+async fn a_finalizer_without_a_domain_is_refused_or_warned_about() {
+    let client = server().client();
+    let map = json!({"metadata": {"name": "a", "finalizers": ["orphan", "hold"]}});
+    let refused = call(&client, "POST", CONFIGMAPS, Some(&map)).await;
+    assert_eq!(
+        (refused.code, &refused.body["details"]["causes"][0]["field"]),
+        (422, &json!("metadata.finalizers[1]"))
+    );
+    let mut object = widget("a", 1);
+    object["metadata"]["finalizers"] = json!(["hold"]);
+    let created = call(&client, "POST", WIDGETS, Some(&object)).await;
+    assert_eq!(created.code, 201);
+    assert_eq!(
+        created.warnings,
+        [
+            r#"299 - "metadata.finalizers: \"hold\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers""#
+        ]
+    );
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let kept = call(&client, "PATCH", &format!("{WIDGETS}/a"), Some(&label)).await;
+    assert_eq!(
+        (kept.code, kept.warnings.len()),
+        (200, 0),
+        "only what a write adds"
+    );
+}

@@ -27,6 +27,23 @@ pub(super) fn cases() -> Vec<Case> {
             json!({ "a": "x".repeat(262_145) }),
         ),
         create("finalizer: bad name", "finalizers", json!(["not valid!"])),
+        case(
+            "finalizer: no domain",
+            [
+                post(
+                    WIDGETS,
+                    &with_metadata(red("a"), "finalizers", json!(["held", "held.dev"])),
+                ),
+                merge(&path_of("a"), &json!({ "metadata": { "finalizers": null } })),
+            ],
+        ),
+        case(
+            "finalizer: no domain, of a built-in kind",
+            [post(
+                "/api/v1/namespaces/{ns}/configmaps",
+                &json!({ "metadata": { "name": "m", "finalizers": ["orphan", "held"] } }),
+            )],
+        ),
         create("owner: no uid", "ownerReferences", owner("ConfigMap", "")),
         create(
             "owner: no kind",
