@@ -39,7 +39,19 @@ impl<R: futures::AsyncBufRead + Unpin> Events<R> {
 
 /// Starts a watch.
 pub(crate) async fn watch(client: &Client, path: &str) -> Events<impl futures::AsyncBufRead + Unpin + use<>> {
-    let request = Request::get(path).body(Vec::new()).unwrap();
+    watch_as(client, path, "application/json").await
+}
+
+/// Starts a watch with this `Accept` header.
+async fn watch_as(
+    client: &Client,
+    path: &str,
+    accept: &str,
+) -> Events<impl futures::AsyncBufRead + Unpin + use<>> {
+    let request = Request::get(path)
+        .header("accept", accept)
+        .body(Vec::new())
+        .unwrap();
     Events(Box::pin(client.request_stream(request).await.unwrap()).lines())
 }
 
@@ -183,4 +195,59 @@ async fn streaming_lists_end_the_initial_events_with_a_bookmark() {
         bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"],
         "true"
     );
+}
+
+#[tokio::test]
+async fn an_informer_of_metadata_gets_no_spec() {
+    let client = server().client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    // What the metadata client of client-go sends, with WatchList.
+    let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut events = watch_as(&client, &format!("{WIDGETS}?{query}"), accept).await;
+    let (type_, object) = events.next().await.unwrap();
+    assert_eq!(
+        (&*type_, &object["kind"]),
+        ("ADDED", &json!("PartialObjectMetadata"))
+    );
+    assert_eq!(object["metadata"]["name"], "a");
+    assert!(object["spec"].is_null());
+    let (type_, bookmark) = events.next().await.unwrap();
+    assert_eq!(
+        (&*type_, &bookmark["kind"]),
+        ("BOOKMARK", &json!("PartialObjectMetadata"))
+    );
+    assert_eq!(
+        bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    ok(&client, "PATCH", &format!("{WIDGETS}/a"), Some(&label)).await;
+    assert_eq!(events.next_name().await, pair("MODIFIED", "a"));
+    ok(&client, "DELETE", &format!("{WIDGETS}/a"), None).await;
+    let (type_, last) = events.next().await.unwrap();
+    assert_eq!(
+        (&*type_, &last["metadata"]["labels"]["a"]),
+        ("DELETED", &json!("b"))
+    );
+    assert!(last["spec"].is_null());
+}
+
+#[tokio::test]
+async fn a_watch_of_tables_describes_the_columns_once() {
+    let client = server().client();
+    ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let mut events = watch_as(&client, &format!("{WIDGETS}?watch=true"), accept).await;
+    let (_, first) = events.next().await.unwrap();
+    assert_eq!(
+        (&first["kind"], &first["rows"][0]["cells"][0]),
+        (&json!("Table"), &json!("a"))
+    );
+    assert!(!first["columnDefinitions"].as_array().unwrap().is_empty());
+    ok(&client, "DELETE", &format!("{WIDGETS}/a"), None).await;
+    let (type_, last) = events.next().await.unwrap();
+    assert_eq!((&*type_, &last["rows"][0]["cells"][0]), ("DELETED", &json!("a")));
+    assert!(last["columnDefinitions"].as_array().unwrap().is_empty());
 }
