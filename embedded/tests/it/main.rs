@@ -14,6 +14,7 @@ mod garbage_collection;
 mod git_definitions;
 mod git_store;
 mod git_store_writers;
+mod helm;
 mod kubectl;
 mod kubectl_apply;
 mod lists;
