@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_printer_columns() {
+    fn paths_of_printer_columns_are_evaluated() {
         assert_eq!(found(".spec.url"), [json!("https://a")]);
         assert_eq!(found(r".spec.a\.b"), [json!(1)]);
         assert_eq!(found(".spec['a.b']"), [json!(1)]);

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_with_a_prompt_or_of_another_kind_is_no_command() {
+    fn only_console_blocks_without_a_prompt_are_commands() {
         let text = "a\n```console\none\ntwo\n```\n```text\nthree\n```\n```console\n$ four\n```\n```console\nfive\n```\n";
         assert_eq!(command_blocks(text), ["one\ntwo\n", "five\n"]);
     }

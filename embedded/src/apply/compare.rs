@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managed_fields_are_no_change() {
+    fn managed_fields_do_not_count_as_a_change() {
         let old = json!({"metadata": {"name": "a", "managedFields": [{"manager": "b"}]}});
         let new = json!({"metadata": {"name": "a"}});
         let compare = |old, new| Comparison::of(&Shape::Deduced, old, new).unwrap();

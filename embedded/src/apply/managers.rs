@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_managers_alone_are_no_change() {
+    fn times_of_managers_alone_do_not_count_as_a_change() {
         let object = |second: usize, size: i64| json!({"metadata": {"managedFields": [entry("a", second)]}, "size": size});
         assert!(differ_only_in_times(&object(1, 1), &object(2, 1)));
         assert!(!differ_only_in_times(&object(1, 1), &object(1, 2)));

@@ -108,7 +108,7 @@ fn check(name: &str, writes: impl IntoIterator<Item = Write>, object: &Value, ow
 }
 
 #[test]
-fn sets() {
+fn sets_merge_by_value_and_keep_the_order_of_the_applier() {
     let own = |names: &[&str]| {
         let entries = names.iter().map(|name| (format!("v:\"{name}\""), json!({})));
         json!({"f:list": Value::Object(entries.collect())})
@@ -175,7 +175,7 @@ fn entry(name: &str, inner: Value) -> Value {
 }
 
 #[test]
-fn nested_types() {
+fn nested_lists_and_maps_merge_by_key() {
     check(
         "list of lists: another value",
         [
@@ -225,7 +225,7 @@ fn nested_types() {
 }
 
 #[test]
-fn free_form_objects() {
+fn fields_of_a_free_form_object_have_their_own_managers() {
     check(
         "a free-form object",
         [
@@ -267,7 +267,7 @@ fn keys_have_defaults() {
 }
 
 #[test]
-fn leaves_and_conflicts() {
+fn another_value_of_another_applier_conflicts_and_an_equal_one_is_shared() {
     check(
         "another value of another applier conflicts, and force takes it",
         [
@@ -337,7 +337,7 @@ fn updates_take_and_give_up_fields() {
 }
 
 #[test]
-fn atomic_values() {
+fn atomic_lists_and_maps_are_owned_as_a_whole() {
     check(
         "an atomic list is replaced by its only manager",
         [
@@ -382,7 +382,7 @@ fn fields_that_an_endpoint_does_not_store_have_no_manager() {
 }
 
 #[test]
-fn maps_lose_what_nobody_applies() {
+fn a_key_that_no_manager_applies_is_removed() {
     check(
         "a key of a map",
         [

@@ -243,7 +243,7 @@ fn decisions_have_the_texts_of_kube_apiserver() {
 }
 
 #[test]
-fn the_masters_need_no_role() {
+fn members_of_system_masters_need_no_role() {
     let masters = user("any", &["system:masters"]);
     let attributes = resource(["delete", "", "secrets", "team", "a"]);
     assert!(is_allowed(&RoleIndex::default(), &masters, attributes));

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 pub(crate) use definition::{DefinitionError, resources as resources_of, resources_of_spec};
 pub(crate) use discovery_document::DiscoveryDocument;
 pub(crate) use registry::Registry;
-pub(crate) use scale::{SCALE_API_VERSION, SCALE_KIND, ScalePaths, preconditions, wanted_replicas};
+pub(crate) use scale::{SCALE_API_VERSION, SCALE_KIND, ScalePaths, desired_replicas, preconditions};
 use serde_json::Value;
 
 use self::object_schema::ObjectSchema;

@@ -168,7 +168,7 @@ fn type_error(fields: &[&str], value: &Value, expected: &str) -> String {
 }
 
 /// Returns the wanted number of replicas of a Scale. The error is that of Go's decoder.
-pub(crate) fn wanted_replicas(scale: &Value) -> Result<i32, String> {
+pub(crate) fn desired_replicas(scale: &Value) -> Result<i32, String> {
     let value = &scale["spec"]["replicas"];
     let type_ = match value {
         Value::Null => return Ok(0),
@@ -277,11 +277,11 @@ mod tests {
             message(1 << 31),
             at("Invalid value: 2147483648: should be less than or equal to 2147483647")
         );
-        assert_eq!(wanted_replicas(&json!({"spec": {"replicas": 3}})), Ok(3));
-        assert_eq!(wanted_replicas(&json!({})), Ok(0));
+        assert_eq!(desired_replicas(&json!({"spec": {"replicas": 3}})), Ok(3));
+        assert_eq!(desired_replicas(&json!({})), Ok(0));
         for wrong in [json!("3"), json!(1_i64 << 31), json!(1.5), json!([]), json!(true)] {
             assert!(
-                wanted_replicas(&json!({"spec": {"replicas": wrong}})).is_err(),
+                desired_replicas(&json!({"spec": {"replicas": wrong}})).is_err(),
                 "{wrong}"
             );
         }

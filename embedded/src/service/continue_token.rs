@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_survive(
+        fn a_token_is_parsed_as_it_was_encoded(
             revision in proptest::option::of(1_u64..1 << 60),
             start in "[a-z0-9.-]{1,9}(/[a-z0-9-]{1,9})?\u{0}",
             preceding in proptest::option::of(any::<usize>()),

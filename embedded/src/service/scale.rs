@@ -12,7 +12,7 @@ use super::write::{check_name, check_own_namespace, decide_update};
 use super::{apply, body, patch, read, verb};
 use crate::admission::{self, Endpoint};
 use crate::meta;
-use crate::resource::{SCALE_API_VERSION, SCALE_KIND, ScalePaths, preconditions, wanted_replicas};
+use crate::resource::{SCALE_API_VERSION, SCALE_KIND, ScalePaths, desired_replicas, preconditions};
 use crate::status_error::StatusError;
 
 /// The subresource.
@@ -39,7 +39,7 @@ pub(super) async fn execute(
                 let patched = patch.apply(scale)?;
                 check_type(&patched)?;
                 patch::check_identity(&patched, scale)?;
-                match wanted_replicas(&patched) {
+                match desired_replicas(&patched) {
                     Ok(_) => Ok(patched),
                     Err(reason) => Err(StatusError::invalid_patch(&patched, &reason)),
                 }
@@ -72,7 +72,7 @@ async fn update(
 ) -> Result<Reply, StatusError> {
     let scale = body::value(bytes, content_type)?;
     check_type(&scale)?;
-    wanted_replicas(&scale).map_err(|reason| {
+    desired_replicas(&scale).map_err(|reason| {
         StatusError::bad_request(format!(
             "{SCALE_KIND} in version \"v1\" cannot be handled as a {SCALE_KIND}: {reason}"
         ))
@@ -96,7 +96,7 @@ async fn apply_scale(
     if meta::name(&config).is_empty() {
         meta::set(&mut config, "name", request.at.name.as_str().into());
     }
-    let replicas = wanted_replicas(&scale).map_err(StatusError::bad_request)?;
+    let replicas = desired_replicas(&scale).map_err(StatusError::bad_request)?;
     if !scale["spec"]["replicas"].is_null() {
         let set = paths.set_replicas(&mut config, replicas);
         set.map_err(StatusError::bad_request)?;
@@ -124,7 +124,7 @@ where
             scale["spec"]["replicas"] = UNSET.into();
         }
         let scale = change(&scale)?;
-        let replicas = wanted_replicas(&scale).map_err(StatusError::bad_request)?;
+        let replicas = desired_replicas(&scale).map_err(StatusError::bad_request)?;
         if replicas == UNSET {
             return Err(StatusError::bad_request(format!(
                 "the spec replicas field {:?} cannot be empty",

@@ -98,7 +98,7 @@ const MANIFEST: &str = "apiVersion: example.dev/v1\nkind: Widget\nmetadata: {nam
     clippy::too_many_lines,
     reason = "one scenario whose steps build on each other"
 )]
-async fn apply_get_describe_and_explain() {
+async fn kubectl_applies_gets_describes_and_explains_objects() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
@@ -169,7 +169,7 @@ async fn apply_get_describe_and_explain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edit_annotate_label_and_patch() {
+async fn kubectl_edits_annotates_labels_and_patches_objects() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
@@ -208,7 +208,7 @@ async fn edit_annotate_label_and_patch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn namespaces_and_secrets() {
+async fn kubectl_deletes_a_namespace_with_its_secrets() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
@@ -240,7 +240,7 @@ async fn namespaces_and_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waits_for_conditions_and_deletions() {
+async fn kubectl_waits_for_conditions_and_deletions() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
@@ -275,7 +275,7 @@ async fn waits_for_conditions_and_deletions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_and_events() {
+async fn kubectl_watches_objects_and_shows_events() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
@@ -343,7 +343,7 @@ async fn unserved_kinds_in_a_manifest_do_not_block_other_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn self_reviews() {
+async fn kubectl_reviews_the_access_of_its_own_user() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };
@@ -356,7 +356,7 @@ async fn self_reviews() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn foreground_deletion_and_events_of_the_new_group() {
+async fn kubectl_deletes_in_the_foreground_and_reads_events_of_the_new_group() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };

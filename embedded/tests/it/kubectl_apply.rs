@@ -4,7 +4,7 @@
 use crate::kubectl::KubectlFixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_side_apply() {
+async fn kubectl_applies_and_compares_on_the_server_side() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };

@@ -6,7 +6,7 @@ use sluice_embedded::Store;
 use crate::fixture::{CONFIGMAPS, WIDGETS, call, ok, server_on, widget};
 
 #[tokio::test]
-async fn objects_and_versions_survive() {
+async fn objects_and_versions_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.redb");
     let created = {

@@ -132,7 +132,7 @@ resource "terraform_data" "it" { input = fileexists(var.marker) ? "there" : "mis
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ignored_differences_are_no_drift_and_hide_no_other() {
+async fn ignored_differences_do_not_count_as_drift_and_hide_no_other_difference() {
     let env = TestEnvironment::new().await;
     let revision = env.commit("a", &[("main.tf", DRIFTING)]).await;
     let both = json!([{ "addresses": ["terraform_data.*"], "attributes": ["input", "output"] }]);

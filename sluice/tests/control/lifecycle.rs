@@ -159,7 +159,7 @@ async fn a_commit_that_does_not_touch_the_inputs_runs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn destroy_and_deletion() {
+async fn a_destroy_by_field_or_deletion_destroys_and_a_plain_deletion_keeps_the_resources() {
     let env = TestEnvironment::new().await;
     let revision = env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;

@@ -25,7 +25,7 @@ impl TestEnvironment {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_plan_is_never_applied_and_a_request_begins_anew() {
+async fn a_rejected_plan_is_never_applied_and_a_request_makes_a_new_plan() {
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", STACK)]).await;
     env.stack("net", json!({ "approvePlan": "" })).await;

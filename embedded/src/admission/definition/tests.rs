@@ -52,7 +52,7 @@ fn unknown_fields_and_the_origin_are_dropped() {
 }
 
 #[test]
-fn each_fault_is_found() {
+fn each_invalid_field_of_a_definition_is_reported() {
     let schema = "/spec/versions/0/schema/openAPIV3Schema";
     for (pointer, value, field) in [
         ("/metadata/name", json!("other.example.dev"), "metadata.name"),

@@ -259,7 +259,7 @@ impl Failure {
 /// is alone.
 fn can_join(backend: &dyn Backend, batch: &HashSet<Key>, key: &Key) -> bool {
     let is_shared = backend.is_shared(key);
-    let has_same_place = batch
+    let has_same_location = batch
         .iter()
         .next()
         .is_none_or(|other| backend.is_shared(other) == is_shared);
@@ -268,7 +268,7 @@ fn can_join(backend: &dyn Backend, batch: &HashSet<Key>, key: &Key) -> bool {
             .iter()
             .chain([key])
             .any(|other| backend.changes_kinds(other));
-    has_same_place && is_alone && !(is_shared && batch.contains(key))
+    has_same_location && is_alone && !(is_shared && batch.contains(key))
 }
 
 /// Sends an outcome; the caller may have been dropped.

@@ -28,7 +28,7 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// What Git and servers say if another process has moved the branch, or moves it now.
-const RACES: [&str; 6] = [
+const RACE_REJECTIONS: [&str; 6] = [
     "[rejected]",
     "failed to update ref",
     "cannot lock ref",
@@ -283,7 +283,7 @@ fn is_up_to_date(output: &Output) -> bool {
 }
 
 fn is_race(output: &Output) -> bool {
-    rejection(output).is_some_and(|reason| RACES.iter().any(|race| reason.contains(race)))
+    rejection(output).is_some_and(|reason| RACE_REJECTIONS.iter().any(|race| reason.contains(race)))
 }
 
 fn refusal(output: &Output) -> String {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_is_an_option() {
+    fn names_that_look_like_options_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let open = |url, branch| Remote::open(url, &dir.path().join("a.git"), branch, true);
         open("https://a.example/b", "main").unwrap();

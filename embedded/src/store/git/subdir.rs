@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_nothing_is_refused() {
+    fn a_directory_that_matches_nothing_is_refused() {
         for (subdir, reason) in [
             ("/x", "relative"),
             ("..", "`..`"),

@@ -175,7 +175,7 @@ fn local_objects_make_no_commits() {
 }
 
 #[test]
-fn a_person_edits_a_file_and_a_write_keeps_the_comments() {
+fn a_write_keeps_the_comments_of_a_file_that_a_user_has_edited() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(BY_HAND))]);
     let store = environment.store("a");
@@ -371,7 +371,7 @@ fn a_crash_between_the_steps_of_a_commit_leaves_none_or_all_of_it() {
 const TESTS: &[fn()] = &[
     a_write_is_a_commit_and_a_restart_reads_the_same,
     local_objects_make_no_commits,
-    a_person_edits_a_file_and_a_write_keeps_the_comments,
+    a_write_keeps_the_comments_of_a_file_that_a_user_has_edited,
     an_invalid_edit_keeps_the_last_good_object,
     a_duplicate_is_read_only,
     removing_the_file_of_an_object_with_finalizers_requests_its_deletion,

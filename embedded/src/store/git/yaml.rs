@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn another_form_is_written_anew() {
+    fn a_document_in_another_form_is_written_as_a_whole() {
         let wanted = json!({"kind": "A", "spec": {"a": 2}});
         assert_eq!(
             edit("{kind: A, spec: {a: 1}}\n", &wanted).unwrap(),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_are_no_part_of_documents() {
+    fn documents_do_not_contain_their_separators() {
         let text = "# one\na: 1\n--- # next\nb: 2\n";
         let texts: Vec<&str> = documents(text).into_iter().map(|range| &text[range]).collect();
         assert_eq!(texts, ["# one\na: 1\n", "b: 2\n"]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_yaml_is_no_content() {
+    fn the_directive_of_the_yaml_version_does_not_count_as_content() {
         assert_eq!(parse("%YAML 1.2\n"), Ok(Value::Null));
         assert!(needs_separator("%YAML 1.2\n") && !needs_separator("# mine\n"));
         for unknown in ["%YAML 2.0\n", "%TAG ! tag:a.example,2026:\n"] {

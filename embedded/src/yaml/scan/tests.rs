@@ -45,7 +45,7 @@ fn deep_flow_style_is_refused_however_it_is_written() {
 }
 
 #[test]
-fn brackets_of_text_are_no_levels() {
+fn brackets_in_text_do_not_count_as_levels() {
     let code = "if [ -z \"$x\" ]; then { it's\n";
     let indented = format!("    {code}").repeat(IN_TEXT);
     for document in [

@@ -25,7 +25,7 @@ fn role(name: &str, verb: &str) -> Value {
 }
 
 #[tokio::test]
-async fn nobody_writes_a_role_with_more_than_they_have() {
+async fn no_user_writes_a_role_with_more_rules_than_the_user_has() {
     let served = Served::start().await;
     let client = owner(&served).await;
     ok(&client, "POST", ROLES, Some(&role("reader", "get"))).await;
@@ -60,7 +60,7 @@ async fn nobody_writes_a_role_with_more_than_they_have() {
 }
 
 #[tokio::test]
-async fn nobody_binds_a_role_with_more_than_they_have() {
+async fn no_user_binds_a_role_with_more_rules_than_the_user_has() {
     let served = Served::start().await;
     let client = owner(&served).await;
     ok(&served.admin, "POST", ROLES, Some(&role("reader", "get"))).await;

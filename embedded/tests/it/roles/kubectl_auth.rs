@@ -3,7 +3,7 @@
 use crate::kubectl::KubectlFixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_accounts_and_tokens() {
+async fn kubectl_creates_roles_accounts_and_tokens() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;
     };

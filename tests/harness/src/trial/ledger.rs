@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_entry_is_an_error() {
+    fn a_ledger_line_that_does_not_parse_is_an_error() {
         assert!(parse(&format!("{BEGIN}\ncreate a\n")).is_err());
         assert!(parse(&BEGIN.replace("begin", "other").replace('}', "}\n")).is_err());
     }

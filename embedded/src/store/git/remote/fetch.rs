@@ -8,7 +8,7 @@ use super::{Remote, lock};
 use crate::store::git::branch::{Branch, Heads};
 
 /// Deadline of a look at the remote branch.
-const LOOK_DEADLINE: Duration = Duration::from_secs(10);
+const LS_REMOTE_DEADLINE: Duration = Duration::from_secs(10);
 /// Deadline for the new commits of others during a write. Writes of other objects wait for it, too.
 const FETCH_DEADLINE: Duration = Duration::from_secs(15);
 /// Deadline for the new commits of others during a poll, for which nothing waits.
@@ -67,7 +67,7 @@ impl Remote {
             self.reference.as_str(),
         ];
         arguments.extend(self.journal.as_deref());
-        let output = self.run(&arguments, LOOK_DEADLINE)?;
+        let output = self.run(&arguments, LS_REMOTE_DEADLINE)?;
         // The name is a pattern that also finds the end of longer names.
         let find = |reference: &str| {
             let mut lines = output.stdout.lines().filter_map(|line| line.split_once('\t'));

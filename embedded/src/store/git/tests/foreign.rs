@@ -47,7 +47,7 @@ pub(super) fn rewrite<const N: usize>(environment: &Environment, files: [(&str, 
 }
 
 #[test]
-fn a_pull_of_a_person_is_no_rewritten_history() {
+fn a_pull_of_a_user_does_not_rewrite_the_history() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(BY_HAND))]);
     let base = head(&environment);
@@ -284,7 +284,7 @@ fn a_file_that_is_not_utf8_has_no_text() {
 
 /// The tests that hold wherever the status is.
 pub(super) const TESTS: &[fn()] = &[
-    a_pull_of_a_person_is_no_rewritten_history,
+    a_pull_of_a_user_does_not_rewrite_the_history,
     objects_keep_their_identity_in_a_rewritten_history,
     forged_trailers_take_no_versions,
     a_local_object_is_never_committed,

@@ -67,7 +67,7 @@ fn a_write_is_pushed_and_each_clone_reads_the_same() {
 }
 
 #[test]
-fn a_rejected_push_is_decided_anew() {
+fn a_write_whose_push_is_rejected_decides_again() {
     let environment = Environment::new();
     let (first, second) = (store(&environment, "a"), store(&environment, "b"));
     put(&first, "a", "one", "1").unwrap();
@@ -294,7 +294,7 @@ fn a_remote_repository_that_is_created_again_is_an_error_at_the_start() {
 }
 
 #[test]
-fn the_rest_of_a_killed_process_is_no_obstacle() {
+fn the_lock_file_of_a_killed_process_is_removed_from_the_clone() {
     let environment = Environment::new();
     let first = store(&environment, "a");
     put(&first, "a", "one", "1").unwrap();
@@ -336,7 +336,7 @@ fn the_clone_is_packed() {
 pub(super) const TESTS: &[fn()] = &[
     errors_show_no_credentials,
     a_write_is_pushed_and_each_clone_reads_the_same,
-    a_rejected_push_is_decided_anew,
+    a_write_whose_push_is_rejected_decides_again,
     of_two_equal_commits_one_comes_second,
     a_clone_that_is_behind_a_push_of_its_own_is_not_rewritten,
     two_clones_lose_no_write,
@@ -344,6 +344,6 @@ pub(super) const TESTS: &[fn()] = &[
     a_refused_push_is_an_error_that_says_why,
     a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake,
     a_remote_repository_that_is_created_again_is_an_error_at_the_start,
-    the_rest_of_a_killed_process_is_no_obstacle,
+    the_lock_file_of_a_killed_process_is_removed_from_the_clone,
     the_clone_is_packed,
 ];

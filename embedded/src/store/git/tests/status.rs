@@ -314,7 +314,7 @@ fn a_crash_between_the_moves_of_branch_and_journal_leaves_a_commit_that_is_taken
 }
 
 #[test]
-fn a_journal_that_is_missing_comes_back_or_begins_anew() {
+fn a_missing_journal_is_restored_while_running_and_begins_again_at_a_start() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
     let store = open(&environment, "a");
