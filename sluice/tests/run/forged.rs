@@ -20,7 +20,7 @@ use crate::break_glass::session;
 use crate::committed_files::state;
 use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status};
 
-const HONEST: &str = "resource \"terraform_data\" \"it\" { input = \"honest\" }\n";
+const PLANNED_MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"honest\" }\n";
 
 /// The step before which the Secrets are replaced.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +163,7 @@ fn replacements(what: &str, own: &Secret, older: &[u8]) -> Vec<Secret> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_is_not_the_runs_own_is_never_used() {
     let env = TestEnvironment::new("auto").await;
-    env.commit(&[("main.tf", HONEST)]);
+    env.commit(&[("main.tf", PLANNED_MODULE)]);
     let api: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     // The bundle of an earlier run with another action.
     let older = env
@@ -278,7 +278,7 @@ async fn a_plan_that_is_not_the_recorded_one_is_never_applied() {
             evil.display()
         );
         let (_, evil_name, evil_plan) = plan(&command).await;
-        let (run, name, stored) = plan(HONEST).await;
+        let (run, name, stored) = plan(PLANNED_MODULE).await;
         let changes = forgeries(&stored, &name, (&evil_plan, &evil_name), &keys);
         for change in &changes {
             for moment in [Moment::Approval, Moment::Claim, Moment::Load] {
@@ -325,7 +325,7 @@ async fn a_forged_last_applied_record_destroys_nothing() {
     };
     let sealed = json!({ "inputsDigest": "hmac-sha256:11", "planKeys": [key], "keepFiles": 1_000_000 });
     let env = TestEnvironment::new("auto").await;
-    env.commit(&[("main.tf", HONEST)]);
+    env.commit(&[("main.tf", PLANNED_MODULE)]);
     let run = env.run(RunSetup::plan_and_apply().with(sealed.clone())).await;
     assert_eq!(
         ending(&run),

@@ -20,7 +20,7 @@ const PAGE: &str = include_str!("../../../docs/guides/backup.md");
 const OWNER: &str = "variable \"owner\" { type = string }\noutput \"owner\" { value = var.owner }\n";
 
 /// The stack before its cluster is lost.
-struct Lost {
+struct BackedUpStack {
     uid: String,
     revision: String,
     state: Value,
@@ -47,7 +47,7 @@ async fn end_controllers(env: &mut TestEnvironment) {
 }
 
 /// Applies a stack on a new cluster, backs it up, and loses the cluster.
-async fn back_up(origin: &Origin, folder: &Path) -> Lost {
+async fn back_up(origin: &Origin, folder: &Path) -> BackedUpStack {
     let mut env = TestEnvironment::start().await;
     connect(folder, &env);
     let create = [
@@ -77,7 +77,7 @@ async fn back_up(origin: &Origin, folder: &Path) -> Lost {
     let state = scenario.state().await.unwrap();
     assert_eq!(instance_ids(&state).len(), 2, "{state}");
     end_controllers(&mut env).await;
-    Lost {
+    BackedUpStack {
         uid: stack.uid().unwrap(),
         revision,
         state,
@@ -85,7 +85,7 @@ async fn back_up(origin: &Origin, folder: &Path) -> Lost {
 }
 
 /// Restores the objects; they start nothing until the stack is resumed. Then it plans, and changes nothing.
-async fn restore(env: &mut TestEnvironment, folder: &Path, lost: &Lost) {
+async fn restore(env: &mut TestEnvironment, folder: &Path, lost: &BackedUpStack) {
     let commands = blocks(PAGE, "Restore");
     let [create, resume] = &commands[..] else {
         panic!("{commands:?}")

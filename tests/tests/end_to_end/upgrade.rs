@@ -178,7 +178,7 @@ impl Upgrade {
     }
 
     /// The next change is applied in place, and a deletion destroys.
-    async fn go_on(&self) {
+    async fn check_later_changes(&self) {
         let revision = self
             .scenario
             .push(&self.origin.repository, Commit::NewVersion)
@@ -255,7 +255,7 @@ fn records_of_the_earlier_definition_keep_their_meaning_and_start_no_run() {
         upgrade.move_stacks().await;
         upgrade.check_records(&earlier, &plan).await;
         assert_eq!(upgrade.scenario.state().await.unwrap(), state);
-        upgrade.go_on().await;
+        upgrade.check_later_changes().await;
         upgrade.end_controllers().await;
     });
 }

@@ -265,7 +265,7 @@ impl<'n> Flux<'n> {
 
     /// tofu-controller can go on with each applied stack: its definition accepts the object, and spec, finalizers and what that controller
     /// reads in the status are as it left them.
-    async fn check_way_back(&self) {
+    async fn check_rollback(&self) {
         let left = tofu_controller::stacks(&self.commit).unwrap();
         for name in APPLIED {
             request(&self.stacks(), name).await;
@@ -354,7 +354,7 @@ async fn both_controllers_are_replaced_in_place_and_return() {
     flux.set_image(&image_of_flux).await;
     flux.check_swap(&of_flux, "suffixed", &runs).await;
     flux.stop_tf_controller().await;
-    flux.check_way_back().await;
+    flux.check_rollback().await;
     let next = flux
         .repository
         .commit_files(&[("base/more.tf", "locals {}\n")], "Another file")

@@ -148,7 +148,7 @@ fn report(size: usize, samples: Samples, results: &mut Results) {
     let is_large = size >= LARGE;
     let of_large = |limit: f64| is_large.then_some(Goal::AtMost(limit));
     let row = Row::times(format!("{size} MB: first artifact"), &samples.first);
-    results.add(row.maybe(of_large(FIRST)));
+    results.add(row.goal_if_known(of_large(FIRST)));
     if is_large {
         let row = Row::times("its fetch, all but the package", &samples.fetch);
         let row = row.beside("git clone --bare --depth 1", seconds(&samples.fetch_by_hand));
@@ -156,12 +156,12 @@ fn report(size: usize, samples: Samples, results: &mut Results) {
     }
     let title = "private memory for the first artifact, at most";
     let row = Row::new(title, Unit::Bytes, samples.memory_of_first);
-    results.add(row.maybe(of_large(number(MEMORY_OF_FIRST))));
+    results.add(row.goal_if_known(of_large(number(MEMORY_OF_FIRST))));
     let title = format!("{size} MB: push of one file until its artifact is served");
     results.add(Row::times(title, &samples.push).goal(Goal::AtMost(PUSH)));
     let title = "private memory for the push, more than before";
     let row = Row::new(title, Unit::Bytes, samples.memory_of_push);
-    results.add(row.maybe(of_large(number(MEMORY_OF_PUSH))));
+    results.add(row.goal_if_known(of_large(number(MEMORY_OF_PUSH))));
     let title = "bytes of its fetch";
     let row = Row::new(title, Unit::Bytes, samples.fetched.clone());
     let row = row.beside("git fetch --depth 1", samples.fetched_by_hand);

@@ -20,7 +20,7 @@ pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), 
     let stacks = &environment.stacks;
     let cli = Cli::new(&tool, environment.folder(), &environment.program.kubeconfig());
     let titles = ["that are instant", "that take a second each"];
-    for ((folder, module), title) in stacks::SINGLE.into_iter().zip(titles) {
+    for ((folder, module), title) in stacks::SINGLE_STACKS.into_iter().zip(titles) {
         let (mut first, mut again) = (Vec::new(), Vec::new());
         let (mut first_by_hand, mut again_by_hand) = (Vec::new(), Vec::new());
         for round in 0..rounds.max(1) {

@@ -235,7 +235,7 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
     let bytes = |rounds: &[Round]| rounds.iter().map(|round| number(round.memory)).collect();
     let row = Row::new("memory after the first reconciliations", Unit::Bytes, bytes(own));
     let goal = memory.map(|bytes| Goal::AtMost(number(bytes)));
-    results.add(row.beside(name, bytes(other)).maybe(goal));
+    results.add(row.beside(name, bytes(other)).goal_if_known(goal));
 }
 
 /// Adds the rows of one part: time, CPU, requests and writes. A pass has no time of its own.
@@ -250,15 +250,15 @@ fn report_part(
     let times = |costs: &[Cost]| costs.iter().map(|cost| cost.time).collect::<Vec<_>>();
     if times(own).iter().any(|time| !time.is_zero()) {
         let row = Row::times(format!("{title}: time"), &times(own));
-        results.add(row.beside(name, seconds(&times(other))).maybe(goal(time)));
+        results.add(row.beside(name, seconds(&times(other))).goal_if_known(goal(time)));
     }
     let cpus = |costs: &[Cost]| costs.iter().map(|cost| cost.cpu).collect::<Vec<_>>();
     let row = Row::times(format!("{title}: CPU"), &cpus(own));
-    results.add(row.beside(name, seconds(&cpus(other))).maybe(goal(cpu)));
+    results.add(row.beside(name, seconds(&cpus(other))).goal_if_known(goal(cpu)));
     let counts = |costs: &[Cost]| costs.iter().map(|cost| number(cost.requests)).collect();
     let row = Row::new(format!("{title}: API requests"), Unit::Count, counts(own));
-    results.add(row.beside(name, counts(other)).maybe(goal(requests)));
+    results.add(row.beside(name, counts(other)).goal_if_known(goal(requests)));
     let counts = |costs: &[Cost]| costs.iter().map(|cost| number(cost.writes)).collect();
     let row = Row::new(format!("{title}: writes of objects"), Unit::Count, counts(own));
-    results.add(row.beside(name, counts(other)).maybe(goal(writes)));
+    results.add(row.beside(name, counts(other)).goal_if_known(goal(writes)));
 }

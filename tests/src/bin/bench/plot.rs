@@ -10,22 +10,22 @@ const WIDTH: f64 = 960.0;
 /// Height of a bar with its margin, and of a line of text.
 const LINE: f64 = 26.0;
 /// Where bars begin: left of it are the titles.
-const LEFT: f64 = 520.0;
+const BARS_LEFT: f64 = 520.0;
 /// The largest ratio that a bar shows in full.
 const LARGEST_RATIO: f64 = 2.0;
 /// Height of the plot of curves, and its margins.
 const HEIGHT: f64 = 420.0;
 const MARGIN: f64 = 70.0;
 /// Colours of a met goal, a missed one, no goal, and of curves.
-const MET: &str = "#2e7d32";
-const MISSED: &str = "#c62828";
+const MET_COLOUR: &str = "#2e7d32";
+const MISSED_COLOUR: &str = "#c62828";
 const NEUTRAL: &str = "#546e7a";
 const CURVES: [&str; 4] = ["#1565c0", "#c62828", "#2e7d32", "#6a1b9a"];
 
 /// Returns a plot of the rows that have a ratio: a bar for each, and a mark at its limit.
 pub(crate) fn ratios(rows: &[Row]) -> String {
     let rows: Vec<_> = rows.iter().filter_map(|row| Some((row, row.ratio()?))).collect();
-    let scale = (WIDTH - LEFT - MARGIN) / LARGEST_RATIO;
+    let scale = (WIDTH - BARS_LEFT - MARGIN) / LARGEST_RATIO;
     let mut body = String::new();
     let mut top = LINE * 2.0;
     text(
@@ -36,32 +36,32 @@ pub(crate) fn ratios(rows: &[Row]) -> String {
     );
     for (row, ratio) in rows {
         let colour = match row.is_met() {
-            Some(true) => MET,
-            Some(false) => MISSED,
+            Some(true) => MET_COLOUR,
+            Some(false) => MISSED_COLOUR,
             None => NEUTRAL,
         };
         let length = ratio.min(LARGEST_RATIO) * scale;
         let baseline = top + LINE * 0.6;
-        text(&mut body, (LEFT - 10.0, baseline), "end", row.what());
+        text(&mut body, (BARS_LEFT - 10.0, baseline), "end", row.what());
         // Writing to a String cannot fail.
         let _infallible = writeln!(
             body,
-            "<rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>",
+            "<rect x=\"{BARS_LEFT:.1}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>",
             LINE * 0.7
         );
         text(
             &mut body,
-            (LEFT + length + 6.0, baseline),
+            (BARS_LEFT + length + 6.0, baseline),
             "start",
             &format!("{ratio:.3}"),
         );
         if let Some(limit) = row.ratio_limit() {
-            let at = LEFT + limit.min(LARGEST_RATIO) * scale;
+            let at = BARS_LEFT + limit.min(LARGEST_RATIO) * scale;
             line(&mut body, (at, top - 3.0), (at, top + LINE * 0.8), "#000");
         }
         top += LINE;
     }
-    let one = LEFT + scale;
+    let one = BARS_LEFT + scale;
     line(&mut body, (one, LINE * 1.5), (one, top), "#bbb");
     document(top + LINE, &body)
 }
@@ -151,7 +151,10 @@ mod tests {
         };
         let plot = ratios(&[row("a <b>", vec![2.0]), row("not measured", Vec::new())]);
         assert_eq!(plot.matches("<rect x=").count(), 1, "{plot}");
-        assert!(plot.contains("a &lt;b>") && plot.contains(MISSED), "{plot}");
+        assert!(
+            plot.contains("a &lt;b>") && plot.contains(MISSED_COLOUR),
+            "{plot}"
+        );
         assert!(!plot.contains("not measured"), "{plot}");
     }
 

@@ -12,9 +12,9 @@ use crate::stacks;
 /// Size of the provider in bytes.
 const SIZE: usize = 200_000_000;
 /// The name of the stack with the provider, and the folder of its module.
-const WITH: (&str, &str) = ("provider", "provider");
+const PROVIDER_STACK: (&str, &str) = ("provider", "provider");
 /// The name of the stack without providers, and the folder of its module.
-const WITHOUT: (&str, &str) = ("no-provider", "single");
+const PLAIN_STACK: (&str, &str) = ("no-provider", "single");
 
 /// The most that the provider adds to the start of a run, in seconds.
 const LIMIT: f64 = 0.2;
@@ -28,8 +28,11 @@ pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), 
     let block = trial.provider_block();
     let module =
         format!("{block}resource \"trial_thing\" \"it\" {{\n  name    = \"it\"\n  content = \"one\"\n}}\n");
-    repository.write(&format!("{}/main.tf", WITH.1), module)?;
-    repository.write(&format!("{}/.terraform.lock.hcl", WITH.1), mirror.lock_file())?;
+    repository.write(&format!("{}/main.tf", PROVIDER_STACK.1), module)?;
+    repository.write(
+        &format!("{}/.terraform.lock.hcl", PROVIDER_STACK.1),
+        mirror.lock_file(),
+    )?;
     let environment = Environment::serve(repository).await?;
     let stacks = &environment.stacks;
     let files = [
@@ -37,15 +40,17 @@ pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), 
         ("SSL_CERT_FILE", mirror.authority()),
     ];
     let variables = files.map(|(name, file)| (name, file.display().to_string()));
-    stacks.create_with_environment(WITH.0, WITH.1, &variables).await?;
-    stacks.create(WITHOUT.0, WITHOUT.1).await?;
-    for (name, _) in [WITH, WITHOUT] {
+    stacks
+        .create_with_environment(PROVIDER_STACK.0, PROVIDER_STACK.1, &variables)
+        .await?;
+    stacks.create(PLAIN_STACK.0, PLAIN_STACK.1).await?;
+    for (name, _) in [PROVIDER_STACK, PLAIN_STACK] {
         stacks.wait_until_ready(name).await?;
     }
     let before = mirror.downloads();
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 0..=rounds.max(1) {
-        for ((name, _), times) in [(WITH, &mut with), (WITHOUT, &mut without)] {
+        for ((name, _), times) in [(PROVIDER_STACK, &mut with), (PLAIN_STACK, &mut without)] {
             stacks.request_with(name, &format!("{name}-{round}")).await?;
             let took = stacks.start_of_last_run(name).await?;
             // The first one may wait until the cache is filled.

@@ -108,7 +108,7 @@ impl Row {
     }
 
     /// Adds what it must be, if that is known.
-    pub(crate) fn maybe(self, goal: Option<Goal>) -> Self {
+    pub(crate) fn goal_if_known(self, goal: Option<Goal>) -> Self {
         Self { goal, ..self }
     }
 

@@ -14,7 +14,7 @@ const ADDRESSES: usize = 4;
 /// How long they read.
 const OBSERVED: Duration = Duration::from_secs(5);
 /// What each of them reads at once, and the time between two reads.
-const PIECE: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads a file slowly over many connections at the same time. Fails if the server refuses one of them.
@@ -35,12 +35,12 @@ pub(crate) async fn read(server: SocketAddr, path: &str) -> Result<(), BoxError>
 async fn read_one(server: SocketAddr, own: Ipv4Addr, path: &str, end: Instant) -> Result<(), BoxError> {
     let socket = TcpSocket::new_v4()?;
     // Little of the file waits in the kernel.
-    socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
+    socket.set_recv_buffer_size(u32::try_from(READ_BYTES)?)?;
     socket.bind(SocketAddr::from((own, 0)))?;
     let mut stream = socket.connect(server).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {server}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; READ_BYTES];
     let count = stream.read(&mut buffer).await?;
     if !buffer[..count].starts_with(b"HTTP/1.1 200 ") {
         let head = String::from_utf8_lossy(&buffer[..count.min(200)]).into_owned();

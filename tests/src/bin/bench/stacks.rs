@@ -20,7 +20,7 @@ const TOTAL_TIMEOUT: Duration = Duration::from_hours(1);
 const CONCURRENT_CREATIONS: usize = 16;
 
 /// Twenty resources and two outputs.
-pub(crate) const TWENTY: &str = "resource \"terraform_data\" \"it\" {\n  count = 20\n  input = count.index\n}\n\
+pub(crate) const TWENTY_RESOURCES: &str = "resource \"terraform_data\" \"it\" {\n  count = 20\n  input = count.index\n}\n\
     output \"ids\" {\n  value = terraform_data.it[*].id\n}\noutput \"count\" {\n  value = length(terraform_data.it)\n}\n";
 
 /// Twenty resources that take a second each to create, as real ones do at least.
@@ -28,11 +28,11 @@ pub(crate) const SLOW: &str = "resource \"terraform_data\" \"it\" {\n  count = 2
     command = \"sleep 1\"\n  }\n}\n";
 
 /// The modules of the single stacks: folder and content.
-pub(crate) const SINGLE: [(&str, &str); 2] = [("single", TWENTY), ("slow", SLOW)];
+pub(crate) const SINGLE_STACKS: [(&str, &str); 2] = [("single", TWENTY_RESOURCES), ("slow", SLOW)];
 
 /// Writes the repository: the modules of the single stacks, and `count` small ones.
 pub(crate) fn write(repository: &Repository, count: usize) -> Result<(), BoxError> {
-    for (folder, module) in SINGLE {
+    for (folder, module) in SINGLE_STACKS {
         repository.write(&format!("{folder}/main.tf"), module)?;
     }
     for number in 0..count {

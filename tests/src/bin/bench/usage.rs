@@ -20,7 +20,7 @@ pub(crate) struct Usage {
 /// Clock ticks per second of `/proc`: 100 on every Linux.
 const TICKS: u64 = 100;
 /// Time between two looks at the memory of a process.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) fn of_process(id: u32) -> Result<Usage, BoxError> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
@@ -56,7 +56,7 @@ impl PeakMemory {
         let (stop, stopped) = mpsc::channel();
         let looking = thread::spawn(move || {
             let mut peak = 0;
-            while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 peak = of_process(id).map_or(peak, |usage| usage.private.max(peak));
             }
             peak

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use sluice_tests::BoxError;
 
-use crate::story::{COLUMNS, QUESTION, ROWS, Step};
+use crate::scenario::{COLUMNS, QUESTION, ROWS, Step};
 
 /// Time between two words of a command.
 const WORD: Duration = Duration::from_millis(120);
@@ -104,7 +104,7 @@ fn reading_time(lines: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::STEPS;
+    use crate::scenario::STEPS;
 
     fn times(recording: &Recording) -> Vec<u128> {
         recording

@@ -2,8 +2,8 @@
 //! animated image of the README.
 
 mod cast;
+mod scenario;
 mod screen;
-mod story;
 mod svg;
 mod terminal;
 
@@ -20,7 +20,7 @@ use sluice_tests::scenario::{Scenario, TIMEOUT};
 use sluice_tests::{BoxError, binary};
 
 use crate::cast::Recording;
-use crate::story::{ADDRESS, Before, STEPS, Step};
+use crate::scenario::{ADDRESS, Before, STEPS, Step};
 use crate::terminal::{Output, Shell};
 
 const TITLE: &str = "Sluice in a terminal: from a Git repository to an approved apply";
@@ -59,7 +59,7 @@ async fn main() -> ExitCode {
 async fn record(args: &Args) -> Result<(), BoxError> {
     let folder = TestDirectory::create()?;
     let repository = Repository::create()?;
-    repository.commit_files(&story::FILES, "The shop")?;
+    repository.commit_files(&scenario::FILES, "The shop")?;
     // The user pushes to the branch that is checked out here.
     repository.git(["config", "receive.denyCurrentBranch", "ignore"])?;
     let server = GitServer::start().await?;
@@ -70,8 +70,8 @@ async fn record(args: &Args) -> Result<(), BoxError> {
     let shell = shell(folder.path(), &repository, &program)?;
     let names = [
         (address.clone(), ADDRESS),
-        (folder.path().display().to_string(), story::HOME),
-        (repository.path().display().to_string(), story::HOME),
+        (folder.path().display().to_string(), scenario::HOME),
+        (repository.path().display().to_string(), scenario::HOME),
     ];
     let scenario = Scenario::new(program.client());
     let mut recording = Recording::default();
@@ -198,7 +198,7 @@ fn write(args: &Args, recording: &Recording, private: &[String]) -> Result<(), B
         &svg::Texts {
             title: TITLE,
             description: DESCRIPTION,
-            digest: &story::digest(),
+            digest: &scenario::digest(),
         },
     );
     if image.len() > MAX_SIZE {
@@ -244,10 +244,10 @@ mod tests {
         };
         let names = [
             ("http://127.0.0.1:80/shop.git".to_owned(), ADDRESS),
-            ("/tmp/x".to_owned(), story::HOME),
+            ("/tmp/x".to_owned(), scenario::HOME),
         ];
         let texts = renamed(output, &names);
-        assert_eq!(texts[0].1, format!("cloned {ADDRESS} to {}/shop", story::HOME));
+        assert_eq!(texts[0].1, format!("cloned {ADDRESS} to {}/shop", scenario::HOME));
         let private = private_texts(&[Path::new("/tmp/x")]);
         assert!(private.contains(&"/tmp/x".to_owned()) && private.contains(&"127.0.0.1".to_owned()));
         assert!(private.iter().all(|text| text.len() > 2));
@@ -270,7 +270,7 @@ mod tests {
         write(&args, &recording, &["/home/other".to_owned()]).unwrap();
         let image = std::fs::read_to_string(&args.svg).unwrap();
         assert!(
-            image.contains("a file in") && image.contains(&story::digest()),
+            image.contains("a file in") && image.contains(&scenario::digest()),
             "{image}"
         );
         assert!(args.cast.exists());

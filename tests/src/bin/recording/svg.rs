@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::cast::Event;
+use crate::scenario::{COLUMNS, ROWS};
 use crate::screen::{Cell, Row, Screen, Style};
-use crate::story::{COLUMNS, ROWS};
 
 /// Width of a letter in pixels: 0.6 of the size of the font, as in most fonts of terminals.
 const LETTER: usize = 8;
@@ -44,13 +44,13 @@ fn frames(events: &[Event]) -> Vec<Frame> {
     frames
 }
 
-/// The texts of the image. `digest` names the story that it shows.
+/// The texts of the image. `digest` names the scenario that it shows.
 pub(crate) struct Texts<'a> {
     /// The title for those who do not see the image.
     pub(crate) title: &'a str,
     /// What happens in it.
     pub(crate) description: &'a str,
-    /// The digest of the story.
+    /// The digest of the scenario.
     pub(crate) digest: &'a str,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn render(events: &[Event], texts: &Texts<'_>) -> String {
         .collect();
     let [title, description] = [texts.title, texts.description].map(escape);
     format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {outer_width} {outer_height}" width="{outer_width}" height="{outer_height}" role="img" aria-labelledby="title description" data-story="{digest}">
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {outer_width} {outer_height}" width="{outer_width}" height="{outer_height}" role="img" aria-labelledby="title description" data-scenario="{digest}">
 <title id="title">{title}</title>
 <desc id="description">{description}</desc>
 <style>
@@ -265,7 +265,7 @@ mod tests {
             "{image}"
         );
         assert!(image.contains("<title id=\"title\">a &lt; b</title>"), "{image}");
-        assert!(image.contains("data-story=\"sha256:0\""), "{image}");
+        assert!(image.contains("data-scenario=\"sha256:0\""), "{image}");
     }
 
     #[test]

@@ -8,10 +8,10 @@ use sluice_harness::terminal::Terminal;
 use sluice_tests::BoxError;
 use sluice_tests::scenario::TIMEOUT;
 
-use crate::story::{COLUMNS, QUESTION, ROWS};
+use crate::scenario::{COLUMNS, QUESTION, ROWS};
 
 /// Chunks within this time are one: a line that a program writes in pieces is not torn.
-const TOGETHER: Duration = Duration::from_millis(50);
+const MAX_CHUNK_GAP: Duration = Duration::from_millis(50);
 
 /// What a command printed, and its exit code.
 pub(crate) struct Output {
@@ -83,7 +83,7 @@ struct Pieces {
 impl Pieces {
     fn add(&mut self, time: Duration, bytes: &[u8]) {
         // What follows a question is an answer, however fast it is.
-        let is_near = time.saturating_sub(self.last) < TOGETHER && !self.asks();
+        let is_near = time.saturating_sub(self.last) < MAX_CHUNK_GAP && !self.asks();
         self.last = time;
         match self.chunks.last_mut() {
             Some((_, chunk)) if is_near => chunk.extend_from_slice(bytes),

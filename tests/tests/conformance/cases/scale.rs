@@ -21,7 +21,7 @@ fn scale(metadata: &Value, replicas: i64) -> Value {
     json!({ "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": { "replicas": replicas } })
 }
 
-fn of_a(replicas: i64) -> Value {
+fn scale_of_a(replicas: i64) -> Value {
     scale(&json!({ "name": "a" }), replicas)
 }
 
@@ -53,11 +53,11 @@ fn reads() -> Vec<Case> {
                 pool(&json!({})),
                 get(SCALE),
                 merge(SCALE, &json!({})),
-                put(SCALE, &of_a(3)),
+                put(SCALE, &scale_of_a(3)),
                 get(SCALE),
             ],
         ),
-        case("scale: of no object", [get(SCALE), put(SCALE, &of_a(3))]),
+        case("scale: of no object", [get(SCALE), put(SCALE, &scale_of_a(3))]),
     ]
 }
 
@@ -67,10 +67,10 @@ fn writes() -> Vec<Case> {
             "scale: replaced",
             [
                 pool(&json!({ "size": 2 })),
-                put(SCALE, &of_a(5)),
+                put(SCALE, &scale_of_a(5)),
                 get(POOL),
                 managers(POOL),
-                put(SCALE, &of_a(5)),
+                put(SCALE, &scale_of_a(5)),
             ],
         ),
         case(
@@ -88,7 +88,7 @@ fn writes() -> Vec<Case> {
         ),
         case(
             "scale: an apply that creates nothing",
-            [apply(SCALE, "scaler", &of_a(7))],
+            [apply(SCALE, "scaler", &scale_of_a(7))],
         ),
         case(
             "scale: preconditions",
@@ -112,7 +112,11 @@ fn refused() -> Vec<Case> {
     vec![
         case(
             "scale: a negative number",
-            [pool(&json!({ "size": 2 })), put(SCALE, &of_a(-1)), get(SCALE)],
+            [
+                pool(&json!({ "size": 2 })),
+                put(SCALE, &scale_of_a(-1)),
+                get(SCALE),
+            ],
         ),
         case(
             "422: an object with a negative number",
@@ -135,7 +139,11 @@ fn refused() -> Vec<Case> {
         ),
         case(
             "405: a scale is neither created nor deleted",
-            [pool(&json!({ "size": 2 })), post(SCALE, &of_a(3)), delete(SCALE)],
+            [
+                pool(&json!({ "size": 2 })),
+                post(SCALE, &scale_of_a(3)),
+                delete(SCALE),
+            ],
         ),
         case(
             "415: a strategic merge patch of a scale",

@@ -6,7 +6,7 @@ use super::{WIDGETS, path_of, red, with_metadata};
 use crate::case::{Case, Step, case, delete, get, merge, post, watch};
 
 /// Creates, changes and deletes an object. Step 0 returns the initial version.
-fn life() -> Vec<Step> {
+fn create_change_and_delete() -> Vec<Step> {
     vec![
         get(WIDGETS),
         post(
@@ -24,7 +24,7 @@ fn life() -> Vec<Step> {
 }
 
 fn after(name: &'static str, steps: impl IntoIterator<Item = Step>) -> Case {
-    case(name, life().into_iter().chain(steps))
+    case(name, create_change_and_delete().into_iter().chain(steps))
 }
 
 pub(super) fn cases() -> Vec<Case> {

@@ -87,12 +87,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         };
         let shared = Arc::clone(&shared);
         // A connection that cannot be passed on is closed, as if nothing listened.
-        tokio::spawn(async move { drop(shared.pass_on(client, peer.ip()).await) });
+        tokio::spawn(async move { drop(shared.forward(client, peer.ip()).await) });
     }
 }
 
 impl Shared {
-    async fn pass_on(&self, mut client: TcpStream, peer: IpAddr) -> io::Result<()> {
+    async fn forward(&self, mut client: TcpStream, peer: IpAddr) -> io::Result<()> {
         let mut head = Vec::new();
         while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_LIMIT {
             if client.read_buf(&mut head).await? == 0 {

@@ -39,7 +39,7 @@ impl Fault {
         } else if self.is_of_controller() {
             self.replace_controller(stage, stack).await
         } else {
-            self.break_something(stage, stack).await
+            self.cause_other(stage, stack).await
         };
         match result {
             Ok(0) if stack.trial.moment.is_held() => Err(format!("{self:?} hit nothing")),
@@ -74,7 +74,7 @@ impl Fault {
     }
 
     /// Breaks anything else.
-    async fn break_something(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
+    async fn cause_other(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
         match self {
             Self::KillRunner => kill_run(stage, stack, None).await,
             Self::KillCli => kill_run(stage, stack, Some(CLI)).await,

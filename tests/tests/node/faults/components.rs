@@ -44,13 +44,13 @@ pub(super) async fn stop(
     component: Component,
     absence: Duration,
 ) -> Result<usize, String> {
-    keep_away(stage, stack, component, absence).await?;
+    stop_for(stage, stack, component, absence).await?;
     start(stage, component).await?;
     Ok(1)
 }
 
 /// Kills a component, and returns after a time without it.
-async fn keep_away(
+async fn stop_for(
     stage: &Stage<'_>,
     stack: &Stack,
     component: Component,
@@ -97,7 +97,7 @@ pub(super) async fn stop_node(
     component: Component,
     absence: Duration,
 ) -> Result<usize, String> {
-    keep_away(stage, stack, component, absence).await?;
+    stop_for(stage, stack, component, absence).await?;
     let (nodes, all) = (Api::<Node>::all(stack.client.clone()), ListParams::default());
     let became_not_ready = wait_for("the node was ready", async || {
         let found = retry(|| nodes.list(&all)).await;

@@ -22,13 +22,13 @@ pub(super) const TF_CONTROLLER: &str = "app=tf-controller";
 /// The label of the pods of source-controller.
 pub(super) const SOURCE_CONTROLLER: &str = "app=source-controller";
 /// Who has the Lease after [`take_lease`].
-const THIEF: &str = "another-process";
+const OTHER_HOLDER: &str = "another-process";
 /// The Lease of tf-controller.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
 /// Restarts of a container after which the kubelet waits for 40 s before the next one: it doubles the delay, from 10 s.
 const MAX_RESTARTS: i32 = 3;
 /// How long two leaders can meet before one replica is removed.
-const MEETING: Duration = Duration::from_secs(10);
+const LEADERS_OVERLAP: Duration = Duration::from_secs(10);
 
 /// Waits for a container to kill: after another kill the kubelet starts the next one with a delay.
 pub(super) async fn kill_controller(stage: &Stage<'_>, selector: &str) -> Result<usize, String> {
@@ -105,9 +105,9 @@ pub(super) async fn leader(stage: &Stage<'_>) -> Result<Option<String>, String> 
 }
 
 pub(super) async fn take_lease(stage: &Stage<'_>) -> Result<usize, String> {
-    let thief = json!({ "holderIdentity": THIEF, "leaseDurationSeconds": 15,
+    let other_holder = json!({ "holderIdentity": OTHER_HOLDER, "leaseDurationSeconds": 15,
         "renewTime": format!("{:.6}", Timestamp::now()) });
-    edit_lease(stage, thief).await.map(|()| 1)
+    edit_lease(stage, other_holder).await.map(|()| 1)
 }
 
 /// Adds a replica, pauses the leader until the other replica leads, and resumes it: for a moment both believe that they lead.
@@ -128,7 +128,7 @@ pub(super) async fn pause_leader(stage: &Stage<'_>, stack: &Stack) -> Result<usi
         .resume_container(id)
         .map_err(failure("resume the leader"));
     stack.begin()?;
-    tokio::time::sleep(MEETING).await;
+    tokio::time::sleep(LEADERS_OVERLAP).await;
     scale(stage, "tf-controller", 1).await?;
     taken.and(resumed).map(|()| 1)
 }
@@ -137,7 +137,7 @@ pub(super) async fn pause_leader(stage: &Stage<'_>, stack: &Stack) -> Result<usi
 pub(super) async fn wait_for_other_leader(stage: &Stage<'_>, before: Option<&str>) -> Result<(), String> {
     wait_for("tf-controller did not lead again", async || {
         let now = leader(stage).await?;
-        let is_other = now.is_some_and(|now| now != THIEF && Some(now.as_str()) != before);
+        let is_other = now.is_some_and(|now| now != OTHER_HOLDER && Some(now.as_str()) != before);
         Ok(is_other.then_some(()))
     })
     .await

@@ -42,7 +42,7 @@ impl Stack {
         let removed = retry(|| stacks.delete(&self.name, &how)).await;
         removed.map_err(failure("remove the stack"))?;
         self.wait_until_empty("left behind by the stack", async || {
-            Ok(left_of_removed(&self.name, &self.objects().await?))
+            Ok(leftovers_of_removed_stack(&self.name, &self.objects().await?))
         })
         .await?;
         self.check_lock().await
@@ -85,7 +85,7 @@ impl Stack {
         let all = ListParams::default();
         let jobs = retry(|| jobs.list(&all)).await;
         let jobs = jobs.map_err(failure("list the Jobs"))?;
-        let mut left = left_of_runs(&self.objects().await?, &jobs.items);
+        let mut left = leftovers_of_runs(&self.objects().await?, &jobs.items);
         left.extend(self.running_pods().await?.iter().map(ResourceExt::name_any));
         Ok(left)
     }
@@ -109,7 +109,7 @@ fn lock_name(stack: &str) -> String {
 }
 
 /// Returns what is left of runs that have ended: bundles, plans before the last one, and Jobs that work or stay for ever.
-fn left_of_runs(objects: &[Object], jobs: &[Job]) -> Vec<String> {
+fn leftovers_of_runs(objects: &[Object], jobs: &[Job]) -> Vec<String> {
     let secrets = objects.iter().filter(|(kind, _)| *kind == "Secret");
     let names: BTreeSet<_> = secrets.map(|(_, name)| name.as_str()).collect();
     let mut left: Vec<_> = names
@@ -137,7 +137,7 @@ fn left_of_runs(objects: &[Object], jobs: &[Job]) -> Vec<String> {
 
 /// Returns what is left of a stack that was removed. Its inputs are the user's; the state, its lock and its copies stay, as
 /// `docs/guides/deletion.md` says of `Retain`.
-fn left_of_removed(stack: &str, objects: &[Object]) -> Vec<String> {
+fn leftovers_of_removed_stack(stack: &str, objects: &[Object]) -> Vec<String> {
     let state = format!("tfstate-default-{stack}");
     let stays = |(kind, name): &&Object| match *kind {
         "Secret" => name == INPUTS || *name == state || name.starts_with("tfcopy-"),
@@ -173,16 +173,16 @@ mod tests {
     #[test]
     fn bundles_older_plans_and_jobs_that_work_or_have_no_ttl_are_left_behind() {
         let ended = objects(&[("Secret", "tfplan-default-trial-0-1-0"), ("Secret", "inputs")]);
-        assert!(left_of_runs(&ended, &[job("trial-0-1", 0, Some(3600))]).is_empty());
+        assert!(leftovers_of_runs(&ended, &[job("trial-0-1", 0, Some(3600))]).is_empty());
         let bundle = objects(&[("Secret", "trial-0-1-bundle-0")]);
-        assert_eq!(left_of_runs(&bundle, &[]), ["trial-0-1-bundle-0"]);
+        assert_eq!(leftovers_of_runs(&bundle, &[]), ["trial-0-1-bundle-0"]);
         let plans = objects(&[
             ("Secret", "tfplan-default-trial-0-1-0"),
             ("Secret", "tfplan-default-trial-0-2-0"),
         ]);
-        assert_eq!(left_of_runs(&plans, &[]).len(), 2);
+        assert_eq!(leftovers_of_runs(&plans, &[]).len(), 2);
         let jobs = [job("trial-0-1", 1, Some(3600)), job("trial-0-2", 0, None)];
-        assert_eq!(left_of_runs(&[], &jobs), ["trial-0-1", "trial-0-2"]);
+        assert_eq!(leftovers_of_runs(&[], &jobs), ["trial-0-1", "trial-0-2"]);
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             ("Secret", "tfcopy-default-trial-0-1"),
             ("Lease", "lock-tfstate-default-trial-0"),
         ];
-        assert!(left_of_removed("trial-0", &objects(&staying)).is_empty());
+        assert!(leftovers_of_removed_stack("trial-0", &objects(&staying)).is_empty());
         for (kind, name) in [
             ("Pod", "trial-0-1-x"),
             ("Job", "trial-0-1"),
@@ -210,7 +210,7 @@ mod tests {
             ("ConfigMap", "trial-0-plan"),
             ("Lease", "lock-tfstate-default-trial-1"),
         ] {
-            let left = left_of_removed("trial-0", &objects(&[(kind, name)]));
+            let left = leftovers_of_removed_stack("trial-0", &objects(&[(kind, name)]));
             assert_eq!(left, [format!("{kind} {name}")]);
         }
     }

@@ -29,14 +29,14 @@ use fault::Fault;
 use futures::{StreamExt as _, future, stream};
 use ledger::Orphan;
 use moment::{Moment, Release};
-use results::{Row, Took};
+use results::{Row, TrialResult};
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
 use stack::Stack;
 use stage::Stage;
 
 /// Trials at the same time: one is at its moment or its fault, the other one recovers. A fault of the whole node disturbs the other one too.
-const LANES: usize = 2;
+const CONCURRENT_TRIALS: usize = 2;
 /// Time limit of a trial until its moment, and from the end of its fault until its stack is applied. A fault of the other trial can be in
 /// it: the longest takes 75 s, and the lock of a dead runner some more.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -59,7 +59,7 @@ struct Trial {
 
 impl Trial {
     /// Carries out the trial, and deletes what is left of it. Returns what it took.
-    async fn carry_out(self, stage: &Stage<'_>) -> Result<Took, String> {
+    async fn carry_out(self, stage: &Stage<'_>) -> Result<TrialResult, String> {
         // A fault that takes minutes would exceed the time limits of the other trials.
         let (_shared, _alone) = if self.fault.takes_minutes() {
             (None, Some(stage.trials.write().await))
@@ -75,12 +75,12 @@ impl Trial {
     }
 
     /// Breaks something at the moment, and waits until the stack has recovered. Returns what it took.
-    async fn break_and_recover(self, stage: &Stage<'_>, stack: &Stack) -> Result<Took, String> {
+    async fn break_and_recover(self, stage: &Stage<'_>, stack: &Stack) -> Result<TrialResult, String> {
         let no_other_fault = stage.fault.lock().await;
         let (hits, active) = Box::pin(self.break_at_moment(stage, stack)).await?;
         let _no_other_fault = self.fault.adds_no_run().then_some(no_other_fault);
         let took = Box::pin(self.recover(stack, active.as_deref())).await?;
-        Ok(Took { hits, ..took })
+        Ok(TrialResult { hits, ..took })
     }
 
     /// Creates the stack, and causes and ends its fault at the moment. Returns how many processes or objects it hit, and the run that was active
@@ -110,7 +110,7 @@ impl Trial {
     }
 
     /// Acts as a user until the stack is applied, or its namespace deleted, and checks what is left. Returns what it took, without the hits.
-    async fn recover(self, stack: &Stack, active: Option<&str>) -> Result<Took, String> {
+    async fn recover(self, stack: &Stack, active: Option<&str>) -> Result<TrialResult, String> {
         let since = Instant::now();
         let deadline = since + LIMIT;
         if self.fault == Fault::DeleteNamespace {
@@ -119,9 +119,9 @@ impl Trial {
             }
             let seconds = since.elapsed().as_secs();
             stack.check_deleted().await?;
-            return Ok(Took {
+            return Ok(TrialResult {
                 seconds,
-                ..Took::default()
+                ..TrialResult::default()
             });
         }
         let orphans = self.wait_until_applied(stack, deadline).await?;
@@ -129,11 +129,11 @@ impl Trial {
         Box::pin(stack.check_outcome(active, &orphans)).await?;
         // A plan, and the apply of it after the approval; or both at once.
         let undisturbed = if self.is_manual { 2 } else { 1 };
-        Ok(Took {
+        Ok(TrialResult {
             seconds,
             more_runs: Some(runs.saturating_sub(undisturbed)),
             orphans: orphans.len(),
-            ..Took::default()
+            ..TrialResult::default()
         })
     }
 
@@ -183,7 +183,7 @@ async fn no_fault_repeats_or_loses_what_a_run_did() {
                 row.record().unwrap();
                 row
             })
-            .buffer_unordered(LANES)
+            .buffer_unordered(CONCURRENT_TRIALS)
             .collect::<Vec<_>>()
     });
     let rows = future::join_all(of_nodes).await.concat();

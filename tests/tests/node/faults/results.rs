@@ -15,12 +15,12 @@ use super::moment::Moment;
 /// The environment variable that names the file; `make chaos` sets it to `chaos-<shard>-of-<shards>.jsonl`.
 const FILE_VARIABLE: &str = "SLUICE_RESULTS";
 /// What follows the number of the shard in the name of a file.
-const OF: &str = "-of-";
+const SHARD_SEPARATOR: &str = "-of-";
 
 /// What a trial took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Took {
+pub(super) struct TrialResult {
     /// How many processes, pods, components or objects the fault hit.
     pub(super) hits: usize,
     /// Seconds from the end of the fault until the stack was applied, or its namespace was deleted.
@@ -31,7 +31,7 @@ pub(super) struct Took {
     pub(super) orphans: usize,
 }
 
-impl Took {
+impl TrialResult {
     /// Returns the content of a cell of the table.
     fn describe(&self) -> String {
         let mut text = format!("{} s", self.seconds);
@@ -61,13 +61,13 @@ pub(super) struct Row {
     delay_ms: u64,
     /// The faults of other trials that were caused after its own.
     later: Vec<String>,
-    took: Option<Took>,
+    took: Option<TrialResult>,
     /// Why it failed.
     error: Option<String>,
 }
 
 impl Row {
-    pub(super) fn new(trial: Trial, later: Vec<String>, result: Result<Took, String>) -> Self {
+    pub(super) fn new(trial: Trial, later: Vec<String>, result: Result<TrialResult, String>) -> Self {
         Self {
             number: trial.number,
             fault: format!("{:?}", trial.fault),
@@ -114,10 +114,10 @@ pub(super) fn table_of_all_shards(own: &[Row]) -> io::Result<String> {
 /// Returns the rows of the files beside this one whose names end in the same number of shards.
 fn rows_of_shards(path: &Path) -> io::Result<Vec<Row>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let Some((_, shards)) = name.split_once(OF) else {
+    let Some((_, shards)) = name.split_once(SHARD_SEPARATOR) else {
         return rows(path);
     };
-    let suffix = format!("{OF}{shards}");
+    let suffix = format!("{SHARD_SEPARATOR}{shards}");
     let mut all = Vec::new();
     for entry in fs::read_dir(path.parent().unwrap_or_else(|| Path::new(".")))? {
         let entry = entry?;
@@ -171,9 +171,9 @@ fn table(rows: &[Row]) -> String {
 
 /// Returns the content of the cell of these trials.
 fn cell(rows: &[&Row]) -> String {
-    let took: Option<Vec<&Took>> = rows.iter().map(|row| row.took.as_ref()).collect();
+    let took: Option<Vec<&TrialResult>> = rows.iter().map(|row| row.took.as_ref()).collect();
     let slowest = took.and_then(|took| took.into_iter().max_by_key(|took| took.seconds));
-    slowest.map_or_else(|| "failed".to_owned(), Took::describe)
+    slowest.map_or_else(|| "failed".to_owned(), TrialResult::describe)
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     use super::super::moment::Release;
     use super::*;
 
-    fn row(number: usize, fault: Fault, moment: Moment, result: Result<Took, String>) -> Row {
+    fn row(number: usize, fault: Fault, moment: Moment, result: Result<TrialResult, String>) -> Row {
         let trial = Trial {
             number,
             fault,
@@ -194,8 +194,8 @@ mod tests {
         Row::new(trial, Vec::new(), result)
     }
 
-    fn took(seconds: u64, more_runs: Option<usize>, orphans: usize) -> Took {
-        Took {
+    fn took(seconds: u64, more_runs: Option<usize>, orphans: usize) -> TrialResult {
+        TrialResult {
             hits: 1,
             seconds,
             more_runs,

@@ -109,7 +109,7 @@ pub(crate) const STEPS: [Step; 11] = [
     step("sluice history app"),
 ];
 
-/// Returns the digest of the story. The image has it, so that a test finds an image of an older one.
+/// Returns the digest of the scenario. The image has it, so that a test finds an image of an older one.
 pub(crate) fn digest() -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_an_image_of_this_story() {
+    fn the_readme_shows_an_image_of_this_scenario() {
         assert!(file("README.md").contains(&format!("]({IMAGE})")));
         let image = file(IMAGE);
         assert!(
             image.contains(&digest()),
-            "{IMAGE} is of another story: run `make recording`, and commit it"
+            "{IMAGE} is of another scenario: run `make recording`, and commit it"
         );
         for text in [
             "<script",
