@@ -1,6 +1,6 @@
 //! Tokens of ServiceAccounts: JSON Web Tokens (RFC 7519) with the claims of kube-apiserver, signed with HMAC-SHA256 (RFC 7518 §3.2),
-//! because only this server verifies them. None is stored. A token ends with its time, its account, or the Secret that it is bound to.
-//! Pure except for randomness.
+//! because only this server verifies them. The server stores no token. A token is valid until it expires, or until its account or the
+//! Secret that it is bound to is deleted. Pure except for randomness.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -18,7 +18,7 @@ use crate::store::{Key, State};
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 /// The protected header, which is the same for each token: a verifier that reads an algorithm from the token can be deceived.
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
-/// Domain of the key, so that no other signature with the same secret is one of a token.
+/// Separates this key from other keys of the same secret, so that no other signature is valid for a token.
 const DOMAIN: &[u8] = b"sluice-service-account-1";
 /// Maximum size of a token in bytes: names have at most 253 bytes, the rest are a few audiences.
 const MAX_BYTES: usize = 16 * 1024;
@@ -93,7 +93,7 @@ pub(crate) struct AccountClaim {
 pub(crate) struct ObjectReference {
     /// Name.
     pub(crate) name: String,
-    /// Uid: a later object of the same name is another one.
+    /// Uid. A later object of the same name has another one.
     pub(crate) uid: String,
 }
 

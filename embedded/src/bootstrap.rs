@@ -16,7 +16,7 @@ use crate::{admission, meta, rbac};
 /// Namespaces that every server has.
 const NAMESPACES: [&str; 2] = ["default", "kube-system"];
 
-/// Creates missing objects, updates changed definitions and removes definitions that the program no longer brings.
+/// Creates missing objects, updates changed definitions and removes definitions that the program no longer contains.
 pub(crate) fn create_initial_objects(
     api: &Api,
     crds: &[CustomResourceDefinition],

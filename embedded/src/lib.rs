@@ -13,8 +13,7 @@
 //!   `resourceVersionMatch=Exact`, come from the watch cache, which is shorter than the history of etcd.
 //! * Protobuf is decoded for the built-in kinds, because client-go sends them in it, but never encoded: every client reads JSON.
 //! * Garbage collection and namespace deletion, tasks of the controller-manager, run inside the server.
-//! * Definitions that the program brings are read-only, also those that it reads from files ([`read_only_definition`]); conversion is
-//!   `None` only.
+//! * Definitions that the program contains or reads from files are read-only ([`read_only_definition`]); conversion is `None` only.
 //! * Users are ServiceAccounts with tokens, holders of client certificates, and the administrator; requests in process are those of
 //!   the administrator. The administrator can also issue limited credentials ([`Grant`]), to which roles do not apply.
 //! * The rules of aggregated ClusterRoles are in effect, but not written into the objects.

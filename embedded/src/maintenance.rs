@@ -1,4 +1,4 @@
-//! Periodic maintenance: reopens a store after an error, expires Events, reads the changes of others and compacts their store.
+//! Periodic maintenance: reopens a store after an error, expires Events, reads the changes of other processes and compacts the store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(crate) async fn compact(api: Weak<Api>) {
     }
 }
 
-/// Looks for changes of other processes until the server is stopped or dropped.
+/// Polls for changes of other processes until the server is stopped or dropped.
 pub(crate) async fn poll(api: Weak<Api>, interval: Duration) {
     let Some(stop) = api.upgrade().map(|api| api.stop.clone()) else {
         return;

@@ -22,7 +22,7 @@ impl Revisions {
         let (mut newest, stop) = api
             .upgrade()
             .map(|api| (api.store.subscribe(), api.stop.clone()))?;
-        // The present state is the first one to look at.
+        // The first call of `next` returns at once, so that the task examines the present state.
         newest.mark_changed();
         Some(Self { api, newest, stop })
     }

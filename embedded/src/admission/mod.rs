@@ -21,7 +21,7 @@ pub(crate) enum Endpoint {
     Main,
     /// The status subresource.
     Status,
-    /// The `scale` subresource of custom resources: the wanted number of replicas.
+    /// The `scale` subresource of custom resources: the desired number of replicas.
     Scale,
     /// The `finalize` subresource of namespaces: `spec.finalizers`.
     Finalize,

@@ -121,7 +121,7 @@ fn merge_lists(list: &ListShape, live: &[Value], config: &[Value]) -> Result<Vec
                 continue;
             }
             if merge.config.contains_key(element) && next_shared.is_some_and(|next| next != element) {
-                // Its turn comes later.
+                // A later entry of the configuration adds it at its position there.
                 l += 1;
                 continue;
             }

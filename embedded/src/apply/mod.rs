@@ -2,7 +2,7 @@
 //! `managedfields`. Pure except for the time of entries.
 //!
 //! * [`Writer::track`] records a create, update or patch: its changes belong to the writer.
-//! * [`Writer::apply`] merges a configuration: what it says belongs to the writer, what it no longer says is removed.
+//! * [`Writer::apply`] merges a configuration: its fields belong to the writer, and fields that it no longer contains are removed.
 
 mod compare;
 mod field_set;
@@ -87,7 +87,7 @@ impl Writer {
         let before = live.or(empty.as_ref()).unwrap_or(&NULL);
         let encoded = match self.record(before, new, &mut managers, &self.manager) {
             Ok(()) => managers::encode(&managers),
-            // As upstream: ownership never fails a write.
+            // As upstream, an error of ownership fails no write.
             Err(_) => stored.clone(),
         };
         meta::set(new, "managedFields", encoded);

@@ -132,13 +132,13 @@ impl Rules<'_> {
         Ok(new)
     }
 
-    /// Removes what the writer applied last time and not now, unless another manager owns it.
+    /// Removes the fields that the writer applied last time and not now, unless another manager owns them.
     fn prune(self, merged: &Value, managers: &Managers, last: &FieldSet) -> Value {
         let named = |set: &FieldSet| set.with_named_fields(self.shape);
         let fields = |object: &Value| named(&field_set(self.shape, object));
         let all = fields(merged);
         let pruned = remove(self.shape, merged, &named(last));
-        // Others' fields come back, with what contains them.
+        // Restores the fields of other managers, with the fields that contain them.
         let owned = managers
             .values()
             .fold(FieldSet::default(), |set, owned| set.union(&owned.set));

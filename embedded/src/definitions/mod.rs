@@ -1,9 +1,9 @@
 //! CustomResourceDefinitions as objects: which are served, their conditions, and their deletion.
 //!
 //! A task examines all stored definitions after each change of one. It writes conditions and accepted names, replaces the kinds of the
-//! server, and deletes the objects of a deleted definition. A write of a definition is answered when the task has seen it. The
-//! definitions that the program brings are not examined: they are always served, and read-only. [`read_only`] admits those that
-//! it reads from files.
+//! server, and deletes the objects of a deleted definition. A write of a definition is answered when the task has seen it. The task does
+//! not examine the definitions that the program contains: they are always served, and read-only. [`read_only`] admits those that it reads
+//! from files.
 
 mod names;
 mod read_only;
@@ -27,14 +27,14 @@ use crate::store::{Key, Write};
 pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// The finalizer of a deleted definition until its objects are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Annotation of the definitions that the program brings. Requests cannot set it.
+/// Annotation of the definitions that the program contains. Requests cannot set it.
 pub(crate) const ORIGIN: &str = "sluice.dev/origin";
 /// The value of [`ORIGIN`].
 pub(crate) const PROGRAM: &str = "program";
 /// Maximum number of definitions, with those of the program.
 pub(crate) const MAX_DEFINITIONS: usize = 256;
 
-/// Whether the program brings the definition.
+/// Whether the program contains the definition.
 pub(crate) fn is_own(definition: &Value) -> bool {
     definition["metadata"]["annotations"][ORIGIN] == PROGRAM
 }
@@ -140,7 +140,7 @@ fn changes(api: &Api, observed: u64) -> (bool, u64) {
 }
 
 impl Reconciler {
-    /// Creates the reconciler of a server whose program brings these kinds.
+    /// Creates the reconciler of a server whose program contains these kinds.
     pub(crate) const fn new(own: Arc<Registry>) -> Self {
         Self {
             own,
@@ -149,7 +149,7 @@ impl Reconciler {
         }
     }
 
-    /// Brings kinds and conditions in line with the stored definitions. Blocks.
+    /// Updates kinds and conditions to match the stored definitions. Blocks.
     pub(crate) fn reconcile(&mut self, api: &Api) {
         let stored = api.store.read().list(DEFINITIONS, "");
         let mut settled = true;
@@ -183,7 +183,7 @@ impl Reconciler {
             statuses.push((definition, names, conditions));
         }
         self.replace(api, served);
-        // After the kinds: a client that sees the condition can use the kind.
+        // The kinds are replaced first, so that a client that sees the condition can use the kind.
         for (definition, names, conditions) in statuses {
             settled &= logged(write_status(api, definition, &names, &conditions));
             settled &= !meta::is_deleting(definition);
@@ -196,7 +196,7 @@ impl Reconciler {
         let name = meta::name(definition);
         let mut spec = definition["spec"].clone();
         spec["names"] = names.to_value();
-        // Whoever may write the status can accept any name. A further version of a kind of the program would lack its checks, for
+        // A user who may write the status can accept any name. A further version of a kind of the program would lack its checks, for
         // example those of roles.
         let (group, plural) = (&spec["group"], &spec["names"]["plural"]);
         let is_same = |own: &Arc<Resource>| *group == own.group.as_str() && *plural == own.plural.as_str();

@@ -144,7 +144,7 @@ impl UsedNames {
         let mut used = Self::default();
         let in_group = |resource: &&Arc<Resource>| resource.group == group;
         for resource in own.all().iter().filter(in_group) {
-            // A definition that the program no longer brings may have the same name.
+            // A definition that the program no longer contains may have the same name.
             if resource.strategy == Strategy::Custom && resource.group_resource() == name {
                 continue;
             }

@@ -36,7 +36,7 @@ pub(crate) fn check_escalation(
     ))
 }
 
-/// Returns what no held rule covers, with one group, resource, name or URL per rule; `None` if there are too many combinations to look.
+/// Returns what no held rule covers, with one group, resource, name or URL per rule; `None` if there are too many combinations to check.
 pub(super) fn missing_rules(held: &[&PolicyRule], wanted: &[PolicyRule]) -> Option<Vec<PolicyRule>> {
     let mut missing = Vec::new();
     let mut left = MAX_PERMISSIONS;

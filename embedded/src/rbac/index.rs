@@ -22,7 +22,7 @@ pub(crate) struct RoleObjects {
 /// Namespace and name of a role; a ClusterRole has no namespace.
 type RoleKey = (String, String);
 
-/// The rules of all roles, and who has them.
+/// The rules of all roles, and the users that have them.
 #[derive(Debug, Default)]
 pub(crate) struct RoleIndex {
     rules: BTreeMap<RoleKey, Arc<[PolicyRule]>>,

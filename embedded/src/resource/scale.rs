@@ -15,7 +15,7 @@ pub(crate) const SCALE_API_VERSION: &str = "autoscaling/v1";
 /// The paths of the `scale` subresource of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
-    /// Path of the wanted number of replicas.
+    /// Path of the desired number of replicas.
     spec_replicas: String,
     /// Path of the present number of replicas.
     status_replicas: String,
@@ -34,12 +34,12 @@ impl From<&CustomResourceSubresourceScale> for ScalePaths {
 }
 
 impl ScalePaths {
-    /// Returns the path of the wanted number of replicas, as the definition has it.
+    /// Returns the path of the desired number of replicas, as the definition has it.
     pub(crate) fn spec_replicas(&self) -> &str {
         &self.spec_replicas
     }
 
-    /// Returns the Scale of an object, and whether the object has a wanted number of replicas. The error is a field of another type.
+    /// Returns the Scale of an object, and whether the object has a desired number of replicas. The error is a field of another type.
     pub(crate) fn scale_of(&self, object: &Value) -> Result<(Value, bool), String> {
         let wanted = number(object, &self.spec_replicas)?;
         let present = number(object, &self.status_replicas)?.unwrap_or(0);
@@ -63,7 +63,7 @@ impl ScalePaths {
         Ok((scale, wanted.is_some()))
     }
 
-    /// Sets the wanted number of replicas. The error is a parent of the field that is not a map.
+    /// Sets the desired number of replicas. The error is a parent of the field that is not a map.
     pub(crate) fn set_replicas(&self, object: &mut Value, replicas: i32) -> Result<(), String> {
         let fields = fields(&self.spec_replicas);
         let mut value = object;
@@ -167,7 +167,7 @@ fn type_error(fields: &[&str], value: &Value, expected: &str) -> String {
     )
 }
 
-/// Returns the wanted number of replicas of a Scale. The error is that of Go's decoder.
+/// Returns the desired number of replicas of a Scale. The error is that of Go's decoder.
 pub(crate) fn desired_replicas(scale: &Value) -> Result<i32, String> {
     let value = &scale["spec"]["replicas"];
     let type_ = match value {

@@ -59,7 +59,7 @@ pub(crate) enum ErrorKind {
     Duplicate,
     /// The value is malformed or out of bounds.
     Invalid,
-    /// The value has not the JSON type of the schema.
+    /// The value does not have the JSON type of the schema.
     TypeInvalid,
     /// The value is not in the enumeration.
     NotSupported,

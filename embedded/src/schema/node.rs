@@ -95,7 +95,7 @@ pub(super) struct Node {
     pub(super) rules: Vec<Rule>,
     /// Whether this node or a descendant has rules; other subtrees are skipped.
     pub(super) has_rules: bool,
-    /// Like `has_rules`, but without the rules in `allOf`: kube-apiserver does not look there.
+    /// Like `has_rules`, but without the rules in `allOf`: kube-apiserver does not check those.
     pub(super) declares_rules: bool,
 }
 

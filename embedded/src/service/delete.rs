@@ -53,8 +53,8 @@ pub(super) async fn delete_object(
     let (request, delete_options) = &with_delete_options(request, bytes, content_type)?;
     let key = request.key(&request.at.name);
     let last = remove(request, key, delete_options.clone()).await?;
-    // kube-apiserver responds differently if finalizers delay the deletion. The written object tells: by now the garbage
-    // collector may have removed it.
+    // kube-apiserver responds differently if finalizers delay the deletion. The written object shows whether they do: the garbage collector
+    // may have removed the stored one by now.
     let is_terminating =
         meta::is_deleting(&last) && (request.query.dry_run || !meta::finalizers(&last).is_empty());
     if is_terminating || request.resource.strategy == Strategy::Namespace {

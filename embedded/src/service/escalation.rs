@@ -1,5 +1,5 @@
-//! The privilege escalation check of writes: `pkg/registry/rbac/*/policybased` of Kubernetes. Whoever writes a role needs its rules,
-//! or the verb `escalate`; whoever writes a binding needs the rules of its role, or the verb `bind`.
+//! The privilege escalation check of writes: `pkg/registry/rbac/*/policybased` of Kubernetes. A user who writes a role needs its rules, or
+//! the verb `escalate`. A user who writes a binding needs the rules of its role, or the verb `bind`.
 
 use std::sync::Arc;
 

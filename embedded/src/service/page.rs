@@ -34,7 +34,7 @@ pub(crate) struct Page {
     pub(crate) remaining: Option<usize>,
 }
 
-/// What a request wants to see.
+/// The version and the position at which a page begins.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Start {
     /// Only this revision will do.
@@ -83,7 +83,7 @@ fn start(query: &Query, list: &str) -> Result<Start, StatusError> {
             exact: token.revision,
             at_least: 0,
             key: Some(token.start),
-            // The number is one of the revision of the token.
+            // The number counts objects at the revision of the token.
             preceding: token.preceding.filter(|_| token.revision.is_some()),
         });
     }
@@ -203,7 +203,7 @@ fn cut(
     let is_countable = query.label_selector.is_empty() && query.field_selector.is_empty();
     let remaining = || match preceding {
         Some(preceding) => snapshot.len().saturating_sub(preceding),
-        // One has been read. Only the pages after an expired token are counted.
+        // The page has read one object of the rest. Only a page after an expired token counts the others.
         None => listed.count() + 1,
     };
     Page {

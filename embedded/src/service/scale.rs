@@ -1,5 +1,5 @@
-//! The `scale` subresource of custom resources: `kubectl scale`. A Scale is a view of the object, in which only the wanted number of
-//! replicas can be written.
+//! The `scale` subresource of custom resources: `kubectl scale`. A Scale is a view of the object, in which clients can write only the
+//! desired number of replicas.
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -18,7 +18,7 @@ use crate::status_error::StatusError;
 /// The subresource.
 pub(super) const SUBRESOURCE: &str = "scale";
 
-/// The wanted number of replicas in the Scale of an object without one, as upstream: a patch that leaves it is refused.
+/// The desired number of replicas in the Scale of an object without one, as upstream: a patch that leaves it is refused.
 const UNSET: i32 = i32::MIN;
 
 /// Handles a request for the Scale of an object.
@@ -106,7 +106,7 @@ async fn apply_scale(
     to_scale(request, paths, reply)
 }
 
-/// Writes the wanted number of replicas of the Scale that `change` returns.
+/// Writes the desired number of replicas of the Scale that `change` returns.
 async fn write<F>(request: &ObjectRequest, paths: &ScalePaths, change: F) -> Result<Reply, StatusError>
 where
     F: Fn(&Value) -> Result<Value, StatusError> + Send + 'static,

@@ -175,7 +175,7 @@ impl Watch {
             }
             () = tokio::time::sleep_until(self.bookmark), if bookmarks => self.queue_bookmark(&Value::Null),
             changed = self.revisions.changed() => self.done = changed.is_err(),
-            // The loop looks whether the kind is still served.
+            // The loop checks whether the kind is still served.
             changed = self.registry.changed() => self.done = changed.is_err(),
         }
     }

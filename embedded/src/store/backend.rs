@@ -22,11 +22,11 @@ pub enum StorageHealth {
     OnReserve,
     /// Writes fail for this reason. The file is reopened until it can be written.
     Failing(String),
-    /// The remote repository is away for this reason: writes of what is in it fail. Reads and writes on this machine go on.
+    /// The remote repository is away for this reason. Writes of shared objects fail; reads and writes of other objects continue.
     RemoteAway(String),
 }
 
-/// Where a write comes from; empty for a write of the server itself.
+/// The client of a write; empty for a write of the server itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// Name of the user.
@@ -48,11 +48,11 @@ pub(super) struct Record {
     pub(super) object: Arc<Value>,
     /// Revision of the change.
     pub(super) revision: u64,
-    /// Where the change comes from; empty if it was read.
+    /// The client that wrote the change; empty if another process wrote it.
     pub(super) origin: Origin,
 }
 
-/// An edit of a user that is not valid, so that the object stays as it was.
+/// An invalid edit of a user. The object does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidFile {
     /// Key of the object.
@@ -65,22 +65,21 @@ pub(crate) struct InvalidFile {
     pub(crate) reason: String,
 }
 
-/// What other processes and users have stored.
+/// The changes that other processes and users have stored.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// Changes in the order of their revisions.
     pub(super) records: Vec<Record>,
     /// Edits that changed nothing.
     pub(super) invalid: Vec<InvalidFile>,
-    /// The earlier revisions are no history of the present one.
+    /// Whether the history was rewritten, so that no watch can resume from an earlier revision.
     pub(super) rewritten: bool,
 }
 
 /// Why a batch is not stored.
 #[derive(Debug)]
 pub(super) enum CommitError {
-    /// Another process has written since the newest revision that this one has published, or writes now. The text says why the batch is
-    /// not stored.
+    /// Another process has written since the newest revision that this one has published, or writes now. The text is the reason.
     Rejected(String),
     /// The backend failed.
     Failed(StoreError),
@@ -94,13 +93,13 @@ pub(super) trait Backend: fmt::Debug + Send {
     /// Whether commits wait for a disk or a network, so that they must not run on the threads of tokio.
     fn blocks(&self) -> bool;
 
-    /// Whether other processes can change the object. A batch has either shared objects, each once, or others.
+    /// Whether other processes can change the object. A batch contains either shared objects, each once, or only other objects.
     fn is_shared(&self, _: &Key) -> bool {
         false
     }
 
-    /// Whether a change of the object changes which kinds are served. Then it is a batch of its own: the next writes are decided with
-    /// the kinds after it.
+    /// Whether a change of the object changes which kinds are served. Then it has a batch of its own, because the next writes must decide
+    /// with the new kinds.
     fn changes_kinds(&self, _: &Key) -> bool {
         false
     }
@@ -121,12 +120,12 @@ pub(super) trait Backend: fmt::Debug + Send {
         newest + 1
     }
 
-    /// Sets what the backend determines of a new object.
+    /// Sets the metadata of a new object that the backend determines.
     fn create(&mut self, _: &Key, _: &mut Value) {}
 
-    /// Stores a batch, all of it or nothing. The records are in the order of their revisions. These follow the newest revision that
-    /// the store has published, and count only if the batch is stored. Afterwards they are what other processes read from it: a record
-    /// that these refuse is gone, and one for each other object that the batch changes follows.
+    /// Stores a batch, all of it or nothing. The records are in the order of their revisions. These follow the newest revision that the
+    /// store has published, and count only if the batch is stored. Afterwards they equal what other processes read from the batch: a record
+    /// that these refuse is removed, and a record for each further object that the batch changes is added.
     fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError>;
 
     /// Makes the backend usable after an error. Returns the records of a failed batch that are stored all the same.
@@ -139,7 +138,7 @@ pub(super) trait Backend: fmt::Debug + Send {
         Ok(Foreign::default())
     }
 
-    /// Returns a job that brings what others have stored to this machine. [`Backend::downloaded`] takes it from there.
+    /// Returns a job that downloads the changes of other processes to this machine. [`Backend::downloaded`] returns them.
     fn download(&self) -> Option<Job> {
         None
     }

@@ -69,7 +69,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
     };
     file::check_format(path, inspection.format)?;
     match outcome {
-        // Endpoint of a damaged file is better than nothing.
+        // The readable part of a damaged file is better than nothing.
         Err(error) if inspection.objects.is_empty() => Err(error),
         Err(error) => {
             inspection.damage.get_or_insert_with(|| error.to_string());

@@ -51,9 +51,9 @@ pub struct Store {
     health: watch::Sender<StorageHealth>,
     /// Whether commits wait for a disk or a network.
     blocks: bool,
-    /// How often changes of others are looked for; `None` if there are no others.
+    /// Interval of the polls for changes of other processes; `None` if no other process can use the store.
     poll_interval: Option<Duration>,
-    /// Edits that are not valid, until they are taken.
+    /// Invalid edits that [`Store::take_invalid_files`] has not returned yet.
     invalid_files: Mutex<Vec<InvalidFile>>,
 }
 
@@ -85,8 +85,8 @@ impl Store {
         Ok(Self::new(state, Box::new(file)))
     }
 
-    /// Opens a branch of a bare Git repository. Each batch of writes is a commit, and commits of others become changes. Blocks, also on
-    /// the network if the repository is remote.
+    /// Opens a branch of a bare Git repository. Each batch of writes is a commit, and commits of other processes and users become changes.
+    /// Blocks, also on the network if the repository is remote.
     ///
     /// `crds` are the definitions of the server: only their kinds, those of definitions in the repository, and the built-in ones are
     /// objects.
@@ -162,7 +162,7 @@ impl Store {
         Ok(())
     }
 
-    /// Publishes what other processes have stored.
+    /// Publishes the changes that other processes have stored.
     fn take_foreign(&self, backend: &mut dyn Backend) -> Result<(), StatusError> {
         let outcome = backend.foreign();
         self.update_health(backend);
@@ -171,7 +171,7 @@ impl Store {
 
     fn publish_foreign(&self, outcome: Result<Foreign, StoreError>) -> Result<(), StatusError> {
         let foreign = outcome.map_err(|error| {
-            // A remote repository that is away is logged once, not by each poll.
+            // `update_health` logs once that a remote repository is away; the polls do not.
             if !is_remote_away(&self.health.borrow()) {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -185,12 +185,13 @@ impl Store {
         Ok(())
     }
 
-    /// Returns how often [`Store::poll`] has to be called.
+    /// Returns the interval at which the server calls [`Store::poll`].
     pub(crate) const fn poll_interval(&self) -> Option<Duration> {
         self.poll_interval
     }
 
-    /// Publishes what other processes and people have stored. Blocks, on the network without the lock of the backend: writes go on.
+    /// Publishes the changes that other processes and users have stored. Blocks. It holds no lock of the backend while it uses the network,
+    /// so that writes continue.
     pub(crate) fn poll(&self) {
         let download = self.lock_backend().download();
         let downloaded = download.map_or(Ok(()), |download| download());
@@ -201,7 +202,7 @@ impl Store {
         drop(self.publish_foreign(outcome));
     }
 
-    /// Takes the edits that were found to be invalid since the last call.
+    /// Returns the edits that were found to be invalid since the last call.
     pub(crate) fn take_invalid_files(&self) -> Vec<InvalidFile> {
         std::mem::take(&mut *self.lock_invalid_files())
     }

@@ -11,7 +11,7 @@ use serde::de::{
 
 use super::YamlError;
 
-/// What the aliases of each document can repeat, in bytes: more than an object of a person needs, and little beside the memory.
+/// What the aliases of each document can repeat, in bytes: more than a written object needs, and little compared with the memory.
 const MAX_REPEATED: usize = 1 << 20;
 
 /// Refuses a document that is too large once each alias is replaced by what it names.

@@ -1,11 +1,11 @@
 //! Finds what makes libyaml slow or large before it parses a document, in linear time.
 //!
-//! For each token libyaml looks at the possible keys of all outer collections in flow style (`yaml_parser_fetch_more_tokens`), so that a
-//! push or a request of 1 MiB could take minutes. It compares each `%TAG` directive with all others
-//! (`yaml_parser_append_tag_directive`), and copies the prefix of one into each value with its tag.
+//! For each token libyaml checks the possible keys of all outer collections in flow style (`yaml_parser_fetch_more_tokens`), so that a push
+//! or a request of 1 MiB could take minutes. It compares each `%TAG` directive with all others (`yaml_parser_append_tag_directive`), and
+//! copies the prefix of one into each value with its tag.
 //!
 //! This finds the same tokens as `scanner.c` of libyaml 0.2.5 in each document that it accepts, so that brackets in comments, quotes and
-//! block scalars are text here, too. Where libyaml fails the scan may go on.
+//! block scalars are text here, too. The scan may continue where libyaml fails.
 
 use super::YamlError;
 use super::cursor::Cursor;

@@ -79,7 +79,7 @@ async fn the_definitions_of_the_program_are_read_only() {
         let refused = call(&client, method, path, body).await;
         assert_eq!(refused.code, 403, "{method}: {refused:?}");
     }
-    // The deletion of all spares them.
+    // The deletion of the collection keeps the definitions of the program.
     ok(&client, "POST", DEFINITIONS, Some(&definition())).await;
     ok(&client, "DELETE", DEFINITIONS, None).await;
     assert_eq!(ok(&client, "GET", &own, None).await, before);

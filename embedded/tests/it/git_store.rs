@@ -1,4 +1,4 @@
-//! A server on a Git repository: the API, and people who push to it.
+//! A server on a Git repository: the API, and users who push to it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

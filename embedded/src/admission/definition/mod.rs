@@ -56,7 +56,7 @@ fn retain_known(value: &mut Value, known: &Value, path: &str, unknown: &mut Vec<
     }
 }
 
-/// Drops the annotation of the definitions that the program brings.
+/// Drops the annotation of the definitions that the program contains.
 fn drop_origin(object: &mut Value) {
     let Some(fields) = meta::fields_mut(object) else {
         return;
@@ -268,7 +268,7 @@ fn validate_versions(object: &Value) -> Vec<Cause> {
     let list = &object["spec"]["versions"];
     let versions = versions(object);
     let mut causes = Vec::new();
-    // kube-apiserver reports the schema that all versions share at the place that it had in v1beta1.
+    // kube-apiserver reports a schema that all versions share at the path that it had in v1beta1.
     let shared = versions
         .first()
         .map(|first| &first["schema"]["openAPIV3Schema"])

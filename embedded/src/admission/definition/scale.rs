@@ -6,7 +6,7 @@ use crate::cause::Cause;
 
 /// Validates the versions of a definition.
 pub(super) fn validate(versions: &[Value]) -> Vec<Cause> {
-    // kube-apiserver reports what all versions share at the place that it had in v1beta1.
+    // kube-apiserver reports paths that all versions share at the path that they had in v1beta1.
     let shared = versions
         .first()
         .map(|first| &first["subresources"])

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::cause::Cause;
 
-/// The place of a schema.
+/// The position of a schema in a definition.
 #[derive(Clone, Copy)]
 enum Level {
     Root,

@@ -53,7 +53,7 @@ impl Commit {
         self.records.is_empty() || (self.bytes < MAX_COMMIT_BYTES && !self.uses_reserve)
     }
 
-    /// Lets a write decide and stages its change.
+    /// Calls the decision of a write and stages its change.
     pub(super) fn add(&mut self, state: &State, backend: &mut dyn Backend, transaction: &Transaction<'_>) {
         let key = &transaction.key;
         let view = TransactionView {
@@ -118,7 +118,8 @@ impl Commit {
         Ok(object)
     }
 
-    /// Corrects the outcomes after the commit: a client gets the object that was read from it, or the error that there is none.
+    /// Corrects the outcomes after the commit: a client gets the object as other processes read it from the commit, or the error that there
+    /// is none.
     pub(super) fn correct_outcomes(&mut self, transactions: &[Transaction<'_>]) {
         let stored: HashMap<&Key, &Arc<Value>> = self
             .records

@@ -1,7 +1,7 @@
 //! Group commit: waiting writes share one commit, because a sync of the disk costs more than the rest of a write.
 //!
-//! Writes decide in order of arrival, each from the newest state and the changes of earlier writes in the same commit. A commit is
-//! one transaction of the backend: all or nothing. Only then its changes are published and its writes get their outcomes.
+//! Writes decide in order of arrival, each from the newest state and the changes of earlier writes in the same commit. A commit is one
+//! transaction of the backend: all or nothing. Its changes are published, and its writes get their outcomes, only after that.
 //!
 //! Revisions follow the newest published one, so they are valid only if no other process has written since. The backend checks
 //! that: it rejects the commit otherwise, the changes of the other process are published, and all writes decide again.
@@ -25,7 +25,8 @@ use crate::status_error::StatusError;
 
 /// Attempts to store a commit while other processes write first. Then its writes fail with 409.
 const ATTEMPTS: usize = 8;
-/// Time after which no further attempt begins: writes of objects of other places wait for the same lock.
+/// Time after which no further attempt begins: writes of objects in the other location (the repository or the local file) wait for the same
+/// lock.
 const RETRY_LIMIT: Duration = Duration::from_secs(30);
 /// Approximate size limit of a commit in bytes: on a full disk it must fit into the reserve.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
@@ -189,7 +190,7 @@ impl Store {
     }
 
     /// Takes writes and lets each decide. Their keys alone determine which ones share the commit: after a rejection a write can decide
-    /// otherwise, and the batch must still have one place.
+    /// otherwise, and the batch must still be in one location.
     fn take<'a>(
         &self,
         backend: &mut dyn Backend,
@@ -255,8 +256,8 @@ impl Failure {
     }
 }
 
-/// Whether a write of this object can be in the batch of these objects: all are shared, each once, or none is. A change of the kinds
-/// is alone.
+/// Whether a write of this object can be in the batch of these objects: all are shared, each once, or none is. A change of the kinds has a
+/// batch of its own.
 fn can_join(backend: &dyn Backend, batch: &HashSet<Key>, key: &Key) -> bool {
     let is_shared = backend.is_shared(key);
     let has_same_location = batch

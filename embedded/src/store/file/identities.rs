@@ -1,5 +1,5 @@
-//! Identities that objects of the Git store keep although their history was rewritten, and the commit by which the next start sees that.
-//! Objects on this machine name their owners by uid, so the uids belong into the same file.
+//! Identities that objects of the Git store keep after a rewrite of their history, and the newest known commit, by which the next start
+//! detects a rewrite. Objects on this machine name their owners by uid, so the uids are in the same file.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const HEAD: &str = "head";
 /// Name of that of the journal.
 const JOURNAL: &str = "journal";
 
-/// What tells an object from another one of the same name.
+/// Distinguishes an object from another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Identity {
     /// Its uid.

@@ -1,6 +1,6 @@
 //! The file store: a redb table of objects and one of numbers. A commit is synced before it returns.
 //!
-//! After an I/O error redb fails every call, so the file is reopened. Its content then tells whether the failed commit is stored.
+//! After an I/O error redb fails every call, so the file is reopened. Its content then shows whether the failed commit is stored.
 
 mod identities;
 

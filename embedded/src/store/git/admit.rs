@@ -1,4 +1,4 @@
-//! From the content of a file to the served object, and back.
+//! Converts the content of a file to the served object, and back.
 
 use std::sync::Arc;
 
@@ -112,8 +112,8 @@ fn raise_generation(object: &mut Value) {
     }
 }
 
-/// Returns an object without the metadata that follows from the history, and without managers that have applied nothing: a file is read
-/// by people, and the next apply needs only what was applied before.
+/// Returns an object without the metadata that follows from the history, and without managers that have applied nothing: users read the
+/// file, and the next apply needs only what was applied before.
 pub(super) fn without_derived(object: &Value) -> Value {
     let mut object = object.clone();
     for field in DERIVED {

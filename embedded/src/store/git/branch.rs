@@ -26,7 +26,7 @@ pub(super) type FileText = Result<String, String>;
 /// New content of files by path; `None` removes a file.
 pub(super) type Edits = BTreeMap<String, Option<String>>;
 
-/// Whether a branch is moved. The error says why it is not: it is elsewhere, or another process moves it now.
+/// Whether a branch was moved. The error says why not: it points to another commit, or another process moves it now.
 pub(super) type Moved = Result<(), String>;
 
 /// A branch of a repository on this machine, which may be the clone of a remote one.
@@ -49,7 +49,7 @@ impl fmt::Debug for Branch {
     }
 }
 
-/// What a commit says besides its files.
+/// The time and the message of a commit.
 pub(super) struct CommitInfo {
     /// Seconds since 1970.
     pub(super) time: i64,
@@ -98,7 +98,7 @@ impl Branch {
     fn find(&self, reference: &str) -> Result<Option<Oid>, Error> {
         match self.repository.refname_to_id(reference) {
             Ok(id) => Ok(Some(id)),
-            // A repository that is away must not look like one without the branch.
+            // A repository that is away must not be taken for one without the branch.
             Err(error)
                 if error.code() == ErrorCode::NotFound && self.repository.path().join("HEAD").exists() =>
             {
@@ -118,8 +118,8 @@ impl Branch {
 
     /// Returns the commits after `until` up to `head`, oldest first; `None` if `until` is not in the history of `head`.
     ///
-    /// A merge continues with the parent whose history has `until`. If several have it, or all of the history is read, with the parent
-    /// that has the most commits of the store: `git pull` makes the commit of a person the first parent. The first one wins a tie.
+    /// A merge continues with the parent whose history has `until`. If several have it, or all of the history is read, with the parent that
+    /// has the most commits of the store: `git pull` makes the commit of a user the first parent. The first one wins a tie.
     pub(super) fn line(&self, until: Option<Oid>, head: Oid) -> Result<Option<Vec<Oid>>, Error> {
         if let Some(until) = until
             && !self.has_ancestor(head, until)?

@@ -1,4 +1,4 @@
-//! Runs the `git` program for what the libgit2 of this program is built without: the network.
+//! Runs the `git` program for the network, without which the libgit2 of this program is built.
 //!
 //! `git` knows all transports, and it uses the SSH keys, credential helpers, proxies and certificate authorities that the user has set
 //! up already. Prompts are off: `sluice up` has no terminal for an answer.
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const MAX_OUTPUT: u64 = 64 << 10;
 /// Limit of an error in a message, in characters.
 const MAX_ERROR: usize = 1000;
-/// Interval of the look whether the program has ended.
+/// Interval of the checks whether the program has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time between SIGTERM and SIGKILL, and for the rest of the output.
 const GRACE: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ const REMOVED: [&str; 11] = [
 const SSH_OPTIONS: &str =
     " -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ControlMaster=no";
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct Output {
     /// Whether its exit status is 0.
@@ -117,7 +117,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>
     thread::spawn(move || {
         let Some(mut stream) = stream else { return };
         let mut kept = Vec::new();
-        // What was read before an error counts.
+        // The part that was read before an error counts.
         drop(stream.by_ref().take(MAX_OUTPUT).read_to_end(&mut kept));
         drop(sender.send(kept));
         drop(io::copy(&mut stream, &mut io::sink()));

@@ -1,4 +1,4 @@
-//! Commits of other processes and of people.
+//! Applies the commits of other processes and of users.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Git {
             let records = match self.apply(id) {
                 Ok(records) => records,
                 Err(error) if foreign.records.is_empty() => return Err(error),
-                // What was read is published, the rest follows with the next poll.
+                // Publishes what was read; the next poll reads the rest.
                 Err(_) => break,
             };
             let newest = self.newest;
@@ -120,7 +120,7 @@ impl Git {
             carry_over(&self.history, &mut new);
         }
         if new.identities != self.history.identities {
-            // First: an identity that the next start does not know would be a new object then.
+            // Writes the identities first. Otherwise the next start would treat these objects as new ones.
             self.local
                 .set_identities(&new.identities)
                 .map_err(|error| git2::Error::from_str(&error.to_string()))?;
@@ -266,7 +266,7 @@ pub(super) fn read_to(
     let mut history = History::new(identities);
     for id in branch.line(None, head)?.unwrap_or_default() {
         history.apply(branch, kinds, id)?;
-        // An edit is reported and logged when it arrives. Most of these are repaired long since.
+        // An edit is reported and logged when it arrives. Most of these were repaired long ago.
         history.reports.clear();
         history.problems.clear();
     }

@@ -1,4 +1,4 @@
-//! The objects of a branch: what its commits say, one after the other, along one parent of each ([`Branch::line`]).
+//! The objects of a branch, computed from its commits in their order, along one parent of each ([`Branch::line`]).
 //!
 //! Everything that is not in a file follows from the history, so each process that reads it gets the same: uid, generation, times and
 //! versions. The version of an object has the generation of the commit in its upper half, and a number in the commit in its lower
@@ -35,9 +35,9 @@ use crate::store::watch_cache::ChangeType;
 const NUMBER_BITS: u32 = 32;
 /// Highest generation of a commit; the next one still has revisions.
 const MAX_GENERATION: u64 = (1 << NUMBER_BITS) - 2;
-/// How far a commit can be ahead of the one before. The trailers of a store are ahead by what a rewrite of the history removed, at
-/// most by its number of commits, which is below a million. Anybody can write a trailer, and one that is farther ahead would take the
-/// versions from all later commits.
+/// How far a commit can be ahead of the one before. The trailers of a store are ahead by what a rewrite of the history removed, at most by
+/// its number of commits, which is below a million. Any user who can push can write a trailer, and one that is farther ahead would use up
+/// the versions of all later commits.
 const MAX_JUMP: u64 = 1 << 20;
 /// Highest generation that a commit can be ahead to: many forged trailers use up half of the generations at most. No history has as
 /// many commits as the other half.
@@ -68,11 +68,11 @@ pub(super) struct History {
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
     /// Identities from before a rewrite of the history.
     pub(super) identities: Identities,
-    /// Edits that changed nothing because they are not valid, until they are reported.
+    /// Invalid edits that are not reported yet.
     pub(super) reports: Vec<InvalidFile>,
-    /// Problems of the commits that were applied, until they are logged.
+    /// Problems of the applied commits that are not logged yet.
     pub(super) problems: Vec<Problem>,
-    /// Why documents of objects are not valid, so that these stayed as they were.
+    /// Errors of the documents that are not valid. Their objects did not change.
     invalid: BTreeMap<Key, String>,
     /// Why files do not parse, by path.
     unreadable: BTreeMap<String, String>,
@@ -182,7 +182,7 @@ impl History {
             None => Content::default(),
         };
         if let Some(reason) = content.problem {
-            // Its objects remain as they were: a slip of the pen must delete nothing.
+            // Its objects do not change: a typing error must delete nothing.
             self.problems.push(Problem::Unreadable {
                 path: path.to_owned(),
                 reason: reason.clone(),
@@ -329,7 +329,7 @@ impl History {
             .iter()
             .filter(|(key, ..)| trailers.versions.contains_key(key))
             .count();
-        // Anybody can write a trailer: the others must not get versions of the next generation.
+        // Any user who can push can write a trailer: the other objects must not get versions of the next generation.
         let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
         let has_space = |last: &u64| generation(last.saturating_add(count)) == self.generation;
         let is_complete = claimed.len() == with_claim && claimed.last().is_none_or(has_space);

@@ -1,4 +1,4 @@
-//! Which objects of files are served, and where a new object gets its file.
+//! Decides which documents are served objects, and which file a new object gets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ pub(super) const CLUSTER: &str = "_cluster";
 /// The directory of the core group.
 const CORE: &str = "core";
 
-/// Kinds that stay on this machine: secret, short-lived, made by the program itself, or about the users of the machine. A push must not
-/// give permissions that its author does not have.
+/// Kinds that are stored on this machine only, because they are secret, short-lived, created by the program itself, or about the users of
+/// the machine. A push must not give permissions that its author does not have.
 const LOCAL: [&str; 9] = [
     "secrets",
     "events",
@@ -67,7 +67,7 @@ pub(super) struct Content {
 
 impl Definition {
     fn new(name: &str, spec: &Value) -> Self {
-        // It was admitted, so this fails only for a definition that an earlier program could serve.
+        // The definition was admitted, so this fails only for one that an earlier program could serve.
         let resources = resources_of_spec(spec).unwrap_or_else(|error| {
             tracing::error!(
                 definition = name,

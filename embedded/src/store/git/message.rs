@@ -1,4 +1,4 @@
-//! Messages of commits, with the trailers from which other processes read the versions of objects, and users who wrote them.
+//! Messages of commits, with trailers: other processes read the versions of objects from them, and users the authors of the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! The Git store: objects are YAML files on a branch of a bare repository, and a batch of writes is a commit.
 //!
-//! A commit moves the branch only from the commit that the store knows (compare and swap). If another process or a person has moved
-//! it, the batch is rejected, their commits become changes, and the writes decide again. What must not be in a repository is kept in
-//! a file on this machine ([`Kinds::is_shared`]).
+//! A commit moves the branch only from the commit that the store knows (compare and swap). If another process or a user has moved it, the
+//! batch is rejected, their commits become changes, and the writes decide again. Objects that must not be in a repository are in a file on
+//! this machine ([`Kinds::is_shared`]).
 //!
 //! The status of the objects is on a second branch by default ([`StatusLocation`]), in a journal that is the order of all changes
 //! ([`takeover`]).
 //!
-//! A remote repository has a bare clone here. A commit is written to the clone, and counts once the remote has moved its branch to it.
-//! A poll downloads the commits of others without the lock of the store, and takes them over with it.
+//! A remote repository has a bare clone here. The store writes a commit to the clone, and the commit counts once the remote has moved its
+//! branch to it. A poll downloads the commits of other processes without the lock of the store, and applies them under the lock.
 
 mod admit;
 mod branch;
@@ -72,11 +72,11 @@ pub struct GitOptions {
     pub status: StatusLocation,
     /// Directory of the objects in the repository; empty for all of it.
     pub subdir: String,
-    /// How often commits of others are looked for.
+    /// Interval of the polls for commits of other processes and users.
     pub interval: Duration,
     /// File of the SSH private key that signs the commits; `None` for commits without signature.
     pub signing_key: Option<PathBuf>,
-    /// File for what stays on this machine: Secrets, Leases, Events and runs.
+    /// File of the objects that are stored on this machine only: Secrets, Leases, Events and runs.
     pub local: PathBuf,
 }
 
@@ -91,9 +91,9 @@ pub(super) struct Git {
     local: File,
     /// Newest revision that the store knows; 0 during a start.
     newest: u64,
-    /// Time of the next commit, once it creates an object.
+    /// Time of the next commit; `None` until it creates an object.
     time: Option<i64>,
-    /// A read of a commit failed half-way, so the next poll must read the whole history.
+    /// Whether the read of a commit failed before its end, so that the next poll must read the whole history.
     stale: bool,
     /// The commits that the local file names as the newest known ones.
     saved: Heads,
@@ -255,7 +255,7 @@ impl Backend for Git {
         match shared.count() {
             0 => self.local.persist(records).map_err(CommitError::Failed)?,
             shared if shared == records.len() => self.commit_shared(records)?,
-            // Neither place may get the objects of the other one, above all not the repository a Secret.
+            // Neither location may get objects of the other one. In particular, the repository must not get a Secret.
             _ => {
                 let mixed = "a batch has objects of the repository and objects that stay on this machine";
                 return Err(CommitError::Failed(failed(&self.options, mixed.to_owned())));

@@ -1,5 +1,5 @@
-//! The remote repository of a clone: the branch of the clone is where the remote one was at the last look, and a commit counts once
-//! the remote has it.
+//! The remote repository of a clone. The branch of the clone points to the commit that the remote branch had at the last poll or push, and
+//! a commit counts once the remote has it.
 
 mod fetch;
 
@@ -27,7 +27,7 @@ const COMPACTION_DEADLINE: Duration = Duration::from_mins(1);
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// What Git and servers say if another process has moved the branch, or moves it now.
+/// Parts of the messages of Git and of servers for a push that another process outpaced: it has moved the branch, or moves it now.
 const RACE_REJECTIONS: [&str; 6] = [
     "[rejected]",
     "failed to update ref",
@@ -47,7 +47,7 @@ pub(super) struct Remote {
     journal: Option<String>,
     /// Set after a failure until a command succeeds.
     away: Arc<Mutex<Option<Away>>>,
-    /// Set after a download until it is taken.
+    /// Set after a download until [`Remote::take_download`] applies it.
     download: Arc<Mutex<Option<Download>>>,
 }
 
@@ -145,7 +145,7 @@ impl Remote {
         }
     }
 
-    /// Packs the loose objects of the clone, if there are many: each write makes some. The error is the reason.
+    /// Packs the loose objects of the clone if there are many, because each write creates some. The error is the reason.
     pub(super) fn compact(&self) -> Result<(), String> {
         let arguments = ["-c", "gc.autoDetach=false", "gc", "--auto", "--quiet"];
         let output = command::run(&self.clone, &arguments, COMPACTION_DEADLINE)
@@ -157,8 +157,8 @@ impl Remote {
         }
     }
 
-    /// Moves the remote branch, its journal, or both at once. The inner error says why they are not moved: they are not where they were,
-    /// or another process moves them now.
+    /// Moves the remote branch, its journal, or both at once. The inner error says why they are not moved: they point to other commits, or
+    /// another process moves them now.
     ///
     /// After an error the remote may have the commits all the same; the next fetch shows them.
     pub(super) fn push(&self, branch: &Branch, old: Heads, new: Heads) -> Result<Moved, Error> {
@@ -172,7 +172,7 @@ impl Remote {
             return Ok(Err(ELSEWHERE.to_owned()));
         }
         if output.is_success {
-            // It is stored. A branch that stays behind in the clone follows with the next fetch.
+            // The remote has stored it. The next fetch moves a branch of the clone that could not be moved.
             if let Err(error) = branch.advance_heads(old, new) {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

@@ -1,7 +1,7 @@
-//! Status files: what the journal has of an object, and what is left in its own file.
+//! Status files: splits an object into its status file in the journal and its file on the branch, and joins them.
 //!
 //! The path follows from the identity alone, `<plural and group>/<namespace>/<name>.yaml`, because it must not change with the storage
-//! version. Only kinds with a status subresource have status files: of other kinds the field is like each other one.
+//! version. Only kinds with a status subresource have status files. For other kinds, `status` is a field like any other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

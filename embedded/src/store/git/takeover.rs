@@ -5,10 +5,10 @@
 //! the order:
 //!
 //! * A write of a spec moves both in one step, first the branch. A write of a status moves the journal only.
-//! * A commit of others on the branch counts once a commit of the journal has taken it over. Its content follows from both, so that two
-//!   processes that see the same push write the same commit.
-//! * Both moves are compare and swap. Who comes second reads the journal and decides again.
-//! * A process that ends after the move of the branch leaves a commit like one of others, with the versions in its trailers.
+//! * A commit of another process or user on the branch counts once a commit of the journal has taken it over. Its content follows from
+//!   both, so that two processes that see the same push write the same commit.
+//! * Both moves are compare and swap. The process that comes second reads the journal and decides again.
+//! * A process that ends after the move of the branch leaves a commit that is taken over like any other, with the versions in its trailers.
 //! * A branch whose history was rewritten is taken over like each other commit. Its objects keep their identities, which follow from the
 //!   journal.
 //! * The journal of a branch without one begins with all of its history, so that no object changes.
@@ -84,7 +84,7 @@ impl Git {
         if let (Some(before), Some(remote)) = (known.branch, &self.remote)
             && !self.is_after(found, before)?
         {
-            // A look at a remote repository reads the branch first. During a push it can show the branch before it, and the journal after it.
+            // `git ls-remote` reads the branch first. During a push it can show the branch before the push, and the journal after it.
             remote.fetch(&self.branch)?;
             let again = self.branch.heads()?;
             if again.journal != found.journal {
@@ -93,7 +93,7 @@ impl Git {
             found = again;
         }
         let Some(head) = found.branch else {
-            // A deleted branch must not look like one without objects.
+            // A deleted branch must not be taken for one without objects.
             return match known.branch {
                 None => Ok(Ok(())),
                 Some(_) => Err(git2::Error::from_str(foreign::DELETED)),

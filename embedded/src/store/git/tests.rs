@@ -1,4 +1,4 @@
-//! Stores on bare repositories, and people who commit to them.
+//! Stores on bare repositories, and users who commit to them.
 
 mod definitions;
 mod foreign;
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 impl Branch {
-    /// Moves the branch as the push of a person. Returns false if it is elsewhere.
+    /// Moves the branch as the push of a user. Returns false if it points to another commit.
     fn advance(&self, old: Option<git2::Oid>, new: git2::Oid) -> Result<bool, git2::Error> {
         Ok(self.try_advance(old, new)?.is_ok())
     }
@@ -71,7 +71,7 @@ impl Environment {
         Branch::open(&self.repository(), "main", "live").unwrap()
     }
 
-    /// Commits as a person.
+    /// Commits as a user.
     fn commit<const N: usize>(&self, files: [(&str, Option<&str>); N]) {
         let branch = self.branch();
         let head = branch.head().unwrap();

@@ -101,7 +101,7 @@ impl Git {
         }
         let path = match self.history.place(key).map_err(failed)? {
             Some(path) => path.to_owned(),
-            // It ends without having a file.
+            // The object is removed before it gets a file.
             None if kind == ChangeType::Remove => return Ok(None),
             None => self
                 .kinds
@@ -183,8 +183,8 @@ impl Git {
             return after;
         };
         let content = admit::rewrite(written, &admit::without_derived(before), &after);
-        // The write is validated. If the document describes the object before it, in the stored version, it describes the object after
-        // it now. Otherwise it may have fields that are not valid, or that its version does not have, and gives way to the whole object.
+        // The write is validated. If the document describes the object before it, in the stored version, it describes the object after it
+        // now. Otherwise it may have fields that are not valid, or that its version does not have, so the whole object replaces it.
         let is_same_version = written["apiVersion"] == after["apiVersion"];
         // The status of a definition follows from its spec where the document does not have it.
         let is_literal = is_same_version && record.key.resource != DEFINITIONS;

@@ -1,8 +1,8 @@
 //! YAML files of objects: splits a file into documents, and edits one so that the lines of unchanged fields stay as they are.
 //!
-//! The editor knows block mappings with plain or quoted keys. It checks its work: if the edited text does not parse to the wanted
-//! object, it writes the whole document. A form that it does not know costs comments, never data. A document that does not parse to the
-//! object in any form is an error.
+//! The editor knows block mappings with plain or quoted keys. It checks its work: if the edited text does not parse to the expected object,
+//! it writes the whole document. A form that it does not know costs comments, never data. A document that does not parse to the object in
+//! any form is an error.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub(super) fn parse(document: &str) -> Result<Value, String> {
         return Ok(Value::Null);
     }
     let content: Value = yaml::parse(document.as_bytes()).map_err(|error| error.to_string())?;
-    // As in a write: clients could not read it in a list.
+    // As in a write, the depth is limited: clients could not read a deeper object in a list.
     if !depth::is_within(&content, MAX_DEPTH) {
         return Err(YamlError::TooDeep.to_string());
     }

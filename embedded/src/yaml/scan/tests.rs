@@ -1,4 +1,4 @@
-//! Documents of attackers and of people, and random ones that the parser judges.
+//! Documents of attackers and of users, and random documents that are compared with the parser.
 
 use proptest::prelude::*;
 use serde_json::Value;

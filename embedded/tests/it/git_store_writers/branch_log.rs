@@ -1,4 +1,4 @@
-//! The versions of ConfigMaps in the history of a branch, as the commits tell them: revisions from their trailers, texts from their files.
+//! The versions of ConfigMaps in the history of a branch, read from the commits: revisions from their trailers, texts from their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -46,7 +46,7 @@ struct Environment {
 /// An acknowledged write.
 struct Acknowledged {
     name: String,
-    /// That of a ConfigMap; `None` for a Secret, which is not in the repository.
+    /// The write of a ConfigMap; `None` for a Secret, which is not in the repository.
     version: Option<Version>,
 }
 
@@ -107,7 +107,7 @@ async fn write(client: Client, writer: usize) {
     }
 }
 
-/// Prints a line in one piece. Ends the process when nobody reads any more, because the test has ended.
+/// Prints a line in one piece. Ends the process when its output is closed, because the test has ended.
 fn print(write: &str) {
     let line = format!("{ACKNOWLEDGED}{write}\n");
     let mut output = std::io::stdout().lock();
@@ -202,7 +202,7 @@ impl Environment {
             response.code == 201 || response.body["reason"] == "AlreadyExists"
         })
         .await;
-        // A push of the killed process may still end, as a change by somebody else.
+        // A push of the killed process may still end. The store reads it as a change of another process.
         eventually("the server has the newest versions", || async {
             listed(client).await == newest(&branch_log::versions(repository))
         })

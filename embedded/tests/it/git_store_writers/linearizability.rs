@@ -1,4 +1,4 @@
-//! Checks what concurrent clients were told about one object against the versions that the store kept of it.
+//! Checks the answers that concurrent clients got about one object against its versions in the store.
 //!
 //! The versions are the one order of the writes. Each acknowledged write has to be in it once, a refused one never, preconditions have
 //! to hold in it, and it must not contradict real time. A server may lag behind the writes of another server, but never behind what it
@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-/// What a client asked for.
+/// The request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Create the object.
@@ -21,7 +21,7 @@ pub(crate) enum Action {
     Read,
 }
 
-/// What the client was told.
+/// The answer of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The write is stored with this version. The answer to a deletion has none.
@@ -51,9 +51,9 @@ pub(crate) struct Operation {
     pub(crate) end: u64,
     /// The unique text that the write stores.
     pub(crate) token: String,
-    /// What it asked for.
+    /// The request.
     pub(crate) action: Action,
-    /// What it was told.
+    /// The answer of the server.
     pub(crate) answer: Answer,
 }
 
@@ -387,10 +387,10 @@ mod tests {
                 "{action:?} {answer:?}"
             );
         }
-        // Nobody has deleted it yet.
+        // No operation has deleted it yet.
         let before = operation(4, 5, "x", Action::Patch, Answer::Missing);
         assert!(refusal_of(before).contains("fits no state"));
-        // Nobody had written this version yet.
+        // No operation had written this version yet.
         let before = operation(2, 3, "x", Action::Read, Answer::Found(Some(8)));
         assert!(refusal_of(before).contains("fits no state"));
     }

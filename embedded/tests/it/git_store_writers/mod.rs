@@ -1,4 +1,4 @@
-//! Many writers on Git stores: no write is lost or stored twice, whatever the others, the remote repository and SIGKILL do.
+//! Many writers on Git stores: no write is lost or stored twice, whatever the other writers, the remote repository and SIGKILL do.
 
 mod branch_log;
 mod kill;

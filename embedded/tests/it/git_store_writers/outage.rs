@@ -36,7 +36,7 @@ async fn a_remote_that_is_away_for_a_while_loses_no_acknowledged_write() {
     let away = dir.path().join("away.git");
     std::fs::rename(&repository, &away).unwrap();
     eventually("writes fail", || async { counters.errors() > 0 }).await;
-    // Reads go on.
+    // Reads continue.
     drop(listed(&servers[0].client()).await);
     std::fs::rename(&away, &repository).unwrap();
     let operations = finish(tasks, 2 * LIMIT).await;

@@ -1,4 +1,4 @@
-//! A client that writes ConfigMaps at random and records what it was told.
+//! A client that writes ConfigMaps at random and records the answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(in crate::store::git) struct Heads {
     pub(in crate::store::git) journal: Option<Oid>,
 }
 
-/// What a commit of the journal says besides its files.
+/// The parents of a commit of the journal.
 #[derive(Debug)]
 pub(in crate::store::git) struct Entry {
     /// Head of the branch that it belongs to; `None` if that is the one of the commit before.
@@ -43,7 +43,8 @@ impl Branch {
         self.journal.is_some()
     }
 
-    /// Returns the newest commits. The journal first: a write moves the branch first, so the branch is never behind the journal.
+    /// Returns the newest commits. Reads the journal first. A write moves the branch first, so the branch that is read is never behind the
+    /// journal.
     pub(in crate::store::git) fn heads(&self) -> Result<Heads, Error> {
         let journal = self.journal.as_deref().map(|journal| self.find(journal));
         let journal = journal.transpose()?.flatten();
@@ -152,7 +153,7 @@ impl Branch {
         }
     }
 
-    /// Checks that the branch, its journal, or both are where they are to be moved from, before anything is written.
+    /// Checks that the branch, its journal, or both point to the expected old commits, before anything is written.
     pub(in crate::store::git) fn check_heads(
         &self,
         known: Heads,
@@ -167,14 +168,14 @@ impl Branch {
         })
     }
 
-    /// Moves the branch and its journal from the known commits to where two other references are, as far as these exist.
+    /// Moves the branch and its journal from the known commits to the commits of two other references, as far as these exist.
     pub(in crate::store::git) fn advance_to(
         &self,
         known: Heads,
         tips: Heads,
         references: [&str; 2],
     ) -> Result<(), Error> {
-        // The remote branch can have moved after the look, so what counts is the reference.
+        // The remote branch can have moved after `git ls-remote`, so the reference counts.
         let find = |tip: Option<Oid>, reference: &str| {
             tip.map(|_| self.repository.refname_to_id(reference)).transpose()
         };

@@ -1,7 +1,7 @@
 //! Definitions in the repository: a commit that changes one changes which documents are objects.
 //!
-//! A document whose kind is not served is no object, and its file stays as it is. With the definition of its kind it becomes one, and
-//! without it the object is withdrawn: no user has deleted it.
+//! A document whose kind is not served is not an object, and its file does not change. A commit that adds the definition of its kind makes
+//! it an object. A commit that removes the definition withdraws the object, which no user has deleted.
 
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ impl History {
             let group = key.resource.split_once('.').map(|(_, group)| group);
             group.is_some_and(|group| groups.contains(group))
         };
-        // Of a file that was only written the groups are not known, but its objects are.
+        // The groups of a file that this process only wrote are not known, but its objects are.
         let objects = self.files.iter();
         let objects = objects.filter(|(_, keys)| keys.iter().any(is_of_group));
         let documents = self.groups.iter();

@@ -1,5 +1,5 @@
-//! Commits of the journal: each takes over commits of the branch, or is a write of a store. And the commits of this process, which are not
-//! read again.
+//! Applies the commits of the journal, of which each takes over commits of the branch or is a write of a store; and the commits of this
+//! process, which it does not read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ impl History {
         let mut statuses = status::changed(branch, self.journal, id)?;
         if trailers.is_empty() {
             if let Some(head) = entry.head {
-                // Of a rewritten branch only the newest commit counts.
+                // Only the newest commit of a rewritten branch counts.
                 let line = branch.line(self.head, head)?.unwrap_or_else(|| vec![head]);
                 for commit in line {
                     add(self.apply(branch, kinds, commit)?);
@@ -60,7 +60,7 @@ impl History {
         Ok(())
     }
 
-    /// Takes over which objects have a status file.
+    /// Updates which objects have a status file.
     fn update_statuses(&mut self, step: &Step<'_>, keys: &BTreeSet<Key>) -> Result<(), Error> {
         for key in keys {
             self.outdated.remove(key);

@@ -1,7 +1,7 @@
 //! Objects that a commit may have moved to a file that does not parse.
 //!
-//! A commit of Git does not say what it renames, and a file that does not parse does not say what it contains. So a commit after which
-//! one of its files does not parse removes no object: what it takes out of all files stays as it was until the file parses or is removed.
+//! Git stores no renames, and the objects of a file that does not parse are not known. So a commit after which one of its files does not
+//! parse removes no object: an object that it takes out of all files does not change until the file parses or is removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::History;
 use crate::store::git::step::Step;
 use crate::store::state::Key;
 
-/// A move of an object whose end is not known.
+/// A possible move of an object whose new file is not known.
 #[derive(Debug)]
 pub(super) struct PendingMove {
     /// The last file with the object.
@@ -79,7 +79,7 @@ impl History {
         format!("the commit takes the object out of all files, and its file {problem}")
     }
 
-    /// Returns why an object without a file cannot be written; `None` if it can.
+    /// Returns the reason for which an object without a file cannot be written; `None` if it can be written.
     pub(in crate::store::git) fn pending_move(&self, key: &Key) -> Option<String> {
         let pending = self.moves.get(key)?;
         let reason = self.describe(pending);

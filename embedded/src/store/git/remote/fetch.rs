@@ -1,4 +1,4 @@
-//! Looks at the remote branch and its journal, and fetches their commits.
+//! Lists the remote branch and its journal, and fetches their commits.
 
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use git2::{Error, Oid};
 use super::{Remote, lock};
 use crate::store::git::branch::{Branch, Heads};
 
-/// Deadline of a look at the remote branch.
+/// Deadline of `git ls-remote`.
 const LS_REMOTE_DEADLINE: Duration = Duration::from_secs(10);
-/// Deadline for the new commits of others during a write. Writes of other objects wait for it, too.
+/// Deadline of a fetch of new commits during a write. Writes of other objects wait for it, too.
 const FETCH_DEADLINE: Duration = Duration::from_secs(15);
-/// Deadline for the new commits of others during a poll, for which nothing waits.
+/// Deadline of a fetch of new commits during a poll. No write waits for it.
 const DOWNLOAD_DEADLINE: Duration = Duration::from_mins(1);
-/// Where a poll downloads the branch and its journal to. They themselves move only under the lock of the store.
+/// References to which a poll downloads the branch and its journal. The branch and the journal of the clone move only under the lock of the
+/// store.
 const DOWNLOADED: [&str; 2] = ["refs/sluice/downloaded", "refs/sluice/downloaded-status"];
 
-/// What a poll has found.
+/// The result of a poll.
 #[derive(Debug)]
 pub(super) struct Download {
     /// Newest commits of the clone before the download.
@@ -26,7 +27,7 @@ pub(super) struct Download {
 }
 
 impl Remote {
-    /// Moves the branch of the clone, and its journal, to where the remote ones are.
+    /// Moves the branch of the clone, and its journal, to the commits of the remote ones.
     pub(in crate::store::git) fn fetch(&self, branch: &Branch) -> Result<(), Error> {
         let tips = self.tips()?;
         branch.forget(tips)?;
@@ -46,7 +47,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Moves the branch of the clone to what was downloaded, unless a write has moved it since: the next poll looks again then.
+    /// Moves the branch of the clone to the downloaded commit. If a write has moved the branch since, it does nothing, and the next poll
+    /// tries again.
     pub(in crate::store::git) fn take_download(&self, branch: &Branch) -> Result<(), Error> {
         let Some(Download { known, tips }) = lock(&self.download).take() else {
             return Ok(());
@@ -92,7 +94,7 @@ impl Remote {
             .zip(exists)
             .filter(|(_, exists)| *exists)
         {
-            // No other process uses the clone, so a lock is the rest of a process that was killed.
+            // No other process uses the clone, so a killed process has left this lock.
             drop(std::fs::remove_file(self.clone.join(format!("{to}.lock"))));
             refspecs.push(format!("+{from}:{to}"));
         }
@@ -102,7 +104,7 @@ impl Remote {
         let options = [
             "--quiet",
             "--no-tags",
-            // The compaction does it, and nothing waits for that.
+            // The compaction packs objects, and nothing waits for it.
             "--no-auto-gc",
             "--no-write-fetch-head",
             "--no-recurse-submodules",

@@ -1,4 +1,4 @@
-//! Commits of people that a store has to understand, and records that it must not write.
+//! Commits of users that a store has to understand, and records that it must not write.
 
 use git2::{Oid, Signature, Time};
 
@@ -9,7 +9,7 @@ pub(super) fn head(environment: &Environment) -> Oid {
     environment.branch().head().unwrap().unwrap()
 }
 
-/// Commits on `base` as a person, and merges the branch into that as `git pull` does.
+/// Commits on `base` as a user, and merges the branch into that as `git pull` does.
 fn pull(environment: &Environment, base: Oid, path: &str, text: &str) {
     let branch = environment.branch();
     let theirs = head(environment);
