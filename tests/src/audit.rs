@@ -1,4 +1,4 @@
-//! The audit log of an API server and the roles of an account: what the account did, and what it may do. Pure.
+//! The audit log of an API server and the roles of an account: compares the requests of the account with its permissions. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;

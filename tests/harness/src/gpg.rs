@@ -148,7 +148,7 @@ impl Keyring {
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(GpgError::Start)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // It may exit without reading its input; then its output tells the reason.
+            // It may exit without reading its input; then its output contains the reason.
             drop(stdin.write_all(input));
         }
         let output = child.wait_with_output().map_err(GpgError::Start)?;

@@ -1,4 +1,4 @@
-//! Tests that cannot run on this machine: each prints a line, `make` repeats the lines at its end, and `CI` makes it an error.
+//! Tests that cannot run on this machine: each prints a line, `make` repeats the lines at its end, and under `CI` it is an error.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
 //! Runs the commands of the page about back-ups: a stack is backed up on one API server and restored on another one, where no resource is
-//! made a second time.
+//! created a second time.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -70,7 +70,7 @@ async fn back_up(origin: &Origin, folder: &Path) -> BackedUpStack {
     let commands = blocks(PAGE, "Back up");
     assert_eq!(commands.len(), 1);
     shell(folder, &commands[0]).await;
-    // What belongs to the old object and its runs is not in it.
+    // It does not contain the data of the old object and of its runs.
     let expected = ["app-outputs", "inputs", "tfstate-default-app"].map(str::to_owned);
     assert_eq!(names(&folder.join("backup/inputs.json")), expected.into());
     let stack = scenario.stacks().get(NAME).await.unwrap();

@@ -30,7 +30,7 @@ const EXPECTED_CHANGES: u64 = 30;
 /// Interval for restarting a watch after an outage; changes in between are not counted.
 const RESTART_DELAY: Duration = Duration::from_millis(20);
 
-/// Returns distinct points of the scenario in order, as rng of changes.
+/// Returns distinct points of the scenario in order, as numbers of changes.
 fn points(rng: &mut Rng, count: usize) -> Vec<u64> {
     let mut points = BTreeSet::new();
     while points.len() < count {

@@ -1,5 +1,4 @@
-//! The test env: a repository on a real Git server and, for tests on a cluster, a control plane with both controllers as
-//! processes.
+//! The test environment: a repository on a real Git server and, for tests on a cluster, a control plane with both controllers as processes.
 
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};

@@ -1,5 +1,5 @@
-//! An upgrade from the definition of TerraformRun before runs were Jobs (`tests/assets/definitions-2026-11-23`): records of that form keep their
-//! meaning, no stack is planned because of it, and an approval that was given meanwhile is good.
+//! An upgrade from the definition of TerraformRun before runs were Jobs (`tests/assets/definitions-2026-11-23`): records of that form keep
+//! their meaning, the upgrade plans no stack, and an approval from before it is valid.
 //!
 //! The records are those of this build, without the fields that the earlier definition does not declare.
 

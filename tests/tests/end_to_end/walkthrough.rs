@@ -124,7 +124,7 @@ pub(crate) fn expected_conditions(walkthrough: &Walkthrough) -> Vec<String> {
     golden
 }
 
-/// What the scenario gave.
+/// The result of the scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Walkthrough {
     /// The revisions and plans of a scenario.

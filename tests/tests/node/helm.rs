@@ -188,7 +188,7 @@ async fn apply_stack<'n>(node: &'n Node, folder: &Path) -> (Tenant<'n>, Value) {
     (tenant, artifact)
 }
 
-/// The upgraded release goes on with the stack: its source has the same artifact, on the new volume, and nothing has run.
+/// The upgraded release continues with the stack: its source has the same artifact, on the new volume, and nothing has run.
 async fn check_stack(tenant: &Tenant<'_>, artifact: &Value) {
     let upgraded = tenant.poll_source("upgraded").await.unwrap();
     assert_eq!(upgraded["digest"], artifact["digest"]);

@@ -167,7 +167,7 @@ impl<'n> Installation<'n> {
         }
     }
 
-    /// As [`Installation::kubectl`], for a caller that goes on after a failure.
+    /// As [`Installation::kubectl`], for a caller that continues after a failure.
     pub(crate) async fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let failure = |why: String| format!("kubectl {arguments:?}: {why}");
         let child = Command::new(cli::kubectl().unwrap())
@@ -190,7 +190,7 @@ impl<'n> Installation<'n> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Returns what a user would look at after a failure.
+    /// Returns what a user would read after a failure.
     pub(crate) async fn describe_pods(&self) -> String {
         let mut text = String::new();
         for arguments in [

@@ -47,8 +47,8 @@ async fn wait_for<T>(what: &str, attempt: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-/// tf-controller is on the same node here. Its container goes on without the kubelet, and its token is good for a minute after the deletion
-/// of its pod, if the pod is still there: as if it were on another node.
+/// tf-controller is on the same node here. Its container continues without the kubelet, and its token is good for a minute after the
+/// deletion of its pod, if the pod is still there: as if it were on another node.
 async fn keep_controller(node: &Node) {
     let pods: Api<Pod> = Api::namespaced(node.client().await.unwrap(), NAMESPACE);
     let selected = ListParams::default().labels("app=tf-controller");

@@ -124,8 +124,8 @@ async fn check_pod_security(installation: &Installation<'_>) {
     assert!(refused.contains("violates PodSecurity \"restricted"), "{refused}");
 }
 
-/// Asserts that the API server has refused no request of the controllers and of their runs. Only the definitions are asked for in vain:
-/// tf-controller reads them in the `OpenAPI` document then.
+/// Asserts that the API server has refused no request of the controllers and of their runs. It may refuse only the requests for the
+/// definitions: tf-controller reads them in the `OpenAPI` document then.
 async fn assert_nothing_refused(installation: &Installation<'_>) {
     for controller in ["source-controller", "tf-controller"] {
         let log = ["logs", &format!("deployment/{controller}"), "--tail=-1"];
@@ -268,7 +268,8 @@ impl<'n> Replicas<'n> {
         wait_until(self.installation, "a leader of the new pods", replaced).await;
     }
 
-    /// All replicas are replaced during the apply of a run, and then the leader dies: another one leads, and the same run goes on to its end.
+    /// All replicas are replaced during the apply of a run, and then the leader dies: another one leads, and the same run continues to its
+    /// end.
     async fn check_takeover(&self) {
         self.hold("create it");
         self.tenant.apply(&inputs()).await;

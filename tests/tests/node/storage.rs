@@ -35,7 +35,7 @@ pub(crate) struct Volume {
 struct Stored {
     artifact: Value,
     content: Vec<u8>,
-    /// A file that is written again has another one.
+    /// The inode of the file. A file that is written again has another one.
     inode: u64,
 }
 

@@ -263,8 +263,8 @@ impl<'n> Flux<'n> {
         self.wait_for_rollout("source-controller").await;
     }
 
-    /// tofu-controller can go on with each applied stack: its definition accepts the object, and spec, finalizers and what that controller
-    /// reads in the status are as it left them.
+    /// tofu-controller can continue with each applied stack: its definition accepts the object, and spec, finalizers and what that
+    /// controller reads in the status are as it left them.
     async fn check_rollback(&self) {
         let left = tofu_controller::stacks(&self.commit).unwrap();
         for name in APPLIED {

@@ -1,4 +1,4 @@
-//! What tests break on a node: its components, its API, the processes of its pods; and its network, for servers that break something.
+//! Faults of a node: of its components, its API and the processes of its pods; and its network, for servers that cause faults.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::gobuild::{self, Tool};
 use crate::process::Process;
 
 impl Node {
-    /// Kills a component; the others go on.
+    /// Kills a component; the others continue.
     pub fn kill_component(&self, component: Component) {
         if let Some(process) = lock(&self.components).remove(&component) {
             process.kill_descendants();
@@ -60,7 +60,7 @@ impl Node {
         self.run_ctr("kill a container", &kill).await
     }
 
-    /// Kills the processes of a container whose program has this name; the others go on.
+    /// Kills the processes of a container whose program has this name; the others continue.
     ///
     /// # Errors
     /// When there is no such process.

@@ -58,9 +58,9 @@ pub enum Component {
     Etcd,
     /// The API server.
     ApiServer,
-    /// The kubelet. Its pods go on without it.
+    /// The kubelet. Its pods continue without it.
     Kubelet,
-    /// The container runtime. Containers go on without it.
+    /// The container runtime. Containers continue without it.
     Runtime,
 }
 

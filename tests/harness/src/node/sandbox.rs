@@ -1,4 +1,4 @@
-//! The namespaces of a node: its own mounts, processes and network, and a way in from this process.
+//! The namespaces of a node: its own mounts, processes and network, and the access of this process to them.
 //!
 //! Nothing of the machine changes: no interface, route, mount or kernel setting. The end of the first process of the
 //! sandbox ends every other one, with its mounts and its network.

@@ -76,7 +76,7 @@ pub enum Fault {
     Version0,
 }
 
-/// A command that a client parse.
+/// A command that a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecutedCommand {
     /// The client's port, which distinguishes connections.

@@ -1,6 +1,6 @@
-//! Measures source-controller with many small sources: their first reconciliation, unchanged passes, and restarts. Flux's
-//! source-controller does the same work in the same run, where Go can build it. Each has its own API server in this process
-//! and the same Git server, so their times and CPU are comparable with each other only.
+//! Measures source-controller with many small sources: their first reconciliation, reconciliations without a change, and restarts. Flux's
+//! source-controller does the same work in the same run, where Go can build it. Each has its own API server in this process and the same
+//! Git server, so their times and CPU are comparable with each other only.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ const TIMEOUT: Duration = Duration::from_mins(10);
 const CONCURRENT_WRITES: usize = 16;
 /// Interval of unchanged sources while they are observed, in seconds, and the number of intervals.
 pub(crate) const INTERVAL: (u32, u32) = (10, 3);
-/// The most that a source may cost on two cores: seconds of CPU and requests of the first reconciliation, seconds of CPU of an unchanged
-/// pass.
+/// The most that a source may cost on two cores: seconds of CPU and requests of the first reconciliation, seconds of CPU of a
+/// reconciliation without a change.
 const CPU_OF_NEW: f64 = 0.008;
 const REQUESTS_OF_NEW: f64 = 4.0;
 const CPU_OF_PASS: f64 = 0.000_25;
@@ -113,7 +113,7 @@ pub(crate) async fn create(sources: &Api<DynamicObject>, urls: &[String]) -> Res
         .await
 }
 
-/// Shortens the intervals of all sources, and waits until their passes are spread over one.
+/// Shortens the intervals of all sources, and waits until their reconciliations are spread over one interval.
 pub(crate) async fn shorten_intervals(sources: &Api<DynamicObject>) -> Result<(), BoxError> {
     let (interval, _) = INTERVAL;
     let spec = json!({ "spec": { "interval": format!("{interval}s") } });
@@ -123,13 +123,13 @@ pub(crate) async fn shorten_intervals(sources: &Api<DynamicObject>) -> Result<()
     Ok(())
 }
 
-/// Returns the mean cost of a pass of all sources.
+/// Returns the mean cost of one reconciliation of each source.
 pub(crate) async fn observe_passes(controller: &Controller) -> Result<Cost, BoxError> {
     let (interval, passes) = INTERVAL;
     let before = controller.cost().await?;
     let observed = Duration::from_secs((interval * passes).into());
     tokio::time::sleep(observed).await;
-    // A pass takes as long as its interval.
+    // The measured part lasts one interval.
     let all = controller.cost().await?.since(&before, Duration::ZERO);
     Ok(all.divided_by(passes))
 }
@@ -238,7 +238,7 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
     results.add(row.beside(name, bytes(other)).goal_if_known(goal));
 }
 
-/// Adds the rows of one part: time, CPU, requests and writes. A pass has no time of its own.
+/// Adds the rows of one part: time, CPU, requests and writes. A reconciliation without a change has no time of its own.
 fn report_part(
     title: &str,
     own: &[Cost],

@@ -1,7 +1,7 @@
 //! Measures lookups of unchanged heads: of a repository with many references beside `git`, and of many objects with one URL.
 //!
-//! The time of a lookup is the time of whole passes, as the metric of source-controller tells it: they send one request and no
-//! request to the API.
+//! The time of a lookup is the time of whole reconciliations, from the metric of source-controller: they send one request and no request to
+//! the API.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::{fleet, objects};
 
 /// References of the repository.
 const REFS: usize = 10_000;
-/// How long passes are observed in a round; their interval is a second.
+/// How long a round observes the reconciliations; their interval is a second.
 const OBSERVED: Duration = Duration::from_secs(4);
 /// Objects with one URL.
 const OBJECTS: usize = 500;
-/// The names under which the repository is served, so that its requests can be told apart.
+/// The names under which the repository is served, so that its requests can be distinguished.
 const OWN: &str = "head";
 const BY_HAND: &str = "by-hand";
 /// The steps of a lookup.
@@ -79,7 +79,7 @@ fn create_repository() -> Result<Repository, BoxError> {
     Ok(repository)
 }
 
-/// Returns the time of a pass in seconds and the bytes of the response to its lookup.
+/// Returns the time of a reconciliation in seconds and the bytes of the response to its lookup.
 async fn observe_passes(controller: &Controller, server: &GitServer) -> Result<(f64, f64), BoxError> {
     server.clear_requests();
     let before = controller.reconciliation_time(OWN).await?;

@@ -1,5 +1,5 @@
-//! Measures how a large tree becomes an artifact, as the log of the program tells it, without fetch and status: the first one, and one
-//! after a change of one file. The manual equivalent is `git archive` and `pigz`, or `gzip` where that is not installed.
+//! Measures how long a large tree takes to become an artifact, from the log of the program, without fetch and status: the first one, and
+//! one after a change of one file. The manual equivalent is `git archive` and `pigz`, or `gzip` where that is not installed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ const CHANGED_FILE: usize = 371;
 /// The compressor whose size is compared.
 const GZIP: &str = "gzip -6";
 
-/// What the log says about an archive.
+/// The record of an archive in the log.
 pub(crate) struct Package {
     /// How long it took, without fetch and status.
     pub(crate) time: Duration,

@@ -23,7 +23,7 @@ pub(crate) enum Part {
     Providers,
     /// Unchanged and idle stacks.
     Stacks,
-    /// Commands that look at the idle stacks.
+    /// Commands that read the idle stacks.
     Commands,
     /// A store in Git with a long history.
     GitStore,

@@ -19,7 +19,7 @@ pub(crate) struct Usage {
 
 /// Clock ticks per second of `/proc`: 100 on every Linux.
 const TICKS: u64 = 100;
-/// Time between two looks at the memory of a process.
+/// Time between two samples of the memory of a process.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) fn of_process(id: u32) -> Result<Usage, BoxError> {
@@ -51,7 +51,7 @@ pub(crate) struct PeakMemory {
 }
 
 impl PeakMemory {
-    /// Looks at the memory of a process until [`PeakMemory::end`].
+    /// Samples the memory of a process until [`PeakMemory::end`].
     pub(crate) fn watch(id: u32) -> Self {
         let (stop, stopped) = mpsc::channel();
         let looking = thread::spawn(move || {

@@ -175,7 +175,7 @@ fn renamed(output: Output, names: &[(String, &str)]) -> Vec<(Duration, String)> 
         .collect()
 }
 
-/// Returns texts that a recording must not have: they tell of the machine, or are not printable.
+/// Returns texts that a recording must not have: they identify the machine, or are not printable.
 fn private_texts(paths: &[&Path]) -> Vec<String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let home = std::env::var("HOME").unwrap_or_default();

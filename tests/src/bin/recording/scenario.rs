@@ -1,4 +1,4 @@
-//! What the recording shows: the commands, the files that they work on, and the size of the terminal.
+//! The scenario of the recording: the commands, their files, and the size of the terminal.
 
 use sha2::{Digest as _, Sha256};
 
@@ -33,7 +33,7 @@ resource "terraform_data" "dns" {
 }
 "#;
 
-/// What must have happened before a command is typed.
+/// The condition for the next command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Before {
     /// The command before has ended.
@@ -55,7 +55,7 @@ pub(crate) struct Step {
     pub(crate) answer: &'static str,
     /// The expected exit code.
     pub(crate) code: i32,
-    /// When it is typed.
+    /// The condition under which it is typed.
     pub(crate) before: Before,
 }
 
@@ -109,7 +109,7 @@ pub(crate) const STEPS: [Step; 11] = [
     step("sluice history app"),
 ];
 
-/// Returns the digest of the scenario. The image has it, so that a test finds an image of an older one.
+/// Returns the digest of the scenario. The image contains it, so that a test detects an image of an older scenario.
 pub(crate) fn digest() -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {

@@ -50,7 +50,7 @@ pub(crate) struct Texts<'a> {
     pub(crate) title: &'a str,
     /// What happens in it.
     pub(crate) description: &'a str,
-    /// The digest of the scenario.
+    /// The digest of the recorded scenario.
     pub(crate) digest: &'a str,
 }
 

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sluice_tests::scenario::TIMEOUT;
 use tokio::process::{Child, Command};
 
-/// Interval between two looks at the log.
+/// Interval between two reads of the log.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running controller.

@@ -1,4 +1,4 @@
-//! What the controller has to do. Each step begins where the one before has ended.
+//! The steps that the controller has to pass. Each step begins where the one before has ended.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -162,7 +162,7 @@ impl Fixture {
             .await;
     }
 
-    /// The next process finds what happened while none was running.
+    /// The next process handles the changes that were made while none was running.
     async fn restart(&self, controller: Controller) -> Controller {
         controller.kill().await;
         let drift = json!({"data": {"text": "changed"}});

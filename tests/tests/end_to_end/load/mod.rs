@@ -52,7 +52,7 @@ const IDLE_INTERVALS: f64 = 1.2;
 const START_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for each object beyond that.
 const OBJECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks at the audit log.
+/// Time between two reads of the audit log.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Requests of a start that belong to no object: lists and definitions.

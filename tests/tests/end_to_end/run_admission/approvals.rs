@@ -82,7 +82,7 @@ async fn wait_for_policy(user: &Writer) {
     panic!("the policy is not enforced");
 }
 
-/// A user approves under the own name and with own groups, or not at all; runs and users who write stacks do not approve.
+/// A user approves only under the user's own name and with the user's own groups. Runs, and users who write stacks, do not approve.
 pub(super) async fn check(tenant: &Tenant) {
     // The last one is waited for below: bindings are loaded in their order.
     tenant.bind("sluice-edit", "dave").await;
@@ -111,7 +111,7 @@ pub(super) async fn check(tenant: &Tenant) {
     );
     assert_eq!(bob.approve("of-bob", "bob", &json!([]), false).await, "");
 
-    // Neither can the approval of another user be changed.
+    // A user cannot change the approval of another user either.
     let as_bob = Patch::Merge(json!({ "spec": { "approver": "bob" } }));
     let administrator = approvals(&tenant.plane.admin().client().await.unwrap());
     let changed = administrator

@@ -1,5 +1,5 @@
-//! The commands of the program with the permissions of users: what a user may do works; what a user may not do changes nothing, and the
-//! error names the verb, the object and the role to ask for.
+//! The commands of the program with the permissions of users: a permitted command works; a forbidden one changes nothing, and its error
+//! names the verb, the object and the role to ask for.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -195,7 +195,7 @@ pub(super) async fn check(tenant: &Tenant) {
     assert_eq!(stacks(&client).get_opt("app").await.unwrap(), None);
 }
 
-/// To look is permitted; each thing that is not permitted has a role of its own, or needs another one of the cluster.
+/// Reads are permitted. Each action that is not permitted has a role of its own, or needs another role of the cluster.
 async fn check_viewer(viewer: &CommandUser) {
     let allowed: [&[&str]; 11] = [
         &["get", "terraforms"],
@@ -233,7 +233,7 @@ async fn check_viewer(viewer: &CommandUser) {
     }
 }
 
-/// A viewer looks at sources; an editor creates and changes them too.
+/// A viewer reads sources; an editor creates and changes them too.
 async fn check_sources(tenant: &Tenant) {
     let (viewer, editor) = (tenant.command_user("vera"), tenant.command_user("edda"));
     let create: [&str; 7] = [

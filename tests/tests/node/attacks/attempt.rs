@@ -1,4 +1,4 @@
-//! What a hostile module tries in the pod of its run, and what must come of it.
+//! The requests and file reads that a hostile module attempts in the pod of its run, and their expected results.
 //!
 //! `$NAME` is a variable of the pod: its run has the name of its Job.
 
@@ -20,7 +20,7 @@ pub(super) const OWN_TOKEN: &str = "own-token";
 /// Files of the node, in its folder on the machine: keys of the cluster, access to the container runtime, volumes of other pods.
 pub(super) const NODE_FILES: [&str; 4] = ["accounts.key", "kubelet.conf", "containerd.sock", "kubelet/pods"];
 
-/// How a result begins, and what it contains.
+/// The beginning of a result, and a text that it contains.
 type Expected = (&'static str, &'static str);
 
 /// No role permits it.
@@ -32,7 +32,7 @@ const NOT_FOR_ITSELF: Expected = ("403 ", "only for itself");
 const NO_TOKEN: Expected = ("403 ", "needs the right to create its tokens");
 const ABSENT: Expected = ("failed ", "no such file or directory");
 
-/// The names of what is attacked.
+/// The names of the attacked objects.
 pub(super) struct Targets {
     /// All Secrets of the other namespace: states, plans, keys.
     pub(super) secrets: Vec<String>,
@@ -159,7 +159,7 @@ fn permitted(targets: &Targets) -> Vec<Attempt> {
     let secrets = format!("{CORE}/{TENANT}/secrets");
     let plan = format!("{secrets}/{}", targets.neighbour_plan);
     let own_claim = json!({ "status": { "claim": { "podUid": "$POD_UID" } } });
-    // The API server ignores it: check_objects looks.
+    // The API server ignores it: `check_objects` checks that.
     let other_stack = json!({ "spec": { "terraform": { "name": "neighbour" } } });
     let status = format!("{own_run}/status");
     let run: Expected = ("200 ", "\"TerraformRun\"");

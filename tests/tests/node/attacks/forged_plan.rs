@@ -1,4 +1,4 @@
-//! The plan of a neighbour, which the account of runs may replace: its apply must refuse it.
+//! The plan of another stack of the namespace, which the account of runs may replace: the apply must refuse it.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ impl Tenants {
         secret
     }
 
-    /// The plan of the neighbour is another one than its run has recorded: an approval of it applies nothing.
+    /// The plan of the other stack is not the one that its run has recorded: an approval of it applies nothing.
     pub(super) async fn check_forged_plan(&self, name: &str) {
         let planted = ["get", "secret", name, "-ojsonpath={.data.planted}"];
         assert_eq!(self.kubectl(TENANT, &planted).await, "eWVz", "the plan is forged");

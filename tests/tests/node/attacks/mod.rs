@@ -1,7 +1,8 @@
 //! A tenant of the overlay `multi-tenant` attacks: with the code of a module, from inside the pod of its run; and with the fields of its
 //! stacks.
 //!
-//! The pod of a run has the role of runs in its namespace. What it may do there is not refused, and docs/security.md says so.
+//! The pod of a run has the role of runs in its namespace. The API server does not refuse what this role permits, and docs/security.md says
+//! so.
 
 mod attempt;
 mod forged_plan;
@@ -76,8 +77,8 @@ struct Tenants {
 }
 
 impl Tenants {
-    /// Creates what is attacked: in the other namespace a stack with a state and one with a plan, in the own one a stack with a plan and
-    /// an account of its own.
+    /// Creates the attacked objects: in the other namespace a stack with a state and one with a plan, in the own namespace a stack with a
+    /// plan and with an account of its own.
     async fn create() -> Self {
         let installation = Installation::multi_tenant().await;
         let tenants = Self {

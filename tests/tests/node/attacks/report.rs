@@ -36,7 +36,7 @@ const TOKEN_FOLDERS: [&str; 2] = ["/run/secrets/kubernetes.io/", "/var/run/secre
 /// The resources that any account may use, for questions about itself, begin with this.
 const SELF_REVIEW: &str = "selfsubject";
 
-/// What came of the attempts, and what the program found in its pod.
+/// The results of the attempts, and what the program found in its pod.
 #[derive(Deserialize)]
 pub(super) struct Report {
     /// By the names of the attempts: `<HTTP status> <body>`, `done <content>` or `failed <error>`.

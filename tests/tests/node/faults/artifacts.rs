@@ -1,4 +1,4 @@
-//! The way of artifacts from source-controller to tf-controller and to runs. It can hold the downloads of a stack's runs.
+//! A gateway between source-controller and its consumers, tf-controller and runs. It can hold the downloads of a stack's runs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,7 +41,7 @@ struct Shared {
     client: Client,
     /// The gates for the runs of stacks, by the part of the path that names the source.
     gates: Mutex<BTreeMap<String, Gate>>,
-    /// Where source-controller was found last: the API may be away.
+    /// The last known address of source-controller: the API may be away.
     source: Mutex<Option<SocketAddr>>,
 }
 
@@ -86,7 +86,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             continue;
         };
         let shared = Arc::clone(&shared);
-        // A connection that cannot be passed on is closed, as if nothing listened.
+        // A connection that cannot be forwarded is closed, as if nothing listened.
         tokio::spawn(async move { drop(shared.forward(client, peer.ip()).await) });
     }
 }
@@ -139,7 +139,7 @@ impl Shared {
         false
     }
 
-    /// Connects to source-controller where it was found last, or where the API says that it is.
+    /// Connects to source-controller at its last known address, or at the one that the API returns.
     async fn connect(&self) -> io::Result<TcpStream> {
         let known = *lock(&self.source);
         if let Some(known) = known

@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// Replaces tf-controller or its leader. A run that is to go on after the fault waits until another one leads.
+    /// Replaces tf-controller or its leader. A run that continues only after the fault waits until another one leads.
     async fn replace_controller(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
         let before = match self {
             // The same process may lead again.
@@ -73,7 +73,7 @@ impl Fault {
         Ok(hits)
     }
 
-    /// Breaks anything else.
+    /// Causes any other fault.
     async fn cause_other(self, stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
         match self {
             Self::KillRunner => kill_run(stage, stack, None).await,

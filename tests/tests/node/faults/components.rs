@@ -34,7 +34,7 @@ const THROTTLE_FLAGS: [&str; 3] = [
 const TOO_MANY_REQUESTS: &str = "\"code\":429";
 /// No request is answered from memory, and the database forgets versions after some seconds.
 const EXPIRY_FLAGS: [&str; 2] = ["--watch-cache=false", "--etcd-compaction-interval=1s"];
-/// The HTTP status of a watch that cannot go on.
+/// The HTTP status of a watch that cannot continue.
 const GONE: u16 = 410;
 
 /// Kills a component, and starts it after a time.
@@ -152,7 +152,7 @@ fn throttled(stage: &Stage<'_>) -> Result<usize, String> {
         .count())
 }
 
-/// Restarts the API server so that no watch can go on from where it was, and checks that with a watch of its own.
+/// Restarts the API server so that no watch can resume, and checks that with a watch of its own.
 pub(super) async fn expire_watches(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     let version = newest_version(&stack.client).await?;
     restart_api_with(stage, stack, &EXPIRY_FLAGS).await?;

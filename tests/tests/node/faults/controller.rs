@@ -21,13 +21,13 @@ use crate::install;
 pub(super) const TF_CONTROLLER: &str = "app=tf-controller";
 /// The label of the pods of source-controller.
 pub(super) const SOURCE_CONTROLLER: &str = "app=source-controller";
-/// Who has the Lease after [`take_lease`].
+/// The holder of the Lease after [`take_lease`].
 const OTHER_HOLDER: &str = "another-process";
 /// The Lease of tf-controller.
 const LEASE: &str = "1953de50.contrib.fluxcd.io";
 /// Restarts of a container after which the kubelet waits for 40 s before the next one: it doubles the delay, from 10 s.
 const MAX_RESTARTS: i32 = 3;
-/// How long two leaders can meet before one replica is removed.
+/// How long two leaders run before the test removes one replica.
 const LEADERS_OVERLAP: Duration = Duration::from_secs(10);
 
 /// Waits for a container to kill: after another kill the kubelet starts the next one with a delay.
@@ -110,7 +110,7 @@ pub(super) async fn take_lease(stage: &Stage<'_>) -> Result<usize, String> {
     edit_lease(stage, other_holder).await.map(|()| 1)
 }
 
-/// Adds a replica, pauses the leader until the other replica leads, and resumes it: for a moment both believe that they lead.
+/// Adds a replica, pauses the leader until the other replica leads, and resumes it: both then act as leader for a moment.
 pub(super) async fn pause_leader(stage: &Stage<'_>, stack: &Stack) -> Result<usize, String> {
     scale(stage, "tf-controller", 2).await?;
     let (pod, leader) = wait_for("no replica led", async || leading_pod(stage).await).await?;

@@ -1,4 +1,4 @@
-//! What breaks, and what may follow from it.
+//! The faults, and the consequences that each may have.
 
 use super::ledger::Creations;
 use super::moment::Moment;
@@ -6,7 +6,7 @@ use super::moment::Moment;
 /// The error of a provider whose step fails.
 pub(super) const QUOTA_EXCEEDED: &str = "quota exceeded";
 
-/// Who dies, or what breaks.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     /// SIGKILL to all processes of the runner's container.
@@ -29,7 +29,7 @@ pub(super) enum Fault {
     ChangeVersion,
     /// Another process takes the Lease of tf-controller.
     TakeLease,
-    /// The leader of two replicas of tf-controller is paused, the other one takes over, and both go on.
+    /// The leader of two replicas of tf-controller is paused, the other one takes over, and both continue.
     PauseLeader,
     /// The kubelet is away for a short time.
     StopKubelet,
@@ -47,9 +47,9 @@ pub(super) enum Fault {
     StopApiServerLong,
     /// The API server answers only a part of the time, and keeps its connections.
     SlowApiServer,
-    /// The API server answers most requests of everybody but administrators with 429.
+    /// The API server answers most requests with 429, except those of administrators.
     ThrottleApiServer,
-    /// The API server has forgotten the versions from which watches could go on.
+    /// The API server has forgotten the versions from which watches could resume.
     ExpireWatches,
     /// Another client edits the objects of the stack all the time, so updates conflict.
     EditObjects,
@@ -164,7 +164,7 @@ impl Fault {
         matches!(self, Self::DeletePodNow)
     }
 
-    /// Whether the fault replaces tf-controller or its leader. Its runs go on: there are as many as without the fault.
+    /// Whether the fault replaces tf-controller or its leader. Its runs continue: there are as many as without the fault.
     pub(super) const fn is_of_controller(self) -> bool {
         matches!(
             self,
@@ -182,7 +182,7 @@ impl Fault {
         self.is_of_controller() || matches!(self, Self::StopSourceControllerUntilEnd)
     }
 
-    /// Whether the fault ends only when the run goes on.
+    /// Whether the fault ends only when the run continues.
     pub(super) const fn needs_release(self) -> bool {
         matches!(self, Self::StopSourceControllerUntilEnd)
     }

@@ -1,4 +1,4 @@
-//! What a run waits for besides the steps of its provider: the artifact, a module, and the write of its outputs.
+//! Holds a run at a moment outside of its provider: the download of the artifact or of a module, or the write of its outputs.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -16,7 +16,7 @@ use super::stage::Stage;
 /// Seconds until the API gives up a write that is held, and answers 500: the runner writes again.
 const WRITE_LIMIT: u32 = 10;
 
-/// What holds the runs of a stack at the moment of its trial.
+/// The gate that holds the runs of a stack at the moment of its trial.
 pub(super) enum Holds {
     /// The provider, or nothing.
     Nothing,
@@ -33,7 +33,7 @@ pub(super) enum Holds {
 }
 
 impl Holds {
-    /// Prepares what holds the runs of a stack.
+    /// Prepares the gate for the runs of a stack.
     pub(super) async fn prepare(stage: &Stage<'_>, stack: &str, moment: Moment) -> Result<Self, String> {
         match moment {
             Moment::Fetch => Ok(Self::Fetch(stage.artifacts.hold(stack, stack))),
@@ -65,7 +65,7 @@ impl Holds {
         self.gate().map(|gate| gate.count() > 0)
     }
 
-    /// Lets the runs go on.
+    /// Lets the runs continue.
     pub(super) fn open(&self) {
         if let Some(gate) = self.gate() {
             gate.open();

@@ -1,4 +1,4 @@
-//! What the ledger of the provider must say after a trial. Pure.
+//! Checks the ledger of the provider after a trial. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use sluice_harness::trial::{LedgerEntry, LedgerEvent};
 /// How often a fault lets a resource be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Creations {
-    /// The CLI goes on: each creation begins once.
+    /// The CLI continues: each creation begins once.
     Once,
     /// The CLI or its provider ends within a step, and the state is written: a creation may begin again, and each resource is made once.
     Again,
@@ -18,7 +18,7 @@ pub(super) enum Creations {
 /// A resource that no state had and that the test removed: its name, and its computed value, which differs each time it is made.
 pub(super) type Orphan = (String, String);
 
-/// Compares what was made with the state: by name, the computed values of its resources.
+/// Compares the created resources with the state: by name, the computed values of its resources.
 pub(super) fn check_creations(
     ledger: &[LedgerEntry],
     recorded: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What a stack leaves behind: after its last run, and after it was removed.
+//! Finds objects that a stack leaves behind: after its last run, and after its removal.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -135,7 +135,7 @@ fn leftovers_of_runs(objects: &[Object], jobs: &[Job]) -> Vec<String> {
     left
 }
 
-/// Returns what is left of a stack that was removed. Its inputs are the user's; the state, its lock and its copies stay, as
+/// Returns the leftovers of a removed stack. Its inputs are the user's; the state, its lock and its copies stay, as
 /// `docs/guides/deletion.md` says of `Retain`.
 fn leftovers_of_removed_stack(stack: &str, objects: &[Object]) -> Vec<String> {
     let state = format!("tfstate-default-{stack}");

@@ -53,12 +53,12 @@ struct Trial {
     is_manual: bool,
     /// For [`Moment::Any`]: how long after the start of the pod.
     delay: Duration,
-    /// When the run goes on that waits for the fault.
+    /// When the run that waits for the fault continues.
     release: Release,
 }
 
 impl Trial {
-    /// Carries out the trial, and deletes what is left of it. Returns what it took.
+    /// Carries out the trial, and deletes what is left of it. Returns its result.
     async fn carry_out(self, stage: &Stage<'_>) -> Result<TrialResult, String> {
         // A fault that takes minutes would exceed the time limits of the other trials.
         let (_shared, _alone) = if self.fault.takes_minutes() {
@@ -74,7 +74,7 @@ impl Trial {
         }
     }
 
-    /// Breaks something at the moment, and waits until the stack has recovered. Returns what it took.
+    /// Causes the fault at the moment, and waits until the stack has recovered. Returns the result.
     async fn break_and_recover(self, stage: &Stage<'_>, stack: &Stack) -> Result<TrialResult, String> {
         let no_other_fault = stage.fault.lock().await;
         let (hits, active) = Box::pin(self.break_at_moment(stage, stack)).await?;
@@ -109,7 +109,7 @@ impl Trial {
         Ok((hits, active))
     }
 
-    /// Acts as a user until the stack is applied, or its namespace deleted, and checks what is left. Returns what it took, without the hits.
+    /// Acts as a user until the stack is applied, or its namespace deleted, and checks what is left. Returns the result without the hits.
     async fn recover(self, stack: &Stack, active: Option<&str>) -> Result<TrialResult, String> {
         let since = Instant::now();
         let deadline = since + LIMIT;

@@ -1,6 +1,6 @@
-//! When something breaks, and when the run goes on that waits for it.
+//! The moments of a fault, and the time at which the run that waits for it continues.
 
-/// The moment of a stack's first apply at which something breaks.
+/// The moment of a stack's first apply at which a fault is caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moment {
     /// The Job of a run has a pod; for a fault that kills processes, its container has started.
@@ -72,7 +72,7 @@ impl Moment {
     }
 }
 
-/// When the run goes on that waits for the fault.
+/// When the run that waits for the fault continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
     /// When the fault has begun: the run works, and tries to end, during it.

@@ -1,4 +1,4 @@
-//! What must hold when the stack of a trial is applied.
+//! The checks after the stack of a trial is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a stack comes to its moment, is held, and goes on.
+//! The progress of a stack: until its moment, while it is held, and after its release.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ impl Stack {
         Ok(start.is_some_and(|start| start.elapsed() >= wait))
     }
 
-    /// The fault has begun, and lasts: the run goes on if it is to go on during the fault.
+    /// The fault has begun, and lasts: the run continues now if it continues during the fault.
     pub(super) fn begin(&self) -> Result<(), String> {
         match self.trial.release {
             Release::During => self.release(),
@@ -56,7 +56,7 @@ impl Stack {
         }
     }
 
-    /// The provider and the servers go on with what they hold, and are neither slow nor faulty any more.
+    /// The provider and the servers continue the steps that they hold, and are neither slow nor faulty any more.
     pub(super) fn release(&self) -> Result<(), String> {
         self.holds.open();
         let behaviour = self.provider.set_behaviour(&json!({}));

@@ -1,4 +1,5 @@
-//! What the trials took: a row for each, in a file of JSON lines, and the table of the rows. The files of all shards of a sample give one table.
+//! The results of the trials: a row for each, in a file of JSON lines, and the table of the rows. The files of all shards of a sample give
+//! one table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,10 +15,10 @@ use super::moment::Moment;
 
 /// The environment variable that names the file; `make chaos` sets it to `chaos-<shard>-of-<shards>.jsonl`.
 const FILE_VARIABLE: &str = "SLUICE_RESULTS";
-/// What follows the number of the shard in the name of a file.
+/// The separator between the number of the shard and the number of shards in the name of a file.
 const SHARD_SEPARATOR: &str = "-of-";
 
-/// What a trial took.
+/// The result of a trial that passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TrialResult {

@@ -1,4 +1,4 @@
-//! What the runs of a stack must say after a trial. Pure.
+//! Checks the runs of a stack after a trial. Pure.
 
 use std::collections::BTreeSet;
 

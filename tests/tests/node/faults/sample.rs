@@ -138,7 +138,7 @@ mod tests {
         pairs.dedup();
         assert_eq!((pairs.len(), trials.len()), (all, all + 3));
         assert!(pairs.iter().any(|(fault, _)| *fault == Fault::KillRunner));
-        // A trial of each kind exists, except that a run goes on during a fault that waits for its end.
+        // A trial of each kind exists, except one whose run continues during a fault that waits for its end.
         for release in [Release::During, Release::After] {
             assert!(trials.iter().any(|trial| trial.release == release));
         }

@@ -79,7 +79,7 @@ impl Stack {
         self.apply(&self.manifest()).await
     }
 
-    /// Deletes the namespace, and pods in it without grace: what is left would go on, and load the node. Waits until it is gone.
+    /// Deletes the namespace, and pods in it without grace: remaining pods would continue, and load the node. Waits until it is gone.
     pub(super) async fn delete(&self) -> Result<(), String> {
         self.holds.delete(&self.client, &self.name).await;
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -254,7 +254,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Returns what a user would look at.
+    /// Returns what a user would read after a failure.
     pub(super) async fn describe(&self) -> String {
         let status = self.read().await.map(|status| status.object["status"].clone());
         let runs = self.runs().await.map(|runs| {

@@ -30,7 +30,7 @@ pub(super) struct Stage<'n> {
     pub(super) installation: Installation<'n>,
     pub(super) node: &'n Node,
     pub(super) server: GitServer,
-    /// The way of artifacts to pods.
+    /// The gateway of artifacts for pods.
     pub(super) artifacts: ArtifactGateway,
     /// The address of the Git server for pods.
     address: String,

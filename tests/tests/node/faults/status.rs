@@ -1,8 +1,8 @@
-//! What the object of a stack says.
+//! The status of the object of a stack.
 
 use serde_json::Value;
 
-/// What the object says.
+/// The status of a stack.
 pub(super) struct StackStatus {
     /// The object.
     pub(super) object: Value,

@@ -260,7 +260,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let state = Arc::clone(&state);
         async move { Ok::<_, Infallible>(answer(request, has_client_certificate, &state).await) }
     });
-    // Half of the faults break the connection; the log tells how far it got.
+    // Half of the faults break the connection; the log shows the number of bytes that were sent.
     drop(
         auto::Builder::new(TokioExecutor::new())
             .serve_connection(TokioIo::new(socket), service)
