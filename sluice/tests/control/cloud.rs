@@ -36,7 +36,7 @@ async fn a_stack_in_the_cloud_is_planned_approved_and_destroyed() {
     env.wait_ready("net", "True TerraformOutputsWritten").await;
     assert_eq!((resources(&service), service.refused()), (1, 0));
     assert_eq!(env.value("out", "size").await.as_deref(), Some("one"));
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     env.wait_ready("net", "True NoDrift").await;
     // The old id approves nothing else.
     env.edit("net", json!({ "vars": [{ "name": "size", "value": "two" }] }))

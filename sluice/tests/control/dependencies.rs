@@ -272,10 +272,13 @@ async fn a_request_during_a_dependency_wait_is_acknowledged_at_once_and_executed
     let other = json!({ "vars": [{ "name": "cidr", "value": "10.1.0.0/16" }], "approvePlan": "" });
     env.edit("net", other).await;
     env.wait_ready("net", "Unknown TerraformPlannedWithChanges").await;
-    env.request("app", "look").await;
+    env.request("app", "drift-detection").await;
     let blocked = env.wait_ready("app", "False DependencyNotReady").await;
     // The requester, such as `flux reconcile`, gets a response and sees why nothing has happened yet.
-    assert_eq!(blocked.status.unwrap().last_handled_reconcile_at, "look");
+    assert_eq!(
+        blocked.status.unwrap().last_handled_reconcile_at,
+        "drift-detection"
+    );
     assert_eq!(env.runs("app").await.len(), 1);
     env.edit("net", json!({ "approvePlan": "auto" })).await;
     env.wait_ready("app", "True NoDrift").await;

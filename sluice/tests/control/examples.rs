@@ -212,21 +212,21 @@ impl PageRunner {
 
     /// Repeats a reading command until its output matches; runs a changing command once. The error is the last output.
     async fn assert_output(&self, command: &str, expected: &Regex) -> Result<(), String> {
-        let looks = !command.contains("kubectl patch") && !command.contains("kubectl delete");
-        let is_wanted = |output: &Result<String, String>| {
+        let is_read = !command.contains("kubectl patch") && !command.contains("kubectl delete");
+        let is_expected = |output: &Result<String, String>| {
             output
                 .as_ref()
                 .is_ok_and(|output| expected.is_match(&normalize_spaces(output)))
         };
         let mut printed = self.shell(command, "").await;
-        let looking = async {
-            while looks && !is_wanted(&printed) {
+        let repeated = async {
+            while is_read && !is_expected(&printed) {
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 printed = self.shell(command, "").await;
             }
         };
-        drop(tokio::time::timeout(TIMEOUT, looking).await);
-        if is_wanted(&printed) {
+        drop(tokio::time::timeout(TIMEOUT, repeated).await);
+        if is_expected(&printed) {
             return Ok(());
         }
         Err(printed.unwrap_or_else(|output| output))

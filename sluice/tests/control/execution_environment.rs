@@ -63,7 +63,7 @@ async fn other_labels_keep_the_state(env: &TestEnvironment, state: &Secret) {
         env.edit("net", json!({ "backendConfig": backend })).await;
         env.wait_ready("net", "True TerraformPlannedNoChanges").await;
     }
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     env.wait_ready("net", "True NoDrift").await;
     let after = secrets(env, "tfstate-blue-custom").await;
     assert_eq!(after.len(), 1);
@@ -195,7 +195,7 @@ async fn a_custom_backend_gets_its_arguments_from_secrets_and_config_maps() {
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     assert_eq!((resources(&state), wrong.exists()), (1, false));
     assert!(secrets(&env, "tfstate-").await.is_empty());
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     env.wait_ready("net", "True NoDrift").await;
 }
 

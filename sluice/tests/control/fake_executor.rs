@@ -36,14 +36,14 @@ impl FakeExecutor {
         let (ended, receiver) = unbounded_channel();
         // Keeps the channel open: runs never end without a report.
         std::mem::forget(ended);
-        let double = Inner {
+        let inner = Inner {
             client: client.clone(),
             started: Mutex::default(),
             most: Mutex::default(),
             forgotten: Mutex::default(),
             hangs: Mutex::default(),
         };
-        (Self(Arc::new(double)), receiver)
+        (Self(Arc::new(inner)), receiver)
     }
 
     /// Returns the runs started since the last call, sorted; panics if a run was started twice.

@@ -375,10 +375,10 @@ async fn a_request_during_a_missing_input_is_acknowledged_at_once_and_executed_l
     let secrets: Api<Secret> = env.api();
     secrets.delete("late", &DeleteParams::default()).await.unwrap();
     env.wait_ready("net", "False VarsGenerationFailed").await;
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     env.wait_for("net", "the request acknowledged", |stack| {
         let status = stack.status.as_ref();
-        status.is_some_and(|status| status.last_handled_reconcile_at == "look")
+        status.is_some_and(|status| status.last_handled_reconcile_at == "drift-detection")
     })
     .await;
     assert_eq!(env.runs("net").await.len(), 1);

@@ -113,12 +113,12 @@ async fn a_suspended_stack_and_a_restarted_controller_run_nothing() {
     env.edit("net", json!({ "suspend": false })).await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     // A request on a stack in sync runs drift detection, and is handled when that run has ended.
-    env.request("other", "look").await;
+    env.request("other", "drift-detection").await;
     let handled = env
         .wait_for("other", "handled", |s| {
             s.status
                 .as_ref()
-                .is_some_and(|s| s.last_handled_reconcile_at == "look")
+                .is_some_and(|s| s.last_handled_reconcile_at == "drift-detection")
         })
         .await;
     assert!(

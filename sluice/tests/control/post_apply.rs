@@ -98,7 +98,7 @@ async fn health_checks_run_after_an_apply_and_repeat_until_they_pass() {
     );
     // Once healthy, no check runs until the next apply.
     let requests = service.requests.load(Ordering::SeqCst);
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     env.wait_ready("net", "True NoDrift").await;
     assert_eq!(service.requests.load(Ordering::SeqCst), requests);
     env.commit("b", &[("main.tf", &module.replace("\"x\"", "\"y\""))])
@@ -156,8 +156,8 @@ async fn outputs_have_aliases_types_and_labels_and_are_restored_when_lost() {
     api.patch("out", &PatchParams::default(), &Patch::Merge(other))
         .await
         .unwrap();
-    env.request("net", "look").await;
-    env.wait_run("net", "a look", |run| {
+    env.request("net", "drift-detection").await;
+    env.wait_run("net", "drift detection", |run| {
         let ended = run.status.as_ref().is_some_and(|status| status.phase.is_final());
         run.spec.trigger.as_str() == "Request" && ended
     })
@@ -236,7 +236,7 @@ async fn the_inventory_lists_the_state_and_is_removed_when_disabled() {
     .await;
     // When enabled again, it is read by the next drift detection without an apply.
     env.edit("net", json!({ "enableInventory": true })).await;
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     let listed = env
         .wait_for("net", "an inventory", |s| {
             s.status.as_ref().is_some_and(|s| s.inventory.is_some())

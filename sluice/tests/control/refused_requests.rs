@@ -85,7 +85,7 @@ pub(crate) async fn open_proxy(env: &TestEnvironment, refusal: Refusal) -> PathB
         "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
         "clusters": [{ "name": "k", "cluster": { "server": server } }],
         "users": [{ "name": "u", "user": { "token": "t" } }] });
-    let path = env.path("kubeconfig-of-the-way");
+    let path = env.path("refusing-proxy.kubeconfig");
     std::fs::write(&path, config.to_string()).unwrap();
     path
 }

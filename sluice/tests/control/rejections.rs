@@ -66,8 +66,8 @@ async fn a_rejected_plan_is_never_applied_and_a_request_makes_a_new_plan() {
 
     // The new plan has the same effect and another id: the old approval in the spec is void.
     env.request("net", "again").await;
-    let anew = env.wait_ready("net", WAITS).await;
-    let next = pending(&anew);
+    let replanned = env.wait_ready("net", WAITS).await;
+    let next = pending(&replanned);
     assert!(next.starts_with("plan-main-aaaaaaaaaa-") && next != id, "{next}");
     assert_eq!(
         env.history("net").await,

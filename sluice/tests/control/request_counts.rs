@@ -96,16 +96,16 @@ async fn a_plan_an_approved_apply_and_drift_detection_write_little() {
     env.edit("net", json!({ "interval": "6s" })).await;
     let is_checked =
         |stack: &Terraform| last_success(stack) != before && condition(stack, "Ready").contains("NoDrift");
-    let before = last_success(&env.wait_for("net", "looked at", is_checked).await);
-    Count::of(&proxy, "first look").await;
+    let before = last_success(&env.wait_for("net", "drift detection", is_checked).await);
+    Count::of(&proxy, "first drift detection").await;
     let runs = env.runs("net").await.len();
     let is_checked = |stack: &Terraform| last_success(stack) != before;
     env.wait_for("net", "drift detection", is_checked).await;
-    let looks = Count::of(&proxy, "later looks").await;
+    let checks = Count::of(&proxy, "later drift detections").await;
     let runs = env.runs("net").await.len() - runs;
     assert!(plan.writes() <= 9, "{}", plan.writes());
     assert!(apply.writes() <= 8, "{}", apply.writes());
-    assert!(looks.writes() <= 4 * runs, "{} of {runs}", looks.writes());
+    assert!(checks.writes() <= 4 * runs, "{} of {runs}", checks.writes());
 }
 
 #[tokio::test(flavor = "multi_thread")]

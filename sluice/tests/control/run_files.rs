@@ -140,13 +140,13 @@ async fn files_of_a_run_are_removed_with_its_stack_or_by_a_later_controller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pruned_runs_are_forgotten_by_their_executor() {
     let mut env = TestEnvironment::without_controller().await;
-    let (double, ended) = FakeExecutor::new(&env.client);
-    env.start_with(Arc::new(double.clone()), ended, 4).await;
+    let (fake, ended) = FakeExecutor::new(&env.client);
+    env.start_with(Arc::new(fake.clone()), ended, 4).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
     for number in 0..25 {
-        let token = format!("look {number}");
+        let token = format!("request {number}");
         env.request("net", &token).await;
         env.wait_for("net", &token, |stack| {
             let status = stack.status.as_ref();
@@ -156,7 +156,7 @@ async fn pruned_runs_are_forgotten_by_their_executor() {
     }
     env.stop().await; // nothing is removed between the two checks
     let existing: Vec<_> = env.runs("net").await.iter().map(ResourceExt::name_any).collect();
-    let forgotten = double.removed_runs();
+    let forgotten = fake.removed_runs();
     assert!(!forgotten.is_empty(), "{existing:?}");
     assert_eq!(existing.len() + forgotten.len(), 26, "{existing:?} {forgotten:?}");
     assert!(
@@ -169,9 +169,9 @@ async fn pruned_runs_are_forgotten_by_their_executor() {
 async fn a_silent_run_past_its_deadline_is_lost_although_its_lock_is_held() {
     let mut env = TestEnvironment::without_controller().await;
     env.executor_settings.run_silence = Duration::from_secs(1);
-    let (double, ended) = FakeExecutor::new(&env.client);
-    double.hang(Timestamp::UNIX_EPOCH);
-    env.start_with(Arc::new(double), ended, 4).await;
+    let (fake, ended) = FakeExecutor::new(&env.client);
+    fake.hang(Timestamp::UNIX_EPOCH);
+    env.start_with(Arc::new(fake), ended, 4).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;
     env.wait_ready("net", "True TerraformAppliedSucceed").await;
@@ -183,9 +183,9 @@ async fn a_silent_run_past_its_deadline_is_lost_although_its_lock_is_held() {
 async fn a_living_run_without_heartbeats_is_reported() {
     let mut env = TestEnvironment::without_controller().await;
     env.executor_settings.run_silence = Duration::from_secs(1);
-    let (double, ended) = FakeExecutor::new(&env.client);
-    double.hang(Timestamp::now());
-    env.start_with(Arc::new(double), ended, 4).await;
+    let (fake, ended) = FakeExecutor::new(&env.client);
+    fake.hang(Timestamp::now());
+    env.start_with(Arc::new(fake), ended, 4).await;
     env.commit("a", &[("main.tf", SIMPLE)]).await;
     env.stack("net", json!({})).await;
     // A stack with an active run has not observed its generation yet.

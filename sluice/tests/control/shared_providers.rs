@@ -35,7 +35,7 @@ fn cache(env: &TestEnvironment) -> PathBuf {
 /// Requests drift detection and waits for it.
 async fn request_check(env: &TestEnvironment, stack: &str, token: &str) {
     env.request(stack, token).await;
-    env.wait_for(stack, "a look", |stack| {
+    env.wait_for(stack, "drift detection", |stack| {
         stack.status.as_ref().unwrap().last_handled_reconcile_at == token
     })
     .await;
@@ -132,7 +132,7 @@ async fn ten_stacks_that_start_at_once_fill_the_cache_and_then_download_nothing(
         env.request(name, "1").await;
     }
     for name in &names {
-        env.wait_for(name, "a look", |stack| {
+        env.wait_for(name, "drift detection", |stack| {
             stack.status.as_ref().unwrap().last_handled_reconcile_at == "1"
         })
         .await;

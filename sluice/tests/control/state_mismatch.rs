@@ -313,7 +313,7 @@ async fn a_deleted_state_is_held_as_drift_and_in_manual_mode() {
     api.delete("tfstate-default-net", &DeleteParams::default())
         .await
         .unwrap();
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     let drift = env.wait_ready("net", "False DriftDetected").await;
     let message = condition(&drift, "Ready");
     for part in [

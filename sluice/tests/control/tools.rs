@@ -158,7 +158,7 @@ async fn a_version_that_is_not_installed_is_awaited() {
     // A newer matching version changes the inputs of the next drift detection.
     install_other(&tools, "9.8.2", "9.8.2");
     install_other(&tools, "9.9.0", "9.9.0");
-    env.request("net", "look").await;
+    env.request("net", "drift-detection").await;
     let newer = env
         .wait_run("net", "a run of the newer version", |run| {
             let status = run.status.as_ref();

@@ -314,13 +314,16 @@ async fn an_errored_state_is_pushed_only_to_its_own_backend() {
     let here = json!({ "surroundings": { "statePlace": "here" } });
     let name = env.prepare(RunSetup::plan_and_apply().with(here.clone())).await;
     let context = env.context(&name);
-    let meddler = async {
+    let interference = async {
         wait_for_file(&marker).await;
         let address = env.stop_api().await;
         std::fs::write(&go, "").unwrap();
         address
     };
-    let (_, address) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    let (_, address) = tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        interference
+    );
     env.restart_api(address).await;
     let backend = "terraform {\n  backend \"kubernetes\" {\n    secret_suffix = \"other\"\n    namespace = \"team\"\n  }\n}\n";
     let there = json!({ "backend": backend, "surroundings": { "statePlace": "there" } });

@@ -19,26 +19,26 @@ pub(crate) async fn session(env: &TestEnvironment, bundle: Value, script: &str) 
         ..RunSetup::plan().with(bundle)
     };
     let name = env.prepare(setup).await;
-    let door = env
+    let environment_file = env
         .dir
         .path()
         .join(format!("work/.{NAMESPACE}_{STACK}.break-glass"));
-    let person = async {
-        let is_whole = || std::fs::read_to_string(&door).is_ok_and(|text| text.ends_with("'\n"));
+    let user = async {
+        let is_whole = || std::fs::read_to_string(&environment_file).is_ok_and(|text| text.ends_with("'\n"));
         wait_until(is_whole).await;
         let shell = std::process::Command::new("/bin/sh")
             .args(["-c", &format!(". \"$0\" && {script}")])
-            .arg(&door)
+            .arg(&environment_file)
             .env_clear()
             .output()
             .unwrap();
         // Ends the session in any case.
-        let _ = std::fs::remove_file(&door);
+        let _ = std::fs::remove_file(&environment_file);
         shell
     };
     let (_, shell) = tokio::join!(
         env.execute_run(&name, env.context(&name), CancellationToken::new()),
-        person
+        user
     );
     (env.get(&name).await, shell)
 }

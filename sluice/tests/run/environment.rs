@@ -357,7 +357,7 @@ impl TestEnvironment {
 
     /// Waits until the message of an active run contains a text, and returns the message.
     pub(crate) async fn wait_for_message(&self, run: &str, text: &str) -> String {
-        let looking = async {
+        let waiting = async {
             loop {
                 let message = self.get(run).await.status.unwrap_or_default().message;
                 if message.contains(text) {
@@ -366,7 +366,7 @@ impl TestEnvironment {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(DEADLINE, looking).await.unwrap()
+        tokio::time::timeout(DEADLINE, waiting).await.unwrap()
     }
 
     pub(crate) async fn secret(&self, name: &str) -> Option<BTreeMap<String, String>> {
@@ -446,10 +446,10 @@ pub(crate) async fn wait_for_file(path: &Path) {
 
 /// Waits until a condition holds, within the time limit of a run.
 pub(crate) async fn wait_until(holds: impl Fn() -> bool) {
-    let looking = async {
+    let waiting = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, looking).await.unwrap();
+    tokio::time::timeout(DEADLINE, waiting).await.unwrap();
 }

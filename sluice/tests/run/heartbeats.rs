@@ -112,11 +112,14 @@ async fn the_apply_of_a_lost_run_is_interrupted_and_the_run_stays_lost() {
     let name = env.prepare(setup.clone()).await;
     let mut context = env.context(&name);
     context.settings.heartbeat = Duration::from_millis(100);
-    let meddler = async {
+    let interference = async {
         wait_for_file(&marker).await;
         declare_lost(&env, &name).await;
     };
-    let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    let (ended, ()) = tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        interference
+    );
     assert_eq!(ended, RunOutcome::Failed);
     assert_eq!(ending(&env.get(&name).await), "Lost RunLost");
     let leases: Api<Lease> = Api::namespaced(env.client(), NAMESPACE);
@@ -166,12 +169,15 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
     context.settings.heartbeat = Duration::from_mins(10);
     let path = context.environment.get_mut("PATH").unwrap();
     *path = format!("{}:{path}", slow_cli(env.dir.path(), "plan").display());
-    let meddler = async {
+    let interference = async {
         wait_for_file(&env.dir.path().join("waiting")).await;
         declare_lost(&env, &name).await;
         std::fs::write(env.dir.path().join("go"), "").unwrap();
     };
-    let (ended, ()) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    let (ended, ()) = tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        interference
+    );
     assert_eq!(ended, RunOutcome::Failed);
     let run = env.get(&name).await;
     assert_eq!(status(&run).phase, Phase::Lost);

@@ -30,11 +30,14 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
     let (marker, bundle) = slow(&env);
     let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
     let stop = CancellationToken::new();
-    let meddler = async {
+    let interference = async {
         wait_for_file(&marker).await;
         stop.cancel();
     };
-    tokio::join!(env.execute_run(&name, env.context(&name), stop.clone()), meddler);
+    tokio::join!(
+        env.execute_run(&name, env.context(&name), stop.clone()),
+        interference
+    );
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
     assert!(
@@ -68,12 +71,15 @@ async fn a_provider_that_ignores_interrupts_is_killed_and_the_next_run_continues
     let own = json!({ "graceSeconds": 2, "environment": { "TF_CLI_CONFIG_FILE": trial.cli_config() } });
     let name = env.prepare(RunSetup::plan_and_apply().with(own.clone())).await;
     let stop = CancellationToken::new();
-    let meddler = async {
+    let interference = async {
         wait_until(|| trial.calls().contains(&"create it".to_owned())).await;
         stop.cancel();
         std::time::Instant::now()
     };
-    let (_, stopped) = tokio::join!(env.execute_run(&name, env.context(&name), stop.clone()), meddler);
+    let (_, stopped) = tokio::join!(
+        env.execute_run(&name, env.context(&name), stop.clone()),
+        interference
+    );
     assert!(
         stopped.elapsed() >= Duration::from_secs(2),
         "the grace period is respected"
@@ -129,14 +135,17 @@ async fn an_errored_state_is_saved_and_pushed() {
     let (marker, bundle) = slow(&env);
     let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
     let context = env.context(&name);
-    let meddler = async {
+    let interference = async {
         wait_for_file(&marker).await;
         // The API server stops for the CLI during the apply; the client of the runner is in this process.
         let address = env.stop_api().await;
         std::fs::write(marker.with_extension("go"), "").unwrap();
         address
     };
-    let (_, address) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    let (_, address) = tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        interference
+    );
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
     assert!(
@@ -331,14 +340,14 @@ async fn an_apply_that_cannot_reach_its_backend_is_repeated_and_its_approval_cou
             real = sluice_harness::cli::terraform().unwrap().display()
         ),
     );
-    let meddler = async {
+    let interference = async {
         wait_for_file(&marker).await;
         let address = env.stop_api().await;
         std::fs::write(marker.with_extension("go"), "").unwrap();
         wait_for_file(&marker.with_extension("ended")).await;
         env.restart_api(address).await;
     };
-    let (run, ()) = tokio::join!(env.run_with_path(setup, &cli), meddler);
+    let (run, ()) = tokio::join!(env.run_with_path(setup, &cli), interference);
     assert_eq!(
         ending(&run),
         "Succeeded TerraformAppliedSucceed",

@@ -280,7 +280,7 @@ resource "terraform_data" "it" {
     };
     context.client = client::build(&settings).await.unwrap();
     context.settings.log_timeout = Duration::from_secs(2);
-    let meddler = async {
+    let interference = async {
         wait_for_file(&marker).await;
         let address = env.stop_api().await;
         std::fs::write(marker.with_extension("go"), "").unwrap();
@@ -288,7 +288,10 @@ resource "terraform_data" "it" {
         tokio::time::sleep(Duration::from_secs(4)).await;
         env.restart_api(address).await;
     };
-    tokio::join!(env.execute_run(&name, context, CancellationToken::new()), meddler);
+    tokio::join!(
+        env.execute_run(&name, context, CancellationToken::new()),
+        interference
+    );
     let run = env.get(&name).await;
     let result = status(&run);
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{result:?}");

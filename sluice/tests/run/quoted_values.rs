@@ -74,18 +74,18 @@ async fn stop_during_plan(env: &TestEnvironment, cli: &Path, marker: &Path) -> (
     let path = context.environment.get_mut("PATH").unwrap();
     *path = format!("{}:{path}", cli.display());
     let stop = CancellationToken::new();
-    let meddler = async {
+    let interference = async {
         wait_for_file(marker).await;
         stop.cancel();
     };
-    tokio::join!(env.execute_run(&name, context, stop.clone()), meddler);
+    tokio::join!(env.execute_run(&name, context, stop.clone()), interference);
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{:?}", run.status);
     let result = status(&run);
     assert_eq!(
         result.exit_code,
         Some(1),
-        "of the command that failed, and of no look after it"
+        "the code of the failed command, not of the state read after it"
     );
     assert!(
         result.message.contains("the runner was terminated"),
@@ -146,12 +146,15 @@ async fn an_interrupted_health_check_has_not_passed() {
     let setup = RunSetup::plan_and_apply().with(json!({ "aftermath": { "healthChecks": [check] } }));
     let name = env.prepare(setup).await;
     let stop = CancellationToken::new();
-    let meddler = async {
+    let interference = async {
         let asked = service.accept().await.unwrap();
         stop.cancel();
         asked
     };
-    tokio::join!(env.execute_run(&name, env.context(&name), stop.clone()), meddler);
+    tokio::join!(
+        env.execute_run(&name, env.context(&name), stop.clone()),
+        interference
+    );
     let run = env.get(&name).await;
     assert_eq!(ending(&run), "Failed HealthChecksFailed", "{:?}", run.status);
     let result = status(&run);
@@ -212,11 +215,11 @@ async fn a_value_at_the_cut_of_a_session_error_is_removed_completely() {
     let mut context = env.context(&name);
     let path = context.environment.get_mut("PATH").unwrap();
     *path = format!("{}:{path}", cli.display());
-    let door = env
+    let environment_file = env
         .dir
         .path()
         .join(format!("work/.{NAMESPACE}_{STACK}.break-glass"));
-    let person = async {
+    let user = async {
         let mut message = String::new();
         while !message.contains("The preparation failed") {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -224,10 +227,10 @@ async fn a_value_at_the_cut_of_a_session_error_is_removed_completely() {
             assert!(!result.phase.is_final(), "{result:?}");
             message = result.message;
         }
-        std::fs::remove_file(&door).unwrap();
+        std::fs::remove_file(&environment_file).unwrap();
         message
     };
-    let (_, message) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), person);
+    let (_, message) = tokio::join!(env.execute_run(&name, context, CancellationToken::new()), user);
     assert!(
         message.contains("x(sensitive)y") && message.ends_with("y..."),
         "{message}"

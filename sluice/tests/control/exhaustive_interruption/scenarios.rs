@@ -67,12 +67,12 @@ impl Scenario {
         if self == Self::DeleteWithDependants {
             return;
         }
-        stage.env.request("net", "look").await;
+        stage.env.request("net", "drift-detection").await;
         let is_checked = |stack: &Terraform| {
             let status = stack.status.as_ref();
-            status.is_some_and(|status| status.last_handled_reconcile_at == "look")
+            status.is_some_and(|status| status.last_handled_reconcile_at == "drift-detection")
         };
-        stage.env.wait_for("net", "looked at", is_checked).await;
+        stage.env.wait_for("net", "drift detection", is_checked).await;
     }
 
     /// Returns a part of its outcome.

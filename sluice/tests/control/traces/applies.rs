@@ -86,7 +86,7 @@ async fn an_apply_with_outputs_and_drift_checks_without_drift() {
     let spec = json!({ "path": "net", "writeOutputsToSecret": { "name": "out" } });
     traced.env.stack(STACK, spec).await;
     traced.env.wait_ready(STACK, "True TerraformOutputsWritten").await;
-    traced.request("look").await;
+    traced.request("drift-detection").await;
     let revision = traced.env.commit("b", &files("2")).await;
     traced
         .env
@@ -236,7 +236,7 @@ async fn plan_only_then_force() {
     env.wait_ready(STACK, "Unknown TerraformPlannedWithChanges").await;
     env.edit(STACK, json!({ "force": true })).await;
     env.wait_ready(STACK, "True TerraformAppliedSucceed").await;
-    traced.request("look").await;
+    traced.request("drift-detection").await;
     traced
         .assert_trace(
             r"

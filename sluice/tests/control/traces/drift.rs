@@ -37,7 +37,7 @@ async fn create_drift(spec: serde_json::Value) -> Traced {
 async fn drift_in_auto() {
     let traced = create_drift(json!({})).await;
     std::fs::write(traced.env.path("marker"), "").unwrap();
-    let corrected = traced.request("look").await;
+    let corrected = traced.request("drift-detection").await;
     let status = corrected.status.unwrap();
     assert!(status.last_drift_detected_at.is_some() && status.last_applied_by_drift_detection_at.is_some());
     traced
@@ -65,7 +65,7 @@ async fn drift_in_manual_disappears_or_is_approved() {
     let env = &traced.env;
     env.edit(STACK, json!({ "approvePlan": "" })).await;
     std::fs::write(env.path("marker"), "").unwrap();
-    let found = traced.request("look").await;
+    let found = traced.request("drift-detection").await;
     assert_eq!(found.status.unwrap().reconciliation_failures, 0);
     std::fs::remove_file(env.path("marker")).unwrap();
     traced.request("again").await;
@@ -114,7 +114,7 @@ async fn drift_that_is_only_reported() {
     let env = &traced.env;
     env.edit(STACK, json!({ "approvePlan": "disable", "force": true }))
         .await;
-    traced.request("look").await;
+    traced.request("drift-detection").await;
     std::fs::write(env.path("marker"), "").unwrap();
     traced.request("again").await;
     assert!(env.state(STACK).await.contains("missing"), "it was not applied");
@@ -141,7 +141,7 @@ async fn drift_that_is_only_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_drift_detection_no_difference_is_drift() {
     let traced = create_drift(json!({ "disableDriftDetection": true })).await;
-    traced.request("look").await;
+    traced.request("drift-detection").await;
     std::fs::write(traced.env.path("marker"), "").unwrap();
     traced.request("again").await;
     traced

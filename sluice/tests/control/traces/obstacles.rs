@@ -27,7 +27,7 @@ async fn no_source_no_artifact_a_broken_artifact_and_a_good_one() {
         .patch_status(SOURCE, &PatchParams::default(), &Patch::Merge(none))
         .await
         .unwrap();
-    env.request(STACK, "look").await;
+    env.request(STACK, "drift-detection").await;
     env.wait_ready(STACK, "False ArtifactFailed Source is not ready")
         .await;
     env.commit("b", &[("main.tf", MODULE)]).await;

@@ -44,7 +44,7 @@ impl Recorder {
         assert!(none.items.is_empty(), "the stack is there before its trace");
         let from = none.metadata.resource_version.unwrap();
         let only = WatchParams::default().fields(&format!("metadata.name={STACK}"));
-        let (tell, recording) = watch::channel(Recording::default());
+        let (sender, recording) = watch::channel(Recording::default());
         let (keeper, dir) = (GateKeeper::of(env), env.path(""));
         let task = tokio::spawn(async move {
             let mut events = api.watch(&only, &from).await.unwrap().boxed();
@@ -65,7 +65,7 @@ impl Recorder {
                 if !step.is_empty() {
                     keeper.update(&stack);
                 }
-                tell.send_modify(|recording| {
+                sender.send_modify(|recording| {
                     recording.version = stack.resource_version().unwrap().parse().unwrap();
                     recording.gone = gone;
                     recording.steps.extend(Some(step).filter(|step| !step.is_empty()));

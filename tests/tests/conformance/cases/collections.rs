@@ -3,23 +3,15 @@
 use serde_json::{Value, json};
 
 use super::lists::with_three;
-use super::{WIDGETS, path_of, red, with_metadata};
+use super::{WIDGETS, delete_options, path_of, red, with_metadata};
 use crate::case::{Case, Step, case, delete, delete_with, get, merge, post, raw};
 
 const SECRETS: &str = "/api/v1/namespaces/{ns}/secrets";
 const OTHER_UID: &str = "0b9d3c8e-3f6d-4a39-9a0c-7f2a51f1b111";
 
-fn options(fields: &Value) -> Value {
-    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
-    for (key, value) in fields.as_object().into_iter().flatten() {
-        options[key] = value.clone();
-    }
-    options
-}
-
 /// Creates a widget, changes it, and deletes it under these preconditions.
 fn precondition(name: &'static str, preconditions: &Value) -> Case {
-    let options = options(&json!({ "preconditions": preconditions }));
+    let options = delete_options(&json!({ "preconditions": preconditions }));
     case(
         name,
         [
@@ -60,7 +52,10 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         deleted(
             "delete options: no grace period",
-            delete_with(&path_of("a"), &options(&json!({ "gracePeriodSeconds": 0 }))),
+            delete_with(
+                &path_of("a"),
+                &delete_options(&json!({ "gracePeriodSeconds": 0 })),
+            ),
         ),
         deleted(
             "delete options: propagation in the query",
@@ -106,7 +101,7 @@ fn preconditions() -> Vec<Case> {
                 post(SECRETS, &json!({ "metadata": { "name": "s" } })),
                 delete_with(
                     &format!("{SECRETS}/s"),
-                    &options(&json!({ "preconditions": { "uid": OTHER_UID } })),
+                    &delete_options(&json!({ "preconditions": { "uid": OTHER_UID } })),
                 ),
             ],
         ),
@@ -114,7 +109,7 @@ fn preconditions() -> Vec<Case> {
             "precondition: of a missing object",
             [delete_with(
                 &path_of("missing"),
-                &options(&json!({ "preconditions": { "uid": OTHER_UID } })),
+                &delete_options(&json!({ "preconditions": { "uid": OTHER_UID } })),
             )],
         ),
         case(
@@ -123,7 +118,7 @@ fn preconditions() -> Vec<Case> {
                 post(WIDGETS, &red("a")),
                 delete_with(
                     WIDGETS,
-                    &options(&json!({ "preconditions": { "uid": OTHER_UID } })),
+                    &delete_options(&json!({ "preconditions": { "uid": OTHER_UID } })),
                 ),
                 get(WIDGETS),
             ],

@@ -2,16 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{WIDGETS, path_of, red, with_metadata};
+use super::{WIDGETS, delete_options, path_of, red, with_metadata};
 use crate::case::{Case, case, delete, delete_with, get, merge, post, wait_until_gone};
-
-fn options(fields: &Value) -> Value {
-    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
-    for (key, value) in fields.as_object().into_iter().flatten() {
-        options[key] = value.clone();
-    }
-    options
-}
 
 fn owned(name: &str) -> Value {
     let owner = json!([{
@@ -103,7 +95,7 @@ fn conditions() -> Vec<Case> {
                 post(WIDGETS, &red("a")),
                 delete_with(
                     &path_of("a"),
-                    &options(&json!({ "preconditions": { "uid": "{uid:0}" } })),
+                    &delete_options(&json!({ "preconditions": { "uid": "{uid:0}" } })),
                 ),
             ],
         ),
@@ -113,7 +105,7 @@ fn conditions() -> Vec<Case> {
                 post(WIDGETS, &red("a")),
                 delete_with(
                     &path_of("a"),
-                    &options(&json!({ "preconditions": { "uid": other } })),
+                    &delete_options(&json!({ "preconditions": { "uid": other } })),
                 ),
             ],
         ),
@@ -124,7 +116,7 @@ fn conditions() -> Vec<Case> {
                 merge(&path_of("a"), &json!({ "spec": { "size": 5 } })),
                 delete_with(
                     &path_of("a"),
-                    &options(&json!({ "preconditions": { "resourceVersion": "{rv:0}" } })),
+                    &delete_options(&json!({ "preconditions": { "resourceVersion": "{rv:0}" } })),
                 ),
             ],
         ),
@@ -134,7 +126,7 @@ fn conditions() -> Vec<Case> {
                 post(WIDGETS, &red("a")),
                 delete_with(
                     &path_of("a"),
-                    &options(&json!({ "propagationPolicy": "Sideways" })),
+                    &delete_options(&json!({ "propagationPolicy": "Sideways" })),
                 ),
             ],
         ),
@@ -144,7 +136,7 @@ fn conditions() -> Vec<Case> {
                 post(WIDGETS, &red("a")),
                 delete_with(
                     &path_of("a"),
-                    &options(&json!({ "propagationPolicy": "Orphan", "orphanDependents": true })),
+                    &delete_options(&json!({ "propagationPolicy": "Orphan", "orphanDependents": true })),
                 ),
             ],
         ),
@@ -185,14 +177,14 @@ fn owners() -> Vec<Case> {
                 post(WIDGETS, &with_metadata(red("grandchild"), "ownerReferences", json!([{
                     "apiVersion": "conformance.sluice.dev/v1", "kind": "Widget", "name": "child", "uid": "{uid:1}",
                 }]))),
-                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
+                delete_with(&path_of("owner"), &delete_options(&json!({ "propagationPolicy": "Background" }))),
                 wait_until_gone(&path_of("grandchild")),
             ]),
         ),
         case(
             "owner: orphans stay",
             start().into_iter().chain([
-                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Orphan" }))),
+                delete_with(&path_of("owner"), &delete_options(&json!({ "propagationPolicy": "Orphan" }))),
                 wait_until_gone(&path_of("owner")),
                 get(&path_of("child")),
             ]),
@@ -200,7 +192,7 @@ fn owners() -> Vec<Case> {
         case(
             "owner: foreground deletion",
             start().into_iter().chain([
-                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Foreground" }))),
+                delete_with(&path_of("owner"), &delete_options(&json!({ "propagationPolicy": "Foreground" }))),
                 wait_until_gone(&path_of("child")),
                 wait_until_gone(&path_of("owner")),
             ]),
@@ -227,7 +219,7 @@ fn owners() -> Vec<Case> {
                     &with_metadata(red("owner"), "finalizers", json!(["sluice.dev/held"])),
                 ),
                 delete(&path_of("owner")),
-                delete_with(&path_of("owner"), &options(&json!({ "propagationPolicy": "Background" }))),
+                delete_with(&path_of("owner"), &delete_options(&json!({ "propagationPolicy": "Background" }))),
                 merge(&path_of("owner"), &json!({ "metadata": { "finalizers": null } })),
                 wait_until_gone(&path_of("owner")),
             ],

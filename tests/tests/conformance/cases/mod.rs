@@ -103,3 +103,12 @@ fn with_metadata(mut object: Value, key: &str, value: Value) -> Value {
 fn path_of(name: &str) -> String {
     format!("{WIDGETS}/{name}")
 }
+
+/// Returns delete options (meta/v1 `DeleteOptions`) with these fields.
+fn delete_options(fields: &Value) -> Value {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        options[key] = value.clone();
+    }
+    options
+}
