@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
@@ -25,14 +25,6 @@ fn recording_module(env: &TestEnvironment, command: &str) -> String {
 
 fn record(env: &TestEnvironment) -> String {
     std::fs::read_to_string(env.path("record")).unwrap()
-}
-
-async fn config_map(env: &TestEnvironment, name: &str, data: Value) {
-    let map = json!({ "metadata": { "name": name }, "data": data });
-    let api: Api<ConfigMap> = env.api();
-    api.create(&PostParams::default(), &serde_json::from_value(map).unwrap())
-        .await
-        .unwrap();
 }
 
 /// Returns the Secrets whose names begin with `prefix`.
@@ -186,7 +178,7 @@ async fn a_custom_backend_gets_its_arguments_from_secrets_and_config_maps() {
     assert!(condition(&missing, "Ready").contains("cannot read ConfigMap common of backendConfigsFrom"));
     assert!(env.runs("net").await.is_empty());
     let (state, wrong) = (env.path("net.tfstate"), env.path("wrong"));
-    config_map(&env, "common", json!({ "path": wrong })).await;
+    env.config_map("common", json!({ "path": wrong })).await;
     env.secret(
         "place",
         &[("path", state.to_str().unwrap()), ("workspace_dir", "/nowhere")],
@@ -237,7 +229,8 @@ async fn environment_variables_come_from_literals_secrets_and_config_maps() {
         .await;
     env.secret("login", &[("b", "secret"), ("D", "from"), ("E", "old")])
         .await;
-    config_map(&env, "settings", json!({ "c": "map", "E": "older", "F": "f" })).await;
+    env.config_map("settings", json!({ "c": "map", "E": "older", "F": "f" }))
+        .await;
     let variables = json!([{ "name": "A", "value": "literal" },
         { "name": "B", "valueFrom": { "secretKeyRef": { "name": "login", "key": "b" } } },
         { "name": "C", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "c" } } },

@@ -1,8 +1,8 @@
 //! Inputs of a stack: variables from all kinds of sources, values with templates, a rendered module, variable files.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::environment::TestEnvironment;
@@ -15,14 +15,6 @@ variable "b" { default = "own-b" }
 variable "c" { default = "own-c" }
 output "all" { value = "${var.a} ${var.b} ${var.c}" }
 "#;
-
-async fn create_config_map(env: &TestEnvironment, name: &str, data: serde_json::Value) {
-    let map = json!({ "metadata": { "name": name }, "data": data });
-    let api: Api<ConfigMap> = env.api();
-    api.create(&PostParams::default(), &serde_json::from_value(map).unwrap())
-        .await
-        .unwrap();
-}
 
 /// Creates a stack with outputs, waits for them, and returns the output `all`.
 async fn output_all(env: &TestEnvironment, name: &str, mut spec: serde_json::Value) -> String {
@@ -38,8 +30,10 @@ async fn vars_from_uses_all_or_selected_and_renamed_keys_and_the_last_wins() {
     env.commit("a", &[("main.tf", TEXTS)]).await;
     env.secret("one", &[("a", "one-a"), ("b", "one-b")]).await;
     env.secret("two", &[("b", "two-b"), ("x", "two-x")]).await;
-    create_config_map(&env, "three", json!({ "c": "three-c", "b": "three-b" })).await;
-    create_config_map(&env, "four", json!({ "a": "four-a", "b": "four-b" })).await;
+    env.config_map("three", json!({ "c": "three-c", "b": "three-b" }))
+        .await;
+    env.config_map("four", json!({ "a": "four-a", "b": "four-b" }))
+        .await;
     let from = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
     let keys =
         |kind: &str, name: &str, keys: &[&str]| json!({ "kind": kind, "name": name, "varsKeys": keys });
@@ -140,7 +134,7 @@ async fn a_variable_takes_its_value_from_a_key_and_optional_ones_keep_the_defaul
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", TEXTS)]).await;
     env.secret("keys", &[("one", "from-secret")]).await;
-    create_config_map(&env, "maps", json!({ "two": "from-map" })).await;
+    env.config_map("maps", json!({ "two": "from-map" })).await;
     let secret = |key: &str, optional: bool| json!({ "secretKeyRef": { "name": "keys", "key": key, "optional": optional } });
     let spec = json!({ "vars": [
         { "name": "a", "valueFrom": secret("one", false) },
