@@ -1,31 +1,22 @@
 //! Copies of the state before applies: when they are made, how many remain, and how a user restores one.
 
-use std::convert::Infallible;
-use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+mod documented_commands;
+mod refused_copies;
 
-use http::{Method, Request, Response};
-use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, ListParams};
-use kube::client::Body;
-use kube::{Client, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use sluice_api::run::TerraformRun;
-use sluice_harness::cli;
 use sluice_harness::trial::TrialProvider;
 use sluice_tf_core::bundle::{PlanKey, Stack};
 use sluice_tf_core::state_copy;
 use sluice_tf_core::state_summary::StateSummary;
-use tokio_util::sync::CancellationToken;
-use tower::Service as _;
 
+use self::refused_copies::{apply_with, refuse_copies};
 use crate::break_glass::session;
 use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status};
 
-const PAGE: &str = include_str!("../../../docs/guides/state-copies.md");
 const MODULE: &str =
     "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n";
 
@@ -88,31 +79,6 @@ fn size(state: &Value) -> &str {
     state["resources"][0]["instances"][0]["attributes"]["input"]["value"]
         .as_str()
         .or_else(|| state["resources"][0]["instances"][0]["attributes"]["input"].as_str())
-        .unwrap()
-}
-
-/// Runs commands of a user with access to the API, in a directory.
-fn shell(env: &TestEnvironment, directory: &Path, script: &str) -> Output {
-    let kubectl = cli::kubectl().unwrap();
-    let config = env.dir.path().join("user.kubeconfig");
-    std::fs::copy(&env.kubeconfig, &config).unwrap();
-    let script =
-        format!("kubectl config set-context --current --namespace={NAMESPACE} > /dev/null\n{script}");
-    Command::new("bash")
-        .args(["-euo", "pipefail", "-c", &script])
-        .current_dir(directory)
-        .env("KUBECONFIG", config)
-        .env("KUBECACHEDIR", env.dir.path().join("cache"))
-        .env("HOME", directory)
-        .env(
-            "PATH",
-            format!(
-                "{}:{}",
-                kubectl.parent().unwrap().display(),
-                cli::search_path().unwrap()
-            ),
-        )
-        .output()
         .unwrap()
 }
 
@@ -313,43 +279,6 @@ async fn is_copied_only_sealed(module: &str) {
     assert_eq!(copies(&env).await.len(), 1);
 }
 
-/// Returns a client whose first requests to create a copy are refused with this code and reason.
-fn refuse_copies(env: &TestEnvironment, refusals: u32, (code, reason): (u16, &'static str)) -> Client {
-    let api = env.embedded.clone();
-    let requests = Arc::new(AtomicU32::new(0));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (mut api, requests) = (api.clone(), requests.clone());
-        async move {
-            let (head, body) = request.into_parts();
-            let bytes = body.collect().await.unwrap().to_bytes();
-            let is_copy =
-                head.method == Method::POST && String::from_utf8_lossy(&bytes).contains("\"tfcopy-");
-            if is_copy && requests.fetch_add(1, Ordering::SeqCst) < refusals {
-                let status = json!({ "kind": "Status", "status": "Failure", "reason": reason,
-                    "message": "exceeded quota: secrets", "code": code });
-                let body = Body::from(status.to_string().into_bytes());
-                return Ok(Response::builder().status(code).body(body).unwrap());
-            }
-            let request = Request::from_parts(head, Body::from(bytes));
-            let (head, body) = api.call(request).await?.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            Ok::<_, Infallible>(Response::from_parts(head, Body::from(body)))
-        }
-    });
-    Client::new(service, NAMESPACE)
-}
-
-/// Applies with a client of [`refuse_copies`].
-async fn apply_with(env: &TestEnvironment, size: &str, client: Client) -> TerraformRun {
-    let name = env
-        .prepare(RunSetup::plan_and_apply().with(bundle(size, &three())))
-        .await;
-    let mut context = env.context(&name);
-    context.client = client;
-    env.execute_run(&name, context, CancellationToken::new()).await;
-    env.get(&name).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_applied_if_the_copy_cannot_be_stored() {
     let env = TestEnvironment::new("auto").await;
@@ -424,113 +353,4 @@ async fn a_sealed_copy_is_opened_in_a_session_only() {
     assert_eq!(names, expected);
     let plan = env.run(RunSetup::plan().with(bundle("two", &sealed))).await;
     assert_eq!(status(&plan).changes, "+0 ~1 -0", "the state is that of the copy");
-}
-
-/// Returns the command blocks of the page in order.
-fn documented() -> Vec<String> {
-    let blocks = PAGE.split("```console\n").skip(1);
-    let blocks = blocks.map(|block| block.split("```").next().unwrap());
-    let terraform = cli::terraform().unwrap();
-    let program = terraform.file_name().unwrap().to_str().unwrap().to_owned();
-    blocks
-        .filter(|block| !block.starts_with("$ "))
-        .map(|block| {
-            block
-                .replace("tofu ", &format!("{program} "))
-                .replace("state-copy=app", "state-copy=net")
-                .replace("terraform app", "terraform net")
-                .replace("secret_suffix = \"app\"", "secret_suffix = \"net\"")
-                .replace("= \"default\"", &format!("= \"{NAMESPACE}\""))
-        })
-        .collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_copy_is_restored_by_the_documented_commands() {
-    let env = TestEnvironment::new("auto").await;
-    env.commit(&[("main.tf", MODULE)]);
-    for size in ["one", "two", "three"] {
-        apply(&env, size, &three()).await;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let blocks = documented();
-    assert_eq!(blocks.len(), 4);
-    let script = blocks.join("\n");
-    let output = shell(&env, folder.path(), &script);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{output:?}");
-    for copy in copies(&env).await {
-        for part in [serial(&copy), state_copy::id_of(&copy.metadata)] {
-            assert!(text.contains(part), "{text}");
-        }
-    }
-    let copy: Value =
-        serde_json::from_slice(&std::fs::read(folder.path().join("copy.tfstate")).unwrap()).unwrap();
-    assert_eq!(size(&copy), "two", "the newest");
-    let plan = env.run(RunSetup::plan().with(bundle("three", &three()))).await;
-    assert_eq!(
-        status(&plan).changes,
-        "+0 ~1 -0",
-        "the state is that of the copy: {:?}",
-        plan.status
-    );
-    let back = env.run(RunSetup::plan().with(bundle("two", &three()))).await;
-    assert_eq!(ending(&back), "Succeeded TerraformPlannedNoChanges");
-    // The command of the page that deletes copies.
-    let delete = PAGE
-        .split('`')
-        .find(|part| part.starts_with("kubectl delete secrets"));
-    let output = shell(&env, folder.path(), delete.unwrap());
-    assert!(output.status.success(), "{output:?}");
-    assert!(copies(&env).await.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_copy_in_several_secrets_is_joined_by_the_documented_command() {
-    let env = TestEnvironment::new("auto").await;
-    // Text that hardly compresses, in a state of more than one Secret.
-    let module = format!(
-        "{MODULE}locals {{\n  noise = [for a in range(128) : join(\"\", [for b in range(128) : sha512(\"${{a}}-${{b}}\")])]\n}}\n\
-         resource \"terraform_data\" \"noise\" {{ input = local.noise }}\n"
-    );
-    env.commit(&[("main.tf", &module)]);
-    let state = env.dir.path().join("large.tfstate");
-    let large = |size: &str| {
-        let mut bundle = bundle(size, &json!({ "count": 3, "limit": 100_000_000 }));
-        // The kubernetes backend stores a state in one Secret.
-        bundle["backend"] = format!(
-            "terraform {{\n  backend \"local\" {{ path = \"{}\" }}\n}}\n",
-            state.display()
-        )
-        .into();
-        RunSetup::plan_and_apply().with(bundle)
-    };
-    env.run(large("one")).await;
-    let before = std::fs::read(&state).unwrap();
-    let applied = env.run(large("two")).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
-    assert!(copies(&env).await.len() > 1, "{:?}", applied.status);
-    let folder = tempfile::tempdir().unwrap();
-    let output = shell(&env, folder.path(), &documented()[1]);
-    assert!(output.status.success(), "{output:?}");
-    let copy = std::fs::read(folder.path().join("copy.tfstate")).unwrap();
-    let json = |bytes: &[u8]| -> Value { serde_json::from_slice(bytes).unwrap() };
-    assert_eq!(json(&copy), json(&before));
-
-    // A copy of which a part is missing is not unpacked, and is deleted by the next apply.
-    let api: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
-    let name = copies(&env).await[0].name_any();
-    api.delete(&name, &DeleteParams::default()).await.unwrap();
-    env.run(large("three")).await;
-    let all = copies(&env).await;
-    let ids: std::collections::BTreeSet<_> = all
-        .iter()
-        .map(|secret| state_copy::id_of(&secret.metadata))
-        .collect();
-    assert_eq!(ids.len(), 1, "that of the last apply");
 }
