@@ -1,87 +1,14 @@
 //! kubectl commands of users. Skipped with a message where there is no kubectl.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+mod fixture;
+
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use sluice_embedded::{ApiServer, TlsServer};
-use sluice_harness::{cli, skip};
-use tempfile::TempDir;
-use tokio::process::Command;
 
-use crate::fixture::{WIDGETS, ok, server};
-
-/// Finds kubectl on PATH. Under CI, where nothing may be skipped, it is built otherwise; elsewhere the test is skipped.
-async fn program() -> Option<PathBuf> {
-    if let Some(path) = cli::on_path("kubectl") {
-        return Some(path);
-    }
-    if skip::is_ci() {
-        return Some(tokio::task::spawn_blocking(cli::kubectl).await.unwrap().unwrap());
-    }
-    skip::skip("no kubectl is on PATH").unwrap();
-    None
-}
-
-/// A served API, a directory with manifests, and a home directory for kubectl's caches.
-pub(crate) struct KubectlFixture {
-    program: PathBuf,
-    dir: TempDir,
-    embedded: ApiServer,
-    serving: TlsServer,
-}
-
-impl KubectlFixture {
-    /// Returns `None` without a kubectl, except under CI.
-    pub(crate) async fn open() -> Option<Self> {
-        let program = program().await?;
-        let dir = tempfile::tempdir().unwrap();
-        let embedded = server();
-        let serving = embedded
-            .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
-            .await
-            .unwrap();
-        Some(Self {
-            program,
-            dir,
-            embedded,
-            serving,
-        })
-    }
-
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .args(arguments.split(' '))
-            .current_dir(self.dir.path())
-            .env("KUBECONFIG", &self.serving.kubeconfig_path)
-            .env("HOME", self.dir.path())
-            .env("KUBECACHEDIR", self.dir.path().join("cache"))
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        command
-    }
-
-    /// Runs kubectl: whether it succeeded, and its output.
-    pub(crate) async fn try_run(&self, arguments: &str) -> (bool, String) {
-        let output = tokio::time::timeout(Duration::from_mins(1), self.command(arguments).output());
-        let output = output.await.expect("kubectl ends in time").unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(text).unwrap())
-    }
-
-    /// Runs kubectl, which must succeed.
-    pub(crate) async fn run(&self, arguments: &str) -> String {
-        let (success, output) = self.try_run(arguments).await;
-        assert!(success, "kubectl {arguments}: {output}");
-        output
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.dir.path().join(name), text).unwrap();
-    }
-}
+pub(crate) use self::fixture::KubectlFixture;
+use crate::fixture::{WIDGETS, ok};
 
 /// Collapses runs of spaces, so that tables can be compared.
 fn collapse_spaces(text: &str) -> String {
