@@ -1,45 +1,45 @@
 //! Runs the commands of the README and of the pages verbatim. Blocks with a prompt (`$ `) show output and are skipped.
 //! Only the address of the sample repository is replaced, by that of a Git server on loopback.
 
-use std::fs::{File, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+mod docs_shell;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
-use sluice_harness::cli;
 use sluice_harness::cluster::ControlPlane;
 use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::client;
-use sluice_tests::page::{SAMPLE_ADDRESS, SAMPLE_MODULE, command_blocks};
+use sluice_tests::page::{SAMPLE_MODULE, command_blocks};
 use sluice_tests::scenario::{Commit, Scenario, TIMEOUT, wait_for};
-use sluice_tests::{binary, wait_for_definitions};
-use tokio::process::{Child, Command};
+use sluice_tests::wait_for_definitions;
+use tokio::process::Child;
 
-use super::environment::{Origin, remaining_processes};
-use super::migration::shell;
-use super::{TEST_TIMEOUT, with_timeout, with_timeout_of, without_cluster};
+pub(crate) use self::docs_shell::DocsShell;
+use crate::environment::{Origin, remaining_processes};
+use crate::migration::shell;
+use crate::{TEST_TIMEOUT, with_timeout, with_timeout_of, without_cluster};
 
-const README: &str = include_str!("../../../README.md");
-const LAPTOP: &str = include_str!("../../../docs/get-started/laptop.md");
-const QUICK_START: &str = include_str!("../../../docs/get-started/quick-start.md");
-const CLUSTER: &str = include_str!("../../../docs/get-started/cluster.md");
-const HELM: &str = include_str!("../../../docs/get-started/helm.md");
-const BESIDE_FLUX: &str = include_str!("../../../docs/get-started/beside-flux.md");
-const REPLACE_FLUX: &str = include_str!("../../../docs/get-started/replace-flux.md");
-const APPROVALS: &str = include_str!("../../../docs/guides/approvals.md");
-const REPOS: &str = include_str!("../../../docs/guides/repo-objects.md");
-const RUNS: &str = include_str!("../../../docs/concepts/runs.md");
-const RUN_KIND: &str = include_str!("../../../docs/reference/terraformrun.md");
-const SOURCE_KIND: &str = include_str!("../../../docs/reference/gitrepository.md");
-const SIGNATURES: &str = include_str!("../../../docs/guides/signatures.md");
-const STATE_LOCKS: &str = include_str!("../../../docs/guides/state-locks.md");
-const STORED_PLANS: &str = include_str!("../../../docs/guides/stored-plans.md");
-pub(crate) const GIT_STORE: &str = include_str!("../../../docs/guides/git-store.md");
-pub(crate) const WRITE_A_CONTROLLER: &str = include_str!("../../../docs/guides/write-a-controller.md");
+const README: &str = include_str!("../../../../README.md");
+const LAPTOP: &str = include_str!("../../../../docs/get-started/laptop.md");
+const QUICK_START: &str = include_str!("../../../../docs/get-started/quick-start.md");
+const CLUSTER: &str = include_str!("../../../../docs/get-started/cluster.md");
+const HELM: &str = include_str!("../../../../docs/get-started/helm.md");
+const BESIDE_FLUX: &str = include_str!("../../../../docs/get-started/beside-flux.md");
+const REPLACE_FLUX: &str = include_str!("../../../../docs/get-started/replace-flux.md");
+const APPROVALS: &str = include_str!("../../../../docs/guides/approvals.md");
+const REPOS: &str = include_str!("../../../../docs/guides/repo-objects.md");
+const RUNS: &str = include_str!("../../../../docs/concepts/runs.md");
+const RUN_KIND: &str = include_str!("../../../../docs/reference/terraformrun.md");
+const SOURCE_KIND: &str = include_str!("../../../../docs/reference/gitrepository.md");
+const SIGNATURES: &str = include_str!("../../../../docs/guides/signatures.md");
+const STATE_LOCKS: &str = include_str!("../../../../docs/guides/state-locks.md");
+const STORED_PLANS: &str = include_str!("../../../../docs/guides/stored-plans.md");
+pub(crate) const GIT_STORE: &str = include_str!("../../../../docs/guides/git-store.md");
+pub(crate) const WRITE_A_CONTROLLER: &str = include_str!("../../../../docs/guides/write-a-controller.md");
 
 /// The pages with commands: those above, of which `node::quick_start` runs most of one, one that `migration` runs, one that
 /// `run::state_copies` runs, one that `control::records` runs, and one that `backup` runs. `docs_api` runs two.
@@ -58,10 +58,10 @@ const PAGES_WITH_COMMANDS: [&str; 21] = [
     SIGNATURES,
     STATE_LOCKS,
     STORED_PLANS,
-    include_str!("../../../docs/guides/migrating-from-tofu-controller.md"),
-    include_str!("../../../docs/guides/state-copies.md"),
-    include_str!("../../../docs/guides/run-records.md"),
-    include_str!("../../../docs/guides/backup.md"),
+    include_str!("../../../../docs/guides/migrating-from-tofu-controller.md"),
+    include_str!("../../../../docs/guides/state-copies.md"),
+    include_str!("../../../../docs/guides/run-records.md"),
+    include_str!("../../../../docs/guides/backup.md"),
     GIT_STORE,
     WRITE_A_CONTROLLER,
     README,
@@ -93,84 +93,6 @@ pub(crate) fn commands(page: &'static str, heading: &str) -> String {
     let mut blocks = blocks(page, heading);
     assert_eq!(blocks.len(), 1, "{heading}: one block of commands");
     blocks.remove(0)
-}
-
-/// A folder with the files of the repository that the README's commands use.
-pub(crate) struct DocsShell {
-    pub(crate) folder: tempfile::TempDir,
-    path: String,
-}
-
-impl DocsShell {
-    /// Creates the folder; `editor` is a script that edits the given files in place of the user, `address` replaces that of the samples.
-    pub(crate) fn create(editor: &str, address: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let samples = sluice_harness::gobuild::workspace().join("config/samples");
-        let copies = folder.path().join("config/samples");
-        std::fs::create_dir_all(&copies).unwrap();
-        for sample in std::fs::read_dir(samples).unwrap() {
-            let sample = sample.unwrap();
-            if sample.path().is_dir() {
-                continue; // that of a tenant
-            }
-            let text = std::fs::read_to_string(sample.path()).unwrap();
-            std::fs::write(
-                copies.join(sample.file_name()),
-                text.replace(SAMPLE_ADDRESS, address),
-            )
-            .unwrap();
-        }
-        let release = folder.path().join("target/release");
-        std::fs::create_dir_all(&release).unwrap();
-        symlink(binary("sluice").unwrap(), release.join("sluice")).unwrap();
-        let program = folder.path().join("editor");
-        std::fs::write(&program, editor).unwrap();
-        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        let kubectl = cli::kubectl().unwrap();
-        let path = format!(
-            "{}:{}:{}",
-            kubectl.parent().unwrap().display(),
-            release.display(),
-            cli::search_path().unwrap()
-        );
-        Self { folder, path }
-    }
-
-    fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("state/api/kubeconfig")
-    }
-
-    /// Starts a shell that exits at the first failing command.
-    fn spawn(&self, commands: &str, log: &str) -> Child {
-        let log = File::create(self.folder.path().join(log)).unwrap();
-        Command::new("bash")
-            .args(["-euo", "pipefail", "-c", commands])
-            .current_dir(self.folder.path())
-            .env("PATH", &self.path)
-            .env("HOME", self.folder.path())
-            .env("EDITOR", self.folder.path().join("editor"))
-            .env("KUBECONFIG", self.kubeconfig())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
-    }
-
-    fn log(&self, name: &str) -> String {
-        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
-    }
-
-    /// Runs commands, which must succeed; returns their output.
-    pub(crate) async fn run(&self, commands: &str) -> String {
-        let ended = tokio::time::timeout(TIMEOUT, self.spawn(commands, "commands").wait()).await;
-        let log = self.log("commands");
-        let ended = ended.unwrap_or_else(|_| panic!("timeout after {TIMEOUT:?}:\n{commands}\n{log}"));
-        assert!(ended.unwrap().success(), "{commands}\n{log}");
-        log
-    }
 }
 
 /// Waits until the program has written the file.

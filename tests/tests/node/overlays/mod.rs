@@ -1,6 +1,8 @@
 //! Overlays that no other test uses with pods, on a node of their own: `single-namespace`, and then `ha` with a volume for source-controller,
 //! and with a stack whose provider obeys the test.
 
+mod checks;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,9 +15,9 @@ use serde_json::{Value, json};
 use sluice_harness::node::Node;
 use sluice_harness::skip::without_cluster;
 use sluice_harness::trial::TrialProvider;
-use sluice_tests::audit::{Permission, requests};
 use sluice_tests::scenario::TIMEOUT;
 
+use self::checks::{assert_nothing_refused, check_pod_security, cluster_wide_roles, delete};
 use crate::audit::{assert_account_was_read, count_requests};
 use crate::faults::pods::{container_id, is_ready};
 use crate::install::{Installation, NAMESPACE, config};
@@ -74,76 +76,6 @@ pub(crate) async fn wait_until<T>(
 async fn wait_until_ready(installation: &Installation<'_>, namespace: &str) {
     let wait = ["wait", "--for=condition=Ready", "terraform/net", "--timeout=300s"];
     kubectl(installation, namespace, &wait).await;
-}
-
-async fn cluster_wide_roles(installation: &Installation<'_>) -> Vec<String> {
-    let kinds = "clusterroles,clusterrolebindings";
-    let names = installation.kubectl(&["get", kinds, "-oname"]).await;
-    assert!(names.contains("/cluster-admin"), "{names}");
-    let own = names.lines().filter(|name| name.contains("sluice"));
-    own.map(str::to_owned).collect()
-}
-
-/// Deletes an overlay, as a user does. Namespaces, definitions, objects and states stay, and nothing else.
-async fn delete(installation: &Installation<'_>, overlay: &str) {
-    installation.kubectl(&["delete", "-k", overlay]).await;
-    let kinds = "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,persistentvolumeclaims";
-    let left = kubectl(installation, NAMESPACE, &["get", kinds, "-oname"]).await;
-    assert_eq!(left, "serviceaccount/default");
-    let roles = cluster_wide_roles(installation).await;
-    assert!(roles.is_empty(), "{roles:?}");
-    let definitions = installation.kubectl(&["get", "crd", "-oname"]).await;
-    assert_eq!(
-        definitions.lines().count(),
-        sluice_api::crds().len(),
-        "{definitions}"
-    );
-    // `kubectl get` fails for one that is absent.
-    let kept = [
-        "get",
-        "terraform/net",
-        "gitrepository/code",
-        "secret/tfstate-default-net",
-        "-oname",
-    ];
-    kubectl(installation, NAMESPACE, &kept).await;
-}
-
-/// The API server refuses a pod that the profile `restricted` forbids. So those of the controllers and of the runs in the namespace satisfy it.
-async fn check_pod_security(installation: &Installation<'_>) {
-    let privileged = [
-        "-n",
-        NAMESPACE,
-        "run",
-        "privileged",
-        "--image=sluice.invalid/none:1",
-        "--privileged",
-        "--dry-run=server",
-    ];
-    let refused = installation.try_kubectl(&privileged).await.unwrap_err();
-    assert!(refused.contains("violates PodSecurity \"restricted"), "{refused}");
-}
-
-/// Asserts that the API server has refused no request of the controllers and of their runs. It may refuse only the requests for the
-/// definitions: tf-controller reads them in the `OpenAPI` document then.
-async fn assert_nothing_refused(installation: &Installation<'_>) {
-    for controller in ["source-controller", "tf-controller"] {
-        let log = ["logs", &format!("deployment/{controller}"), "--tail=-1"];
-        let log = kubectl(installation, NAMESPACE, &log).await;
-        assert!(log.contains("\"msg\""), "{controller} has no log: {log}");
-        let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
-        assert!(refused.is_empty(), "{controller}: {refused:#?}");
-    }
-    let definitions = Permission::new("apiextensions.k8s.io/customresourcedefinitions", "get");
-    let own = format!("{NAMESPACE}:");
-    let requests = requests(&installation.node.audit_log().unwrap()).unwrap();
-    assert!(requests.iter().any(|request| request.account.starts_with(&own)));
-    let refused: Vec<_> = requests
-        .iter()
-        .filter(|request| request.is_refused && request.account.starts_with(&own))
-        .filter(|request| request.permission != definitions)
-        .collect();
-    assert!(refused.is_empty(), "{refused:#?}");
 }
 
 /// Applies a stack by a Job in the namespace of the controllers, without a cluster-wide role.
