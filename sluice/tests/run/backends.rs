@@ -1,27 +1,15 @@
 //! Backends: arguments, plans that cannot be saved, and states of other locations.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::cli_wrapper::{terraform_of_version, wrap_cli};
 use crate::environment::{RunSetup, TestEnvironment, ending, status, wait_for_file};
 
 const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n\
     output \"size\" { value = terraform_data.it.output }\n";
-
-/// Returns a directory with a wrapper of the CLI that runs `before` first.
-pub(crate) fn wrap_cli(env: &TestEnvironment, before: &str) -> PathBuf {
-    let real = sluice_harness::cli::terraform().unwrap();
-    let folder = env.dir.path().join("wrapped");
-    std::fs::create_dir_all(&folder).unwrap();
-    let program = folder.join(real.file_name().unwrap());
-    let text = format!("#!/bin/sh\n{before}\nexec {} \"$@\"\n", real.display());
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    folder
-}
 
 /// Returns a CLI that cannot save plans, as with a remote service.
 fn without_saved_plans(env: &TestEnvironment) -> PathBuf {
@@ -346,21 +334,6 @@ async fn an_errored_state_is_pushed_only_to_its_own_backend() {
         "{:?}",
         pushed.status
     );
-}
-
-/// Returns a directory with a CLI that is called `terraform` and reports this version.
-fn terraform_of_version(env: &TestEnvironment, version: &str) -> PathBuf {
-    let real = sluice_harness::cli::terraform().unwrap();
-    let folder = env.dir.path().join(format!("terraform-{version}"));
-    std::fs::create_dir_all(&folder).unwrap();
-    let program = folder.join("terraform");
-    let text = format!(
-        "#!/bin/sh\nif [ \"$1\" = version ]; then echo '{{\"terraform_version\":\"{version}\"}}'; exit; fi\nexec {} \"$@\"\n",
-        real.display()
-    );
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    folder
 }
 
 /// `init` runs in the workspace `default`, where Terraform 1.6 replaces a state that its labels do not select.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{RunSetup, TestEnvironment, ending, status};
 
 const MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"old\" }\nresource \"terraform_data\" \"new\" {}\n\

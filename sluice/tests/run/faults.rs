@@ -110,7 +110,7 @@ async fn a_replaced_working_directory_hides_no_error_and_blocks_no_run() {
     let breaking = format!(
         "case \"$1\" in plan) cd /; rm -rf {work}; touch {work}; echo 'Error: the true reason' >&2; exit 1;; esac"
     );
-    let cli = crate::backends::wrap_cli(&env, &breaking);
+    let cli = crate::cli_wrapper::wrap_cli(&env, &breaking);
     let run = env.run_with_path(RunSetup::plan(), &cli).await;
     let message = status(&run).message;
     assert!(message.contains("the true reason"), "{message}");

@@ -7,7 +7,7 @@ use sluice_harness::trial::TrialProvider;
 use sluice_tf_core::process_lock::is_locked;
 use tokio_util::sync::CancellationToken;
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file, wait_until};
 
 const SLOW: &str = r#"

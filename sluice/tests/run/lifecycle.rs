@@ -3,7 +3,7 @@
 use serde_json::json;
 use sluice_harness::cli;
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{RunSetup, TestEnvironment, ending, status};
 
 const MODULE: &str = r#"

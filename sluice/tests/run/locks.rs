@@ -9,7 +9,7 @@ use serde_json::json;
 use sluice_api::run::TerraformRun;
 use tokio_util::sync::CancellationToken;
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file};
 
 const ID: &str = "11111111-2222-3333-4444-555555555555";

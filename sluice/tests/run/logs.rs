@@ -16,7 +16,7 @@ use sluice_runtime::client;
 use sluice_tf_runner::run::{Context, PodLog};
 use tokio_util::sync::CancellationToken;
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file, wait_until};
 
 const RUNS_PAGE: &str = include_str!("../../../docs/concepts/runs.md");

@@ -10,6 +10,7 @@ mod access;
 mod artifacts;
 mod backends;
 mod break_glass;
+mod cli_wrapper;
 mod committed_files;
 mod environment;
 mod faults;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status, wait_for_file};
 
 /// A sensitive value of the state that no plan marks.

@@ -6,7 +6,7 @@ use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use sluice_tf_core::plan::store::PLAN_LIMIT;
 
-use crate::backends::wrap_cli;
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, ending, status};
 use crate::plans::noise;
 
