@@ -16,6 +16,16 @@ variable "c" { default = "own-c" }
 output "all" { value = "${var.a} ${var.b} ${var.c}" }
 "#;
 
+/// Creates two Secrets and two ConfigMaps with variables.
+async fn create_variable_sources(env: &TestEnvironment) {
+    env.secret("one", &[("a", "one-a"), ("b", "one-b")]).await;
+    env.secret("two", &[("b", "two-b"), ("x", "two-x")]).await;
+    env.config_map("three", json!({ "c": "three-c", "b": "three-b" }))
+        .await;
+    env.config_map("four", json!({ "a": "four-a", "b": "four-b" }))
+        .await;
+}
+
 /// Creates a stack with outputs, waits for them, and returns the output `all`.
 async fn output_all(env: &TestEnvironment, name: &str, mut spec: serde_json::Value) -> String {
     spec["writeOutputsToSecret"] = json!({ "name": format!("{name}-out") });
@@ -28,12 +38,7 @@ async fn output_all(env: &TestEnvironment, name: &str, mut spec: serde_json::Val
 async fn vars_from_uses_all_or_selected_and_renamed_keys_and_the_last_wins() {
     let env = TestEnvironment::new().await;
     env.commit("a", &[("main.tf", TEXTS)]).await;
-    env.secret("one", &[("a", "one-a"), ("b", "one-b")]).await;
-    env.secret("two", &[("b", "two-b"), ("x", "two-x")]).await;
-    env.config_map("three", json!({ "c": "three-c", "b": "three-b" }))
-        .await;
-    env.config_map("four", json!({ "a": "four-a", "b": "four-b" }))
-        .await;
+    create_variable_sources(&env).await;
     let from = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
     let keys =
         |kind: &str, name: &str, keys: &[&str]| json!({ "kind": kind, "name": name, "varsKeys": keys });
