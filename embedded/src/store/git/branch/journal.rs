@@ -7,7 +7,7 @@ use git2::{Error, ErrorCode, Oid};
 
 use super::{Branch, Edits, Moved, message, race};
 
-/// Why a move is not tried.
+/// The error of a move whose branch points to another commit.
 pub(in crate::store::git) const ELSEWHERE: &str = "other processes move the branch all the time";
 
 /// Message of the first commit. Without a signature it is the same in each repository.
