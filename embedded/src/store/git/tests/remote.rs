@@ -117,13 +117,13 @@ fn record(name: &str, generation: u64) -> Record {
 fn of_two_equal_commits_one_comes_second() {
     let environment = Environment::new();
     let stores = ["a", "b"].map(|process| Git::open(options(&environment, process), &[]).unwrap().0);
-    let stored = stores.map(|mut git| {
+    let answers = stores.map(|mut git| {
         git.time = Some(1_700_000_000);
         git.commit(&mut vec![record("a", 1)])
     });
     assert!(
-        matches!(stored, [Ok(()), Err(CommitError::Rejected(_))]),
-        "both would be told that they have created the object: {stored:?}"
+        matches!(answers, [Ok(()), Err(CommitError::Rejected(_))]),
+        "both would be told that they have created the object: {answers:?}"
     );
     assert_eq!(environment.commits(), 1);
 }
