@@ -1,4 +1,4 @@
-//! Bodies of responses: bytes in memory, or a range of a file in chunks.
+//! Bodies of responses: bytes in memory, or a range of a file in parts.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -14,11 +14,15 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use sluice_runtime::serve::ResponseGuard;
 use tokio::task::JoinHandle;
 
-use super::buffers::{Buffer, Buffers, CHUNK};
 use super::downloads::Download;
+use super::file_socket::{FileParts, MAX_PART};
 
 /// Number of bytes after which a download lets others proceed: a fast reader is always ready for more.
-const TURN: usize = 8 * CHUNK;
+const TURN: usize = 2 * MAX_PART;
+/// Distance in bytes between the places of a part that are looked up in the page cache. The kernel reads and evicts files in runs of pages.
+const PROBE_DISTANCE: u64 = 64 * 1024;
+/// Number of bytes that are read at a time to fill the page cache.
+const READ_LENGTH: usize = 64 * 1024;
 
 /// The body of a response.
 pub(super) enum Body {
@@ -36,15 +40,16 @@ pub(super) struct MemoryBody {
     _answer: Option<ResponseGuard>,
 }
 
-/// A range of a file, read chunk by chunk when the client has taken nearly all of the previous one.
+/// A range of a file, sent part by part when the client has taken nearly all of the previous one.
 pub(super) struct FileBody {
     file: Arc<File>,
     range: Range<u64>,
-    buffers: Buffers,
-    /// Whether the file system can read without waiting, as far as known.
-    reads_without_waiting: bool,
-    /// The chunk that is read on a blocking thread.
-    reading: Option<JoinHandle<io::Result<Buffer>>>,
+    /// The parts that the connection sends.
+    parts: FileParts,
+    /// Whether the file system can tell what is in the page cache, as far as known.
+    has_probe: bool,
+    /// The next part that is read into the page cache on a blocking thread, with its length.
+    reading: Option<JoinHandle<io::Result<usize>>>,
     /// Number of bytes since others could proceed.
     in_turn: usize,
     /// The slot of the download, held until the end.
@@ -67,12 +72,12 @@ impl Body {
     }
 
     /// Returns the body of a range of a file.
-    pub(super) fn file(file: Arc<File>, range: Range<u64>, buffers: Buffers, download: Download) -> Self {
+    pub(super) fn file(file: Arc<File>, range: Range<u64>, parts: FileParts, download: Download) -> Self {
         Self::File(Box::new(FileBody {
             file,
             range,
-            buffers,
-            reads_without_waiting: true,
+            parts,
+            has_probe: true,
             reading: None,
             in_turn: 0,
             _download: download,
@@ -87,14 +92,14 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Self::Memory(body) => Poll::Ready(body.bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::File(body) => body.poll_chunk(context),
+            Self::File(body) => body.poll_part(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Memory(body) => body.bytes.is_none(),
-            // The server would drop it, and with it the slot, before it has sent the last chunk.
+            // The server would drop it, and with it the slot, before it has sent the last part.
             Self::File(_) => false,
         }
     }
@@ -108,7 +113,7 @@ impl http_body::Body for Body {
 }
 
 impl FileBody {
-    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if self.range.is_empty() {
             return Poll::Ready(None);
         }
@@ -117,56 +122,65 @@ impl FileBody {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let read = loop {
+        let length = loop {
             if let Some(reading) = &mut self.reading {
                 let read = ready!(Pin::new(reading).poll(context));
                 self.reading = None;
-                break read.unwrap_or_else(|error| Err(io::Error::other(error)));
+                match read.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                    Ok(length) => break length,
+                    Err(error) => return Poll::Ready(Some(Err(error))),
+                }
             }
-            match self.read_without_waiting() {
-                Some(chunk) => break Ok(chunk),
-                None => self.reading = Some(self.read_on_a_thread()),
+            let length = self.next_length();
+            if self.is_cached(length) {
+                break length;
             }
+            self.reading = Some(self.read_on_a_thread(length));
         };
-        Poll::Ready(Some(read.map(|chunk| self.frame(chunk))))
+        Poll::Ready(Some(Ok(self.frame(length))))
     }
 
-    /// Reads what is in the page cache of the next chunk; `None` if the disk has to be read, or the file is too short.
-    fn read_without_waiting(&mut self) -> Option<Buffer> {
-        if !self.reads_without_waiting {
-            return None;
+    /// Whether the next bytes are in the page cache, as far as a few of them tell: the socket would wait for the disk with all other
+    /// connections of its thread.
+    fn is_cached(&mut self, length: usize) -> bool {
+        let end = self.range.start + length as u64;
+        let mut byte = [0];
+        let mut at = self.range.start;
+        while self.has_probe && at < end {
+            let mut space = [IoSliceMut::new(&mut byte)];
+            match preadv2(&self.file, &mut space, at, ReadWriteFlags::NOWAIT) {
+                Ok(1) => at += PROBE_DISTANCE,
+                Err(Errno::OPNOTSUPP) => self.has_probe = false,
+                _ => return false,
+            }
         }
-        let mut buffer = self.buffers.take();
-        let mut space = [IoSliceMut::new(buffer.space(self.next_length()))];
-        let read = preadv2(&self.file, &mut space, self.range.start, ReadWriteFlags::NOWAIT);
-        if read == Err(Errno::OPNOTSUPP) {
-            self.reads_without_waiting = false;
-        }
-        let count = read.ok().filter(|count| *count > 0)?;
-        buffer.set_filled(count);
-        Some(buffer)
+        self.has_probe
     }
 
-    /// Reads the next chunk on a blocking thread. A truncated file causes an error, never other content.
-    fn read_on_a_thread(&self) -> JoinHandle<io::Result<Buffer>> {
+    /// Reads the next bytes into the page cache on a blocking thread. A truncated file causes an error.
+    fn read_on_a_thread(&self, length: usize) -> JoinHandle<io::Result<usize>> {
         let (file, start) = (Arc::clone(&self.file), self.range.start);
-        let (mut buffer, length) = (self.buffers.take(), self.next_length());
         tokio::task::spawn_blocking(move || {
-            file.read_exact_at(buffer.space(length), start)?;
-            buffer.set_filled(length);
-            Ok(buffer)
+            let mut space = vec![0; READ_LENGTH];
+            let mut read = 0;
+            while read < length {
+                let count = READ_LENGTH.min(length - read);
+                file.read_exact_at(&mut space[..count], start + read as u64)?;
+                read += count;
+            }
+            Ok(length)
         })
     }
 
     fn next_length(&self) -> usize {
-        usize::try_from(self.range.end - self.range.start).map_or(CHUNK, |left| left.min(CHUNK))
+        usize::try_from(self.range.end - self.range.start).map_or(MAX_PART, |left| left.min(MAX_PART))
     }
 
-    /// Moves on by one chunk.
-    fn frame(&mut self, chunk: Buffer) -> Frame<Bytes> {
-        let length = chunk.as_ref().len();
+    /// Moves on by one part.
+    fn frame(&mut self, length: usize) -> Frame<Bytes> {
+        let placeholder = self.parts.add(&self.file, self.range.start, length);
         self.range.start += length as u64;
         self.in_turn += length;
-        Frame::data(Bytes::from_owner(chunk))
+        Frame::data(placeholder)
     }
 }

@@ -9,7 +9,7 @@ use sluice_runtime::serve::ResponseGuard;
 use sluice_runtime::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of concurrent downloads; each holds at most two chunks in memory.
+/// Maximum number of concurrent downloads.
 pub(super) const MAX_DOWNLOADS: usize = 512;
 /// Maximum number of concurrent requests that wait for a file of a bucket. They hold no slot of a download, so that a bucket that hangs
 /// leaves all of those to the files that are here.

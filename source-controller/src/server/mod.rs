@@ -6,32 +6,33 @@
 //!
 //! Slow clients do not block others: stalled connections are closed, each address has a limited share of the downloads,
 //! and more connections than downloads are accepted, so that probes are always answered. A request that waits for a bucket does
-//! not count as a download yet. A download holds two chunks at most. Small files are sent from memory (`memory`).
+//! not count as a download yet. Small files are sent from memory (`memory`), and large
+//! ones with `sendfile` ([`file_socket`]): a download holds none of its bytes.
 
 mod admission;
 mod body;
-mod buffers;
 mod conditional;
 mod downloads;
 mod file;
+mod file_socket;
 mod memory;
 mod response;
 mod stall;
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use admission::Admission;
+use file_socket::{FileParts, FileSocket};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use response::FileService;
-use sluice_runtime::serve::{ConnectionLimit, ConnectionSlot};
+use response::{Client, FileService};
+use sluice_runtime::serve::ConnectionLimit;
 use sluice_runtime::shutdown::Token;
 use stall::StallLimit;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use crate::storage::LocalDirectory;
@@ -46,7 +47,7 @@ const STALL_LIMIT: Duration = Duration::from_secs(30);
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// Grace period for running responses on shutdown.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Maximum number of unsent bytes with which a connection reads the next chunk of a file; also that of a request's head.
+/// Maximum number of unsent bytes with which a connection prepares the next part of a file; also that of a request's head.
 const CONNECTION_BUFFER: usize = 64 * 1024;
 /// Pause after a failed accept, mostly for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -77,8 +78,13 @@ async fn serve_within(listener: TcpListener, files: FileService, stop: Token, st
                 let (files, stop, slot) = (Arc::clone(&files), stop.clone(), slots.admit());
                 // Send small responses immediately. The socket also works without the option.
                 let _ = stream.set_nodelay(true);
-                let stream = StallLimit::new(stream, stall);
-                connections.spawn(connection(stream, client.ip(), files, slot, stop));
+                let client = Client {
+                    address: client.ip(),
+                    slot,
+                    parts: FileParts::default(),
+                };
+                let stream = StallLimit::new(FileSocket::new(stream, client.parts.clone()), stall);
+                connections.spawn(connection(stream, client, files, stop));
             }
             Err(error) => {
                 tracing::warn!(
@@ -99,22 +105,19 @@ async fn serve_within(listener: TcpListener, files: FileService, stop: Token, st
     }
 }
 
-async fn connection(
-    stream: StallLimit<TcpStream>,
-    client: IpAddr,
-    files: Arc<FileService>,
-    slot: ConnectionSlot,
-    stop: Token,
-) {
-    let used = slot.clone();
+async fn connection(stream: StallLimit<FileSocket>, client: Client, files: Arc<FileService>, stop: Token) {
+    let slot = client.slot.clone();
+    let client = Arc::new(client);
     let service = service_fn(move |request| {
-        let (files, slot) = (Arc::clone(&files), used.clone());
-        async move { Ok::<_, Infallible>(files.respond(&request, client, &slot).await) }
+        let (files, client) = (Arc::clone(&files), Arc::clone(&client));
+        async move { Ok::<_, Infallible>(files.respond(&request, &client).await) }
     });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
+        // Placeholders of parts of files must not be copied.
+        .writev(true)
         .max_buf_size(CONNECTION_BUFFER);
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {

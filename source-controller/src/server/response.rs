@@ -15,10 +15,10 @@ use sluice_runtime::serve::{ConnectionSlot, ResponseGuard};
 
 use super::admission::Admission;
 use super::body::Body;
-use super::buffers::Buffers;
 use super::conditional::{self, Part};
 use super::downloads::{Download, Downloads, MAX_DOWNLOADS, MAX_WAITING};
 use super::file::{Content, ServedFile};
+use super::file_socket::FileParts;
 use super::memory::{MAX_AGE, SmallFiles};
 use crate::storage::bucket::BucketStorage;
 use crate::storage::{ArtifactPath, LocalDirectory, ObjectDirectory};
@@ -28,6 +28,14 @@ const ARTIFACT_SUFFIX: &str = ".tar.gz";
 
 /// Number of path components of an artifact: kind, namespace, name, file.
 const COMPONENTS: usize = 4;
+
+/// The client of a connection.
+pub(super) struct Client {
+    pub(super) address: IpAddr,
+    pub(super) slot: ConnectionSlot,
+    /// What the connection sends of files.
+    pub(super) parts: FileParts,
+}
 
 /// The served files and the limits of downloads.
 pub(super) struct FileService {
@@ -39,7 +47,6 @@ pub(super) struct FileService {
     /// The requests that wait for a file of the bucket.
     waiting: Downloads,
     small: SmallFiles,
-    buffers: Buffers,
 }
 
 impl FileService {
@@ -57,7 +64,6 @@ impl FileService {
             downloads: Downloads::new(MAX_DOWNLOADS),
             waiting: Downloads::new(MAX_WAITING),
             small: SmallFiles::new(max_age),
-            buffers: Buffers::default(),
         }
     }
 
@@ -67,19 +73,8 @@ impl FileService {
         self
     }
 
-    /// Returns the buffers of its downloads.
-    #[cfg(test)]
-    pub(super) fn buffers(&self) -> Buffers {
-        self.buffers.clone()
-    }
-
-    /// Responds to a request of this client on the given connection.
-    pub(super) async fn respond<B>(
-        &self,
-        request: &Request<B>,
-        client: IpAddr,
-        slot: &ConnectionSlot,
-    ) -> Response<Body> {
+    /// Responds to a request of this client.
+    pub(super) async fn respond<B>(&self, request: &Request<B>, client: &Client) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed\n");
             response
@@ -104,27 +99,27 @@ impl FileService {
         // Read before the file: a change in between makes the file count as outdated.
         let changes = self.storage.changes();
         if let Some(file) = self.small.get(path, changes) {
-            return self.send(request, &file, Slot::Answer(slot.begin_response()));
+            return Self::send(request, &file, Slot::Answer(client.slot.begin_response()));
         }
         let Some(relative) = artifact_path(path) else {
             return not_found();
         };
-        let provided = match self.provide(&relative, client, slot).await {
+        let provided = match self.provide(&relative, client).await {
             Ok(provided) => provided,
             Err(refusal) => {
                 self.small.remove(path);
                 return refusal.response();
             }
         };
-        let Some(mut download) = self.downloads.acquire(client).await else {
+        let Some(mut download) = self.downloads.acquire(client.address).await else {
             return busy();
         };
-        download.answer = Some(slot.begin_response());
+        download.answer = Some(client.slot.begin_response());
         match self.open(relative, provided).await {
             Ok(file) => {
                 let file = Arc::new(file);
                 self.small.insert(path, changes, &file);
-                self.send(request, &file, Slot::Download(download))
+                Self::send(request, &file, Slot::Download(download, client.parts.clone()))
             }
             Err(error) => {
                 self.small.remove(path);
@@ -134,21 +129,16 @@ impl FileService {
     }
 
     /// Opens a file of the bucket, if there is a bucket. What the cache lacks is downloaded; such requests are limited by themselves.
-    async fn provide(
-        &self,
-        relative: &Path,
-        client: IpAddr,
-        slot: &ConnectionSlot,
-    ) -> Result<Option<File>, Refusal> {
+    async fn provide(&self, relative: &Path, client: &Client) -> Result<Option<File>, Refusal> {
         let Some(bucket) = &self.bucket else {
             return Ok(None);
         };
         let path = recorded(relative).ok_or(Refusal::NotFound)?;
-        let _answer = slot.begin_response();
+        let _answer = client.slot.begin_response();
         if let Some(copy) = bucket.copy(&path).await {
             return Ok(Some(copy));
         }
-        let _waiting = self.waiting.acquire(client).await.ok_or(Refusal::Busy)?;
+        let _waiting = self.waiting.acquire(client.address).await.ok_or(Refusal::Busy)?;
         match bucket.provide(&path).await {
             Ok(Some(file)) => Ok(Some(file)),
             Ok(None) => Err(Refusal::NotFound),
@@ -171,7 +161,7 @@ impl FileService {
     }
 
     /// Sends the part of the file that the request selects.
-    fn send<B>(&self, request: &Request<B>, file: &ServedFile, slot: Slot) -> Response<Body> {
+    fn send<B>(request: &Request<B>, file: &ServedFile, slot: Slot) -> Response<Body> {
         let size = file.info.size;
         let part = conditional::part(request.headers(), &file.info);
         let (status, range) = match &part {
@@ -204,7 +194,7 @@ impl FileService {
             headers.insert(header::CONTENT_RANGE, value);
         }
         let body = if *request.method() == Method::GET && !range.is_empty() {
-            self.body(file, range, slot)
+            body(file, range, slot)
         } else {
             Body::empty()
         };
@@ -213,26 +203,26 @@ impl FileService {
         *response.headers_mut() = headers;
         response
     }
+}
 
-    fn body(&self, file: &ServedFile, range: Range<u64>, slot: Slot) -> Body {
-        match (&file.content, slot) {
-            (Content::File(file), Slot::Download(download)) => {
-                Body::file(Arc::clone(file), range, self.buffers.clone(), download)
-            }
-            (Content::Memory(bytes), slot) => {
-                let at = |offset: u64| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
-                Body::memory(bytes.slice(at(range.start)..at(range.end)), slot.into_answer())
-            }
-            // Only small files are found without a slot of a download.
-            (Content::File(_), Slot::Answer(_)) => Body::empty(),
+fn body(file: &ServedFile, range: Range<u64>, slot: Slot) -> Body {
+    match (&file.content, slot) {
+        (Content::File(file), Slot::Download(download, parts)) => {
+            Body::file(Arc::clone(file), range, parts, download)
         }
+        (Content::Memory(bytes), slot) => {
+            let at = |offset: u64| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+            Body::memory(bytes.slice(at(range.start)..at(range.end)), slot.into_answer())
+        }
+        // Only small files are found without a slot of a download.
+        (Content::File(_), Slot::Answer(_)) => Body::empty(),
     }
 }
 
 /// What a response holds until it was sent.
 enum Slot {
-    /// A slot of a download.
-    Download(Download),
+    /// A slot of a download, and what the connection sends.
+    Download(Download, FileParts),
     /// The mark of a busy connection alone.
     Answer(ResponseGuard),
 }
@@ -240,7 +230,7 @@ enum Slot {
 impl Slot {
     fn into_answer(self) -> Option<ResponseGuard> {
         match self {
-            Self::Download(download) => download.answer,
+            Self::Download(download, _) => download.answer,
             Self::Answer(answer) => Some(answer),
         }
     }

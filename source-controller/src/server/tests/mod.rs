@@ -10,7 +10,6 @@ use sluice_runtime::shutdown::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::buffers::Buffers;
 use super::response::FileService;
 use super::{Admission, downloads, serve_within};
 use crate::archive::{Algorithm, Hasher};
@@ -24,7 +23,6 @@ const FOREVER: Duration = Duration::from_hours(24);
 struct FileServer {
     root: tempfile::TempDir,
     storage: LocalDirectory,
-    buffers: Buffers,
     address: std::net::SocketAddr,
     digest: Digest,
     stop: Token,
@@ -68,12 +66,10 @@ impl FileServer {
         let address = listener.local_addr().unwrap();
         let stop = Token::new();
         let files = FileService::with_max_age(storage.clone(), admission(address), max_age);
-        let buffers = files.buffers();
         let running = tokio::spawn(serve_within(listener, files, stop.clone(), stall));
         Self {
             root,
             storage,
-            buffers,
             address,
             digest,
             stop,
