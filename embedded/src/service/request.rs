@@ -170,10 +170,7 @@ impl ObjectRequest {
     where
         F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
     {
-        let (escalation, user_fields) = (EscalationCheck::of(self), UserFieldsCheck::of(self));
-        let decide = with_checks(escalation, user_fields, key.clone(), decide);
-        let is_custom = self.resource.strategy == Strategy::Custom;
-        let decide = with_warnings(is_custom.then(|| self.warnings.clone()), key.clone(), decide);
+        let decide = with_checks(WriteChecks::of(self), key.clone(), decide);
         if !self.query.dry_run {
             return self.api.store.write_as(self.origin(), key, decide).await;
         }
@@ -207,10 +204,45 @@ impl ObjectRequest {
     }
 }
 
-/// Adds the checks of the author to the decision of a write.
-fn with_checks<F>(
+/// The checks of a write that need the object as it is stored.
+#[derive(Default)]
+struct WriteChecks {
     escalation: Option<EscalationCheck>,
     user_fields: Option<UserFieldsCheck>,
+    /// The warnings of the request, if its kind gets those about finalizers.
+    warnings: Option<Warnings>,
+}
+
+impl WriteChecks {
+    fn of(request: &ObjectRequest) -> Self {
+        let is_custom = request.resource.strategy == Strategy::Custom;
+        Self {
+            escalation: EscalationCheck::of(request),
+            user_fields: UserFieldsCheck::of(request),
+            warnings: is_custom.then(|| request.warnings.clone()),
+        }
+    }
+
+    fn check(&self, old: Option<&Value>, new: &Value) -> Result<(), StatusError> {
+        check_depth(old, new)?;
+        if let Some(check) = &self.escalation {
+            check.check(old, new)?;
+        }
+        if let Some(check) = &self.user_fields {
+            check.check(old, new)?;
+        }
+        if let Some(warnings) = &self.warnings {
+            for text in admission::finalizer_warnings(old, new) {
+                warnings.push(text);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds checks to the decision of a write.
+fn with_checks<F>(
+    checks: WriteChecks,
     key: Key,
     decide: F,
 ) -> impl Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static
@@ -220,35 +252,7 @@ where
     move |state| {
         let decision = decide(state)?;
         if let Write::Put(object) = &decision {
-            let old = state.get(&key).map(|old| &**old);
-            check_depth(old, object)?;
-            if let Some(check) = &escalation {
-                check.check(old, object)?;
-            }
-            if let Some(check) = &user_fields {
-                check.check(old, object)?;
-            }
-        }
-        Ok(decision)
-    }
-}
-
-/// Adds the warnings about a new or changed object to those of the request.
-fn with_warnings<F>(
-    warnings: Option<Warnings>,
-    key: Key,
-    decide: F,
-) -> impl Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static
-where
-    F: Fn(&TransactionView<'_>) -> Result<Write, StatusError> + Send + 'static,
-{
-    move |state| {
-        let decision = decide(state)?;
-        if let (Write::Put(object), Some(warnings)) = (&decision, &warnings) {
-            let old = state.get(&key).map(|old| &**old);
-            for text in admission::finalizer_warnings(old, object) {
-                warnings.push(text);
-            }
+            checks.check(state.get(&key).map(|old| &**old), object)?;
         }
         Ok(decision)
     }
@@ -311,7 +315,11 @@ mod tests {
         let code = |levels: usize| {
             let object = (1..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
             let put = move |_: &TransactionView<'_>| Ok(Write::Put(object.clone()));
-            let decide = with_checks(None, None, Key::new("configmaps", "default", "a"), put);
+            let decide = with_checks(
+                WriteChecks::default(),
+                Key::new("configmaps", "default", "a"),
+                put,
+            );
             let decision = decide(&TransactionView::of(&store.read()));
             decision.map_or_else(|error| error.code(), |_| 200)
         };
