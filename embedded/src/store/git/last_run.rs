@@ -39,9 +39,7 @@ pub(super) fn carry_over_from_last_run(
     match old {
         Ok(old) => {
             foreign::carry_over(&old, new);
-            local
-                .set_identities(&new.identities)
-                .map_err(|error| to_git_error(&error))
+            save_identities(local, new)
         }
         Err(error) => {
             tracing::warn!(
@@ -72,9 +70,7 @@ fn carry_over_from_journal(
     match identities_of_journal(branch, kinds, &new.identities, journal) {
         Ok(identities) => {
             foreign::replace_identities(new, identities);
-            local
-                .set_identities(&new.identities)
-                .map_err(|error| to_git_error(&error))
+            save_identities(local, new)
         }
         Err(error) => {
             tracing::warn!(
@@ -130,15 +126,23 @@ pub(super) fn check_last_run(
     Ok(())
 }
 
+fn save_identities(local: &File, history: &History) -> Result<(), git2::Error> {
+    let saved = local.set_identities(&history.identities);
+    saved.map_err(|error| to_git_error(&error))
+}
+
 /// Returns the newest commit of the branch that this machine knows.
 fn last_head(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
-    let known = local.head().map_err(|error| to_git_error(&error))?;
-    known.map(|known| git2::Oid::from_str(&known)).transpose()
+    commit(local.head())
 }
 
 /// Returns the newest commit of the journal that this machine knows.
 fn last_journal(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
-    let known = local.journal().map_err(|error| to_git_error(&error))?;
+    commit(local.journal())
+}
+
+fn commit(known: Result<Option<String>, StoreError>) -> Result<Option<git2::Oid>, git2::Error> {
+    let known = known.map_err(|error| to_git_error(&error))?;
     known.map(|known| git2::Oid::from_str(&known)).transpose()
 }
 
