@@ -30,6 +30,11 @@ impl Branch {
         old: Option<Oid>,
         new: Oid,
     ) -> Result<BTreeSet<String>, Error> {
+        self.changed_up_to(old, new, MAX_FILES)
+    }
+
+    /// As [`Branch::changed_files`], with a limit of the number of files and of directories to read.
+    fn changed_up_to(&self, old: Option<Oid>, new: Oid, limit: usize) -> Result<BTreeSet<String>, Error> {
         let mut files = BTreeSet::new();
         let old = old.map(|old| self.root(old)).transpose()?.flatten();
         let mut directories = vec![Directory {
@@ -39,9 +44,9 @@ impl Branch {
         }];
         while let Some(directory) = directories.pop() {
             self.compare(&directory, &mut directories, &mut files)?;
-            if files.len() + directories.len() > MAX_FILES {
+            if files.len() + directories.len() > limit {
                 return Err(Error::from_str(&format!(
-                    "the commit {new} changes more than {MAX_FILES} files"
+                    "the commit {new} changes more than {limit} files and directories: divide it"
                 )));
             }
         }
@@ -75,12 +80,15 @@ impl Branch {
                 return;
             };
             let path = format!("{}{name}", directory.path);
+            if path.len() >= MAX_PATH {
+                return;
+            }
             let is_file = |entry: &TreeEntry<'_>| directory_id(entry).is_none();
             if is_yaml(&path) && (old.is_some_and(is_file) || new.is_some_and(is_file)) {
                 files.insert(path.clone());
             }
             let (old, new) = (old.and_then(directory_id), new.and_then(directory_id));
-            if (old.is_some() || new.is_some()) && path.len() < MAX_PATH {
+            if old.is_some() || new.is_some() {
                 let path = path + "/";
                 directories.push(Directory { path, old, new });
             }
@@ -197,5 +205,41 @@ mod tests {
         let reopened = Branch::open(folder.path(), "main", "").unwrap();
         assert_eq!(changed(&reopened, Some(first), second), ["b.yaml"]);
         assert!(reopened.changed_files(None, second).is_err());
+    }
+
+    #[test]
+    fn trees_that_contain_each_other_end_at_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let branch = branch(folder.path(), "");
+        let repository = &branch.repository;
+        let mut tree = repository.treebuilder(None).unwrap();
+        tree.insert("a.yaml", repository.blob(b"1").unwrap(), 0o100_644)
+            .unwrap();
+        let mut id = tree.write().unwrap();
+        // Ten trees, and ten to the tenth power files.
+        for _ in 0..10 {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for name in 0..10 {
+                tree.insert(name.to_string(), id, 0o040_000).unwrap();
+            }
+            id = tree.write().unwrap();
+        }
+        let author = git2::Signature::now("a", "a@example.com").unwrap();
+        let tree = repository.find_tree(id).unwrap();
+        let commit = repository.commit(None, &author, &author, "test", &tree, &[]);
+        let error = branch.changed_up_to(None, commit.unwrap(), 1000).unwrap_err();
+        assert!(
+            error.message().contains("changes more than 1000 files"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn paths_that_no_working_tree_can_have_are_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let branch = branch(folder.path(), "");
+        let deep = "directory/".repeat(MAX_PATH / 10) + "a.yaml";
+        let first = write(&branch, None, &[("b.yaml", Some("1")), (&deep, Some("2"))]);
+        assert_eq!(changed(&branch, None, first), ["b.yaml"]);
     }
 }
