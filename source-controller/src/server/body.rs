@@ -184,3 +184,46 @@ impl FileBody {
         Frame::data(placeholder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write as _;
+    use std::net::Ipv4Addr;
+
+    use super::super::downloads::Downloads;
+    use super::*;
+
+    /// Returns the lengths of the parts of a file that has this many bytes, up to its end or an error. No part is looked up in the page cache.
+    async fn parts(length: usize, range: Range<u64>) -> (Vec<usize>, Option<io::ErrorKind>) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; length]).unwrap();
+        let download = Downloads::new(4).acquire(Ipv4Addr::LOCALHOST.into()).await;
+        let body = Body::file(Arc::new(file), range, FileParts::default(), download.unwrap());
+        let Body::File(mut body) = body else {
+            unreachable!("a body of a file")
+        };
+        body.has_probe = false;
+        let mut lengths = Vec::new();
+        loop {
+            match poll_fn(|context| body.poll_part(context)).await {
+                Some(Ok(frame)) => lengths.push(frame.into_data().unwrap().len()),
+                Some(Err(error)) => return (lengths, Some(error.kind())),
+                None => return (lengths, None),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_not_in_the_page_cache_is_read_on_another_thread() {
+        let length = 2 * MAX_PART + 10;
+        let (lengths, error) = parts(length, 4..length as u64).await;
+        assert_eq!((lengths, error), (vec![MAX_PART, MAX_PART, 6], None));
+        // The file was truncated before its second part.
+        let (lengths, error) = parts(MAX_PART, 0..length as u64).await;
+        assert_eq!(
+            (lengths, error),
+            (vec![MAX_PART], Some(io::ErrorKind::UnexpectedEof))
+        );
+    }
+}
