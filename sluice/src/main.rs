@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use mimalloc::MiMalloc;
+use rustix::thread::disable_transparent_huge_pages;
 use sluice::local_plan::{self, ApplyArgs};
 use sluice::record::{RecordArgs, record};
 use sluice::state::{DirectoryCommand, StateArgs, StateCommand, state};
@@ -78,6 +79,18 @@ impl Flags {
     }
 }
 
+impl Command {
+    /// Whether it is a controller of a cluster. Such a process has many small objects for months, and a node with
+    /// `transparent_hugepage=always` would keep four times their memory. The programs of runs inherit the setting, so `up` and the
+    /// runner leave it: a CLI that decodes a large state is faster with huge pages.
+    const fn is_controller(&self) -> bool {
+        matches!(
+            self,
+            Self::SourceController(_) | Self::TfController(_) | Self::RepoController(_)
+        )
+    }
+}
+
 #[derive(clap::Args)]
 struct RunnerProgram {
     #[command(flatten)]
@@ -111,6 +124,10 @@ fn main() -> ExitCode {
     let command = Cli::from_arg_matches(&matches)
         .unwrap_or_else(|error| error.exit())
         .command;
+    if command.is_controller() {
+        // On a kernel without this call, pages are as the node has them.
+        drop(disable_transparent_huge_pages(true));
+    }
     match runtime_of(&command) {
         Ok(runtime) => runtime.block_on(execute(command)),
         Err(error) => {
