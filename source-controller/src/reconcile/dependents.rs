@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource as _};
 use sluice_api::source::GitRepository;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::{MetadataWatch, ObjectCache, Scope, Settings, ShownVersions, Watch};
@@ -38,7 +38,7 @@ fn reads(object: &GitRepository, secret: &ObjectKey) -> bool {
         spec.verify.as_ref().map(|verify| &verify.secret_ref),
     ];
     !spec.suspend
-        && object.namespace().as_ref() == Some(&secret.namespace)
+        && object.meta().namespace.as_ref() == Some(&secret.namespace)
         && named
             .into_iter()
             .flatten()
@@ -55,8 +55,9 @@ fn version(object: &GitRepository) -> Option<String> {
 /// new artifact would otherwise trigger the next one forever.
 fn includers(object: &GitRepository, objects: &ObjectCache<GitRepository>) -> Vec<ObjectKey> {
     let key = ObjectKey::of(object);
+    // This looks at every object after each new artifact, so it allocates nothing.
     let direct = objects.keys(|other| {
-        !other.spec.suspend && other.namespace() == object.namespace() && names(other).contains(&key.name)
+        !other.spec.suspend && other.meta().namespace == object.meta().namespace && includes(other, &key.name)
     });
     if direct.is_empty() {
         return direct;
@@ -78,6 +79,15 @@ fn includers(object: &GitRepository, objects: &ObjectCache<GitRepository>) -> Ve
             !cyclic
         })
         .collect()
+}
+
+/// Returns whether an object includes the repository of this name.
+fn includes(object: &GitRepository, name: &str) -> bool {
+    object
+        .spec
+        .include
+        .iter()
+        .any(|include| include.repository.name == name)
 }
 
 /// Returns the names of the included repositories.
