@@ -124,9 +124,10 @@ fn main() -> ExitCode {
     let command = Cli::from_arg_matches(&matches)
         .unwrap_or_else(|error| error.exit())
         .command;
-    if command.is_controller() {
-        // On a kernel without this call, pages are as the node has them.
-        drop(disable_transparent_huge_pages(true));
+    if command.is_controller()
+        && let Err(error) = disable_transparent_huge_pages(true)
+    {
+        eprintln!("sluice: cannot refuse huge pages, which take more memory: {error}");
     }
     match runtime_of(&command) {
         Ok(runtime) => runtime.block_on(execute(command)),

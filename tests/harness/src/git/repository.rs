@@ -281,7 +281,12 @@ impl Repository {
 /// Returns a `git` command isolated from the machine: no configuration of users or the system, no prompt, fixed author,
 /// English messages. `home` must not contain a relevant `.gitconfig`.
 pub(super) fn hermetic(home: &Path) -> Command {
-    let mut command = Command::new("git");
+    hermetic_program(Path::new("git"), home)
+}
+
+/// Does so for a program of Git.
+pub(super) fn hermetic_program(program: &Path, home: &Path) -> Command {
+    let mut command = Command::new(program);
     command.env_clear();
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);

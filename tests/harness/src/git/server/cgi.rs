@@ -1,8 +1,9 @@
 //! Runs one request through the real `git http-backend` (RFC 3875: environment and body in, headers and body out).
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -12,7 +13,7 @@ use hyper::body::{Bytes, Frame};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::super::repository::hermetic;
+use super::super::repository::{hermetic, hermetic_program};
 use super::Response;
 
 /// Limit of a request body in bytes; larger ones are refused.
@@ -46,9 +47,8 @@ fn command(head: &Parts, body: &Bytes, git_dir: &Path, inner: &str) -> io::Resul
         .parent()
         .ok_or_else(|| io::Error::other("the repository has no parent folder"))?;
     let name = git_dir.file_name().unwrap_or_default().to_string_lossy();
-    let mut command = Command::from(hermetic(root));
+    let mut command = Command::from(hermetic_program(http_backend(root)?, root));
     command
-        .arg("http-backend")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -77,6 +77,17 @@ fn command(head: &Parts, body: &Bytes, git_dir: &Path, inner: &str) -> io::Resul
         }
     }
     Ok(command)
+}
+
+/// Returns the path of `git-http-backend`. A web server starts it by its path too: `git http-backend` is one more process.
+fn http_backend(home: &Path) -> io::Result<&'static Path> {
+    static BACKEND: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(backend) = BACKEND.get() {
+        return Ok(backend);
+    }
+    let output = hermetic(home).arg("--exec-path").output()?;
+    let directory = String::from_utf8(output.stdout).map_err(io::Error::other)?;
+    Ok(BACKEND.get_or_init(|| Path::new(directory.trim_end()).join("git-http-backend")))
 }
 
 /// Reads `Name: value` lines up to an empty one; `Status` is the status, 200 if it is absent.
