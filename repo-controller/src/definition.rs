@@ -40,7 +40,8 @@ pub enum DefinitionError {
     /// The definition of `Repo` cannot be read.
     #[error(
         "cannot read the definition {name} to check that it declares all fields; the controller needs `get` on \
-         customresourcedefinitions (config/components/repo-controller/rbac.yaml): {source}"
+         customresourcedefinitions (config/repo-controller/rbac.yaml) or on /openapi/v3 (ClusterRole system:discovery): \
+         {source}"
     )]
     Unreadable {
         /// Name of the definition.
@@ -76,10 +77,9 @@ pub async fn wait(client: &Client, namespace: Option<&str>, ready: &Readiness, s
 /// # Errors
 /// [`DefinitionError`] of the first one that cannot be used.
 pub async fn check(client: &Client, namespace: Option<&str>) -> Result<(), DefinitionError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for required in sluice_api::optional_crds() {
         let name = required.metadata.name.clone().unwrap_or_default();
-        match definitions.get_opt(&name).await {
+        match sluice_runtime::definition::find(client, &required).await {
             Ok(Some(installed)) => compare(name, &required, &installed)?,
             Ok(None) => return Err(DefinitionError::NotInstalled { name }),
             Err(error) => {

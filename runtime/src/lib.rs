@@ -2,8 +2,9 @@
 //!
 //! In the order in which a controller uses it: [`args`] and [`telemetry`] at start, [`client`] and [`http`] for connections,
 //! [`watch`] for reconciliations, [`paging`] for long lists, [`failure`] and [`schedule`] for their results, [`status`],
-//! [`finalizer`], [`event`] and [`trace`] for reports, [`artifact`] to consume the artifacts of sources. [`leader`] elects one of several
-//! replicas, [`manager`] wires these parts into a program, and [`semver`] evaluates version constraints.
+//! [`finalizer`], [`event`] and [`trace`] for reports, [`artifact`] to consume the artifacts of sources, [`definition`] to check
+//! what is installed. [`leader`] elects one of several replicas, [`manager`] wires these parts into a program, and [`semver`]
+//! evaluates version constraints.
 //! The crate depends on no kind of Sluice: kinds are type parameters.
 
 pub mod args;
@@ -11,6 +12,7 @@ pub mod artifact;
 pub mod blocking;
 pub mod client;
 pub mod clock;
+pub mod definition;
 pub mod event;
 pub mod failure;
 pub mod finalizer;

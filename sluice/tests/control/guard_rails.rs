@@ -163,7 +163,7 @@ async fn ignored_differences_do_not_count_as_drift_and_hide_no_other_difference(
 }
 
 /// Returns a client whose account may not read definitions, as with Roles of one namespace only.
-fn without_definitions(api: &ApiServer) -> Client {
+pub(crate) fn without_definitions(api: &ApiServer) -> Client {
     let api = api.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
         let mut api = api.clone();

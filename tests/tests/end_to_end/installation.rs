@@ -19,20 +19,47 @@ const OVERLAYS: [(&str, &str); 6] = [
     ("with-flux", "flux-system"),
     ("replace-flux", "flux-system"),
 ];
-/// Components that add objects, with an overlay and its namespace. Not `source-storage`: without a controller of Kubernetes no claim can be
-/// deleted. The overlays contain the others.
-const COMPONENTS: [(&str, &str, &[&str]); 2] = [
-    (
-        "standalone",
-        "sluice-system",
-        &[
+
+/// An overlay with components that add objects.
+struct Combination {
+    overlay: &'static str,
+    namespace: &'static str,
+    components: &'static [&'static str],
+    /// Objects that it adds.
+    added: &'static [&'static str],
+}
+
+/// Not with `source-storage`: without a controller of Kubernetes no claim can be deleted. The overlays contain the other components.
+const COMBINATIONS: [Combination; 3] = [
+    Combination {
+        overlay: "standalone",
+        namespace: "sluice-system",
+        components: &[
             "process-executor",
             "repo-controller",
             "run-admission",
             "workload-identity",
         ],
-    ),
-    ("with-flux", "flux-system", &["flux-network-policy"]),
+        added: &[
+            "Deployment sluice-system repo-controller",
+            "ClusterRole <none> sluice-source-controller-tokens",
+        ],
+    },
+    Combination {
+        overlay: "single-namespace",
+        namespace: "sluice-system",
+        components: &["repo-controller-single-namespace"],
+        added: &[
+            "Deployment sluice-system repo-controller",
+            "Role sluice-system sluice-repo-controller",
+        ],
+    },
+    Combination {
+        overlay: "with-flux",
+        namespace: "flux-system",
+        components: &["flux-network-policy"],
+        added: &["NetworkPolicy flux-system source-controller-runs"],
+    },
 ];
 /// The kinds of the overlays, of their setups and of users.
 const KINDS: &str = "customresourcedefinitions,namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,\
@@ -107,23 +134,16 @@ fn the_deletion_of_an_overlay_leaves_exactly_what_was_there_before() {
             let expected = [format!("Deployment {namespace} tf-controller")];
             check_deletion(folder, &path, &expected, &before).await;
         }
-        for (overlay, namespace, components) in COMPONENTS {
-            let paths = components.iter().map(|name| format!("config/components/{name}"));
-            let kustomization = json!({ "namespace": namespace, "resources": [format!("config/overlays/{overlay}")],
-                "components": paths.collect::<Vec<_>>() });
-            let parent = folder.join(overlay);
+        for combination in &COMBINATIONS {
+            let paths = combination.components.iter();
+            let paths: Vec<_> = paths.map(|name| format!("config/components/{name}")).collect();
+            let overlay = format!("config/overlays/{}", combination.overlay);
+            let kustomization =
+                json!({ "namespace": combination.namespace, "resources": [overlay], "components": paths });
+            let parent = folder.join(combination.overlay);
             std::fs::create_dir(&parent).unwrap();
             let path = user_overlay(&parent, &kustomization);
-            let expected = if overlay == "standalone" {
-                [
-                    "Deployment sluice-system repo-controller",
-                    "ClusterRole <none> sluice-source-controller-tokens",
-                ]
-                .map(str::to_owned)
-                .to_vec()
-            } else {
-                vec!["NetworkPolicy flux-system source-controller-runs".to_owned()]
-            };
+            let expected: Vec<_> = combination.added.iter().map(|name| (*name).to_owned()).collect();
             check_deletion(folder, &path, &expected, &before).await;
         }
     });

@@ -43,15 +43,31 @@ fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
 impl Repos {
     async fn start() -> Self {
         let mut repos = Self::install().await;
-        repos.env.apply_repo_definition().await;
-        repos.env.start_controllers();
-        repos.controller.start().unwrap();
+        repos.start_controllers().await;
         repos
+    }
+
+    /// As [`Self::start`], with the permissions of one namespace.
+    async fn start_in_single_namespace() -> Self {
+        let environment = TestEnvironment::start_with_repo_controller_in_single_namespace().await;
+        let mut repos = Self::new(environment).await;
+        repos.start_controllers().await;
+        repos
+    }
+
+    /// Applies the definition of `Repo`, and starts the controllers.
+    async fn start_controllers(&mut self) {
+        self.env.apply_repo_definition().await;
+        self.env.start_controllers();
+        self.controller.start().unwrap();
     }
 
     /// Installs everything but the definition of `Repo`, and starts nothing.
     async fn install() -> Self {
-        let (env, controller) = TestEnvironment::start_with_repo_controller().await;
+        Self::new(TestEnvironment::start_with_repo_controller().await).await
+    }
+
+    async fn new((env, controller): (TestEnvironment, Controller)) -> Self {
         let client = env.plane.client().await.unwrap();
         let resource = resource("terraform.gitops.k8s.io", "v1alpha1", "Repo");
         Self {
@@ -238,6 +254,23 @@ fn a_repo_of_2019_on_a_real_api_server() {
         }
         assert_eq!(repos.state("copy").await, state, "nothing is destroyed");
         assert_repo_controller_uses_its_roles(&repos.env).await;
+        repos.end_without_refusal().await;
+    });
+}
+
+/// Without any cluster-wide permission, so that the definition is checked in the `OpenAPI` document.
+#[test]
+fn a_repo_with_the_permissions_of_one_namespace() {
+    if without_cluster() {
+        return;
+    }
+    with_timeout(async {
+        let git = GitServer::start().await.unwrap();
+        let app = repository(MODULE);
+        let url = git.serve("app", &app);
+        let repos = Repos::start_in_single_namespace().await;
+        repos.create("app", &url).await;
+        repos.wait_for_row("app", &app.head().unwrap(), "Completed").await;
         repos.end_without_refusal().await;
     });
 }

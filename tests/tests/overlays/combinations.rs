@@ -20,10 +20,11 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
     };
     let (executor, stacks) = ("/args/5", "sluice-tf-controller-stacks");
     let sources = "Deployment.v1.apps/source-controller";
-    let cases: [(&str, &[&str], &str); 13] = [
+    let cases: [(&str, &[&str], &str); 14] = [
         ("single-namespace", &["process-executor"], "/kind"),
         ("single-namespace", &["workload-identity"], "/kind"),
         ("single-namespace", &["repo-controller"], "/kind"),
+        ("standalone", &["repo-controller-single-namespace"], "/kind"),
         ("single-namespace", &["multi-tenant"], "/kind"),
         ("ha", &["process-executor"], "/spec/replicas"),
         ("multi-tenant", &["process-executor"], stacks),
@@ -45,6 +46,8 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
         ("with-flux", &["process-executor"]),
         ("replace-flux", &["workload-identity", "source-storage"]),
         ("single-namespace", &["ha", "source-storage"]),
+        ("single-namespace", &["repo-controller-single-namespace", "ha"]),
+        ("standalone", &["repo-controller", "ha"]),
         ("ha", &["object-storage"]),
         ("ha", &["multi-tenant"]),
         ("multi-tenant", &["ha"]),

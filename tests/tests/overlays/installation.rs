@@ -100,7 +100,10 @@ fn namespace_and_definitions_are_separate_from_the_controllers() {
 
 #[test]
 fn a_single_namespace_has_no_cluster_wide_object_and_its_controllers_watch_no_other() {
-    let objects = objects("overlays/single-namespace");
+    let objects = user_overlay(&json!({ "namespace": "sluice-system",
+        "resources": ["../config/overlays/single-namespace"],
+        "components": ["../config/components/repo-controller-single-namespace"] }));
+    assert_eq!(of_kind(&objects, "Deployment").count(), 3);
     let cluster_wide: Vec<String> = objects
         .iter()
         .filter(|object| is_cluster_wide(object))

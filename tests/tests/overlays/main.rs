@@ -13,6 +13,7 @@ mod installation;
 mod permissions;
 mod pods;
 mod rendered;
+mod repo_controller;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{OVERLAYS, find, list, name, objects, of_kind, text, user_overlay};
 
 /// A rule: groups with resources, and verbs.
-type Rule = (&'static str, &'static str);
+pub(super) type Rule = (&'static str, &'static str);
 
 const SOURCE_CONTROLLER: [Rule; 4] = [
     ("source.toolkit.fluxcd.io/gitrepositories", "get list watch patch"),
@@ -47,25 +47,7 @@ const TF_CONTROLLER_STACKS: [Rule; 5] = [
     ("batch/jobs", "create delete"),
     ("/serviceaccounts", "get"),
 ];
-const REPO_CONTROLLER: [Rule; 7] = [
-    ("terraform.gitops.k8s.io/repos", "get list watch"),
-    ("terraform.gitops.k8s.io/repos/status", "patch"),
-    (
-        "source.toolkit.fluxcd.io/gitrepositories",
-        "get list watch create patch",
-    ),
-    (
-        "infra.contrib.fluxcd.io/terraforms",
-        "get list watch create patch",
-    ),
-    ("infra.sluice.dev/terraformruns", "get list watch"),
-    (
-        "apiextensions.k8s.io/customresourcedefinitions[repos.terraform.gitops.k8s.io]",
-        "get",
-    ),
-    ("/events", "create patch"),
-];
-const CREATE_LEASES: Rule = ("coordination.k8s.io/leases", "create");
+pub(super) const CREATE_LEASES: Rule = ("coordination.k8s.io/leases", "create");
 /// The names are those of Flux and tofu-controller; `end_to_end::cluster` finds them.
 const SOURCE_CONTROLLER_LEASE: [Rule; 2] = [
     (
@@ -81,13 +63,6 @@ const TF_CONTROLLER_LEASE: [Rule; 2] = [
     ),
     CREATE_LEASES,
 ];
-const REPO_CONTROLLER_LEASE: [Rule; 2] = [
-    (
-        "coordination.k8s.io/leases[repo-controller-leader-election]",
-        "get update",
-    ),
-    CREATE_LEASES,
-];
 const TF_RUNNER: [Rule; 8] = [
     ("infra.contrib.fluxcd.io/terraforms", "get"),
     ("infra.sluice.dev/terraformruns", "get list"),
@@ -98,8 +73,8 @@ const TF_RUNNER: [Rule; 8] = [
     ("coordination.k8s.io/leases", "get list create update"),
     ("/pods", "get"),
 ];
-const READ: &str = "get list watch";
-const WRITE: &str = "get list watch create update patch delete deletecollection";
+pub(super) const READ: &str = "get list watch";
+pub(super) const WRITE: &str = "get list watch create update patch delete deletecollection";
 const VIEW: [Rule; 3] = [
     ("infra.contrib.fluxcd.io/terraforms", READ),
     ("infra.sluice.dev/terraformruns,planapprovals", READ),
@@ -143,7 +118,7 @@ fn rules(role: &Value) -> Vec<(String, String)> {
     list(role, "/rules").map(row).collect()
 }
 
-fn assert_rules(role: &Value, expected: &[Rule], overlay: &str) {
+pub(super) fn assert_rules(role: &Value, expected: &[Rule], overlay: &str) {
     let expected: Vec<(String, String)> = expected
         .iter()
         .map(|(resources, verbs)| ((*resources).to_owned(), (*verbs).to_owned()))
@@ -213,7 +188,7 @@ fn each_role_permits_exactly_what_its_table_lists() {
 }
 
 /// Returns `role -> account` of each binding, with the kind of the binding.
-fn bindings(objects: &[Value]) -> BTreeSet<String> {
+pub(super) fn bindings(objects: &[Value]) -> BTreeSet<String> {
     let bindings = objects
         .iter()
         .filter(|object| text(object, "/kind").ends_with("Binding"));
@@ -335,40 +310,4 @@ fn only_a_component_permits_tokens_of_service_accounts() {
     );
     let deployment = find(&with_component, "Deployment source-controller").to_string();
     assert!(deployment.contains("--feature-gates=ObjectLevelWorkloadIdentity=true"));
-}
-
-#[test]
-fn the_repo_controller_writes_sources_and_stacks_and_reads_no_secret() {
-    let objects = user_overlay(&json!({ "namespace": "sluice-system",
-        "resources": ["../config/overlays/standalone"], "components": ["../config/components/repo-controller"] }));
-    for (role, expected) in [
-        ("ClusterRole sluice-repo-controller", &REPO_CONTROLLER[..]),
-        (
-            "Role sluice-repo-controller-leader-election",
-            &REPO_CONTROLLER_LEASE,
-        ),
-        (
-            "ClusterRole sluice-repo-view",
-            &[("terraform.gitops.k8s.io/repos", READ)],
-        ),
-        (
-            "ClusterRole sluice-repo-edit",
-            &[("terraform.gitops.k8s.io/repos", WRITE)],
-        ),
-    ] {
-        assert_rules(find(&objects, role), expected, "repo-controller");
-    }
-    let bound: Vec<String> = bindings(&objects)
-        .into_iter()
-        .filter(|binding| binding.ends_with("-> repo-controller"))
-        .collect();
-    assert_eq!(
-        bound,
-        [
-            "ClusterRoleBinding: ClusterRole sluice-repo-controller -> repo-controller",
-            "RoleBinding: Role sluice-repo-controller-leader-election -> repo-controller",
-        ]
-    );
-    let labels = &find(&objects, "ClusterRole sluice-repo-edit")["metadata"]["labels"];
-    assert!(labels.is_null(), "writing is part of no other role: {labels}");
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{OVERLAYS, find, list, name, objects, of_kind, text, user_overlay};
 
-fn pod(deployment: &Value) -> &Value {
+pub(super) fn pod(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]["spec"]
 }
 
@@ -59,18 +59,22 @@ fn pods_satisfy_the_restricted_profile_of_their_namespace() {
 /// Flux's priority for source-controller, with the quota that some clusters require for it.
 #[test]
 fn controllers_have_the_priority_of_flux() {
-    for overlay in OVERLAYS {
-        let objects = overlay.objects();
-        for deployment in of_kind(&objects, "Deployment") {
+    let has_priority = |objects: &[Value], overlay: &str| {
+        for deployment in of_kind(objects, "Deployment") {
             let class = &pod(deployment)["priorityClassName"];
             assert_eq!(
                 class,
                 "system-cluster-critical",
-                "{}: {}",
-                overlay.name,
+                "{overlay}: {}",
                 name(deployment)
             );
         }
+    };
+    let component = user_overlay(&json!({ "components": ["../config/components/repo-controller"] }));
+    has_priority(&component, "repo-controller");
+    for overlay in OVERLAYS {
+        let objects = overlay.objects();
+        has_priority(&objects, overlay.name);
         if overlay.namespace == "flux-system" {
             continue; // Flux has its own quota.
         }

@@ -6,6 +6,8 @@ use sluice_repo_controller::definition;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::Token;
 
+use crate::guard_rails::without_definitions;
+
 /// An API with these definitions.
 fn api(definitions: &Value) -> ApiServer {
     let definitions: Vec<_> = serde_json::from_value(definitions.clone()).unwrap();
@@ -74,4 +76,26 @@ async fn each_kind_must_be_served() {
     let client = api(&with(repo_definition())).client();
     definition::wait(&client, None, &ready, &Token::new()).await;
     assert!(ready.is_set());
+}
+
+/// As with Roles of one namespace: no Role can permit to read a definition, so its published schema counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_published_definition_counts_for_an_account_that_may_not_read_it() {
+    let check = async |definitions: &Value| {
+        let client = without_definitions(&api(definitions));
+        definition::check(&client, Some("default")).await
+    };
+    check(&with(repo_definition())).await.unwrap();
+    let mut without_status = repo_definition();
+    without_status["spec"]["versions"][0]["subresources"] = Value::Null;
+    let text = check(&with(without_status)).await.unwrap_err().to_string();
+    assert!(
+        text.contains("does not declare the subresource status; "),
+        "{text}"
+    );
+    let text = check(&json!(sluice_api::crds())).await.unwrap_err().to_string();
+    assert!(
+        text.contains("repos.terraform.gitops.k8s.io is not installed"),
+        "{text}"
+    );
 }

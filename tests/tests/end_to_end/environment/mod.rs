@@ -121,13 +121,31 @@ impl TestEnvironment {
             "components": ["config/components/process-executor", "config/components/repo-controller"] });
         let plane = ControlPlane::start_with_audit_log().await.unwrap();
         let env = Self::install_on(plane, CONTROLLERS, &overlay).await;
+        let controller = env.repo_controller().await;
+        (env, controller)
+    }
+
+    /// As [`Self::start_in_single_namespace`], with the optional repo-controller without its definition.
+    pub(crate) async fn start_with_repo_controller_in_single_namespace() -> (Self, Controller) {
+        let components = ["config/components/repo-controller-single-namespace"];
+        let mut env = Self::install_in_single_namespace(&components).await;
+        // With the flag that names the namespace.
+        env.elect_leaders();
+        let mut controller = env.repo_controller().await;
+        controller
+            .arguments
+            .push("--watch-all-namespaces=false".to_owned());
+        (env, controller)
+    }
+
+    /// Returns the repo-controller with its account, which is not started.
+    async fn repo_controller(&self) -> Controller {
         let arguments =
             ["--metrics-addr=0", "--health-addr=0", "--enable-leader-election"].map(str::to_owned);
-        let runtime = format!("--runtime-namespace={CONTROLLERS}");
+        let runtime = format!("--runtime-namespace={}", self.namespace);
         let arguments = arguments.into_iter().chain([runtime]).collect();
-        let name = (CONTROLLERS, "repo-controller");
-        let controller = controller(&env.plane, name, arguments, env.folder.path()).await;
-        (env, controller)
+        let name = (self.namespace, "repo-controller");
+        controller(&self.plane, name, arguments, self.folder.path()).await
     }
 
     /// Applies the definition of `Repo`, as the guide does.
@@ -143,7 +161,12 @@ impl TestEnvironment {
     /// Installs both controllers in and for the namespace of the stacks. Without a node, runs are child processes of tf-controller, so
     /// its account gets the permissions of runs.
     pub(crate) async fn start_in_single_namespace() -> Self {
-        let overlay = json!({ "namespace": NAMESPACE, "resources": ["config/overlays/single-namespace"] });
+        Self::install_in_single_namespace(&[]).await
+    }
+
+    async fn install_in_single_namespace(components: &[&str]) -> Self {
+        let overlay = json!({ "namespace": NAMESPACE, "resources": ["config/overlays/single-namespace"],
+            "components": components });
         let mut env = Self::install(NAMESPACE, &overlay).await;
         let account = format!("--serviceaccount={NAMESPACE}:tf-controller");
         let bind = [

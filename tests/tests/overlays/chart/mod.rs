@@ -95,7 +95,7 @@ fn the_values_of_components_have_their_objects() {
     for (component, value) in [
         ("process-executor", "executor=process"),
         ("workload-identity", "sourceController.workloadIdentity=true"),
-        ("repo-controller", "repoController=true"),
+        ("repo-controller", "repoController.enabled=true"),
         ("source-storage", "sourceController.persistence.enabled=true"),
         ("object-storage", "sourceController.objectStorage.enabled=true"),
         ("approval-admission", "approvalAdmission=true"),
@@ -116,6 +116,37 @@ fn the_values_of_components_have_their_objects() {
         "networkPolicy.fluxSourceController=true",
     ];
     assert_same(&render("flux-system", &open), &beside_flux, "flux-network-policy");
+}
+
+/// Its component differs in the overlay without cluster-wide roles, and `ha` has two replicas of it.
+#[test]
+fn the_repo_controller_of_other_overlays_is_that_of_their_components() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    for (overlay, base, components) in [
+        (
+            "single-namespace",
+            "single-namespace",
+            ["repo-controller-single-namespace"].as_slice(),
+        ),
+        ("ha", "standalone", &["repo-controller", "ha"]),
+        ("multi-tenant", "multi-tenant", &["repo-controller"]),
+    ] {
+        let paths: Vec<_> = components
+            .iter()
+            .map(|name| format!("../config/components/{name}"))
+            .collect();
+        let expected = user_overlay(&json!({ "namespace": "sluice-system",
+            "resources": [format!("../config/overlays/{base}")], "components": paths }));
+        let values = chart().join("overlays").join(format!("{overlay}.yaml"));
+        let values = values.display().to_string();
+        let rendered = render(
+            "sluice-system",
+            &["--values", &values, "--set", "repoController.enabled=true"],
+        );
+        assert_same(&rendered, &expected, overlay);
+    }
 }
 
 #[test]
@@ -145,6 +176,7 @@ fn values_without_effect_or_sense_are_refused() {
     for (value, word) in [
         ("nonsense=1", "nonsense"),
         ("tfController.replica=2", "replica"),
+        ("repoController.image.tag=2", "image"),
         ("executor=thread", "executor"),
         ("runner.image.digest=latest", "digest"),
     ] {
@@ -156,10 +188,6 @@ fn values_without_effect_or_sense_are_refused() {
         (
             "executor=process,multiTenant=true",
             "multiTenant: needs executor: job",
-        ),
-        (
-            "watchAllNamespaces=false,repoController=true",
-            "needs watchAllNamespaces: true",
         ),
         (
             "watchAllNamespaces=false,multiTenant=true",

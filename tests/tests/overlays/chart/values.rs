@@ -123,13 +123,71 @@ fn the_repo_controller_runs_on_the_nodes_of_the_tf_controller() {
     let value = format!("tfController={nodes}");
     let rendered = render(
         "sluice-system",
-        &["--set", "repoController=true", "--set-json", &value],
+        &["--set", "repoController.enabled=true", "--set-json", &value],
     );
     for controller in ["tf-controller", "repo-controller"] {
         let pod = &template_of(&rendered, controller)["spec"];
         assert_eq!(pod["nodeSelector"]["team"], "platform", "{controller}");
         assert_eq!(pod["tolerations"], nodes["tolerations"], "{controller}");
     }
+}
+
+#[test]
+fn values_of_the_repo_controller_are_its_own() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let own = json!({
+        "enabled": true,
+        "replicas": 2,
+        "extraArgs": ["--concurrent=8"],
+        "extraEnv": [{ "name": "HTTPS_PROXY", "value": "http://proxy" }],
+        "serviceAccountAnnotations": { "team": "platform" },
+        "podLabels": { "team": "platform", "app": "other" },
+        "podAnnotations": { "prometheus.io/scrape": "false" },
+        "podSecurityContext": { "runAsUser": 1000 },
+        "priorityClassName": "high",
+        "resources": { "limits": { "memory": "1Gi" } },
+        "nodeSelector": { "team": "platform" },
+        "tolerations": [{ "key": "platform", "operator": "Exists" }],
+        "affinity": { "nodeAffinity": {} },
+    });
+    let value = format!("repoController={own}");
+    let rendered = render("sluice-system", &["--set-json", &value]);
+    let deployment = find(&rendered, "Deployment repo-controller");
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let template = template_of(&rendered, "repo-controller");
+    let metadata = &template["metadata"];
+    assert_eq!(metadata["labels"]["team"], "platform");
+    assert_eq!(
+        metadata["labels"]["app"], "repo-controller",
+        "the Deployment selects by it"
+    );
+    assert_eq!(metadata["annotations"]["prometheus.io/scrape"], "false");
+    let pod = &template["spec"];
+    for (field, value) in [
+        ("securityContext", "podSecurityContext"),
+        ("priorityClassName", "priorityClassName"),
+        ("nodeSelector", "nodeSelector"),
+        ("tolerations", "tolerations"),
+        ("affinity", "affinity"),
+    ] {
+        assert_eq!(pod[field], own[value], "{field}");
+    }
+    let container = &pod["containers"][0];
+    assert_eq!(container["args"][5], own["extraArgs"][0]);
+    assert_eq!(container["env"][1], own["extraEnv"][0]);
+    assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
+    let account = find(&rendered, "ServiceAccount repo-controller");
+    assert_eq!(
+        account["metadata"]["annotations"],
+        own["serviceAccountAnnotations"]
+    );
+    let other = find(&rendered, "Deployment tf-controller");
+    assert_eq!(
+        other["spec"]["replicas"], 1,
+        "they are not those of tf-controller"
+    );
 }
 
 /// By their names, and as in a pod.

@@ -1,17 +1,34 @@
-//! A definition as the API server publishes it in `OpenAPI` version 3. Every account may read that (the role
-//! `system:discovery`); a Role of one namespace cannot permit to read the definition itself.
+//! Reads an installed `CustomResourceDefinition`, or its schema as the API server publishes it in `OpenAPI` version 3. Every account
+//! may read the latter (the role `system:discovery`); a Role of one namespace cannot permit to read the definition itself.
 
 use http::Request;
 use http::header::ACCEPT;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
 };
-use kube::Client;
+use kube::{Api, Client};
 use serde_json::{Value, json};
+
+/// Returns the installed definition of the name of `required`. An account that may not read it gets the published one, which has only
+/// the version that `required` stores. `None`: there is none.
+///
+/// # Errors
+/// The API server does not answer, or refuses both.
+pub async fn find(
+    client: &Client,
+    required: &CustomResourceDefinition,
+) -> Result<Option<CustomResourceDefinition>, kube::Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = required.metadata.name.as_deref().unwrap_or_default();
+    match api.get_opt(name).await {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => find_published(client, required).await,
+        read => read,
+    }
+}
 
 /// Returns the definition with the published schema of the version that `required` stores; `None`: the API server does not serve
 /// that version of the kind.
-pub(super) async fn find(
+async fn find_published(
     client: &Client,
     required: &CustomResourceDefinition,
 ) -> Result<Option<CustomResourceDefinition>, kube::Error> {
@@ -31,7 +48,7 @@ pub(super) async fn find(
     }
 }
 
-/// Returns the definition with the schema in a document. Pure.
+/// Returns the definition with the schema and the status of a document. Pure.
 fn published(
     required: &CustomResourceDefinition,
     stored: &CustomResourceDefinitionVersion,
@@ -48,12 +65,21 @@ fn published(
         return Ok(None);
     };
     let schema: JSONSchemaProps = serde_json::from_value(schema.clone()).map_err(kube::Error::SerdeError)?;
+    let has_status = has_status(&required.spec.names.plural, document);
     let mut definition = required.clone();
     definition.spec.versions = vec![CustomResourceDefinitionVersion {
         schema: Some(CustomResourceValidation {
             open_api_v3_schema: Some(schema),
         }),
+        subresources: stored.subresources.clone().filter(|_| has_status),
         ..stored.clone()
     }];
     Ok(Some(definition))
+}
+
+/// Returns whether a document has the path of the subresource `status`.
+fn has_status(plural: &str, document: &Value) -> bool {
+    let path_end = format!("/{plural}/{{name}}/status");
+    let paths = document.get("paths").and_then(Value::as_object);
+    paths.is_some_and(|paths| paths.keys().any(|path| path.ends_with(&path_end)))
 }

@@ -1,11 +1,10 @@
 //! The start check: do the definitions in the cluster declare every field that this program knows? An older one
 //! prunes fields silently, and a pruned `hold` applies deletes.
 
-mod published;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client};
+use kube::Client;
 use sluice_api::definition::missing_fields;
+use sluice_runtime::definition;
 use sluice_runtime::probes::Readiness;
 use sluice_runtime::shutdown::Token;
 
@@ -74,14 +73,13 @@ pub async fn wait(client: &Client, ready: &Readiness, stop: &Token) {
 /// # Errors
 /// [`UnusableDefinitions`] with the error of each.
 pub async fn check(client: &Client) -> Result<(), UnusableDefinitions> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let ours = sluice_api::crds();
     let mut errors = Vec::new();
     for required in ours
         .iter()
         .filter(|crd| GROUPS.contains(&crd.spec.group.as_str()))
     {
-        errors.extend(compare(client, &api, required).await.err());
+        errors.extend(compare(client, required).await.err());
     }
     if errors.is_empty() {
         Ok(())
@@ -91,17 +89,9 @@ pub async fn check(client: &Client) -> Result<(), UnusableDefinitions> {
 }
 
 /// Compares the installed definition of this name.
-async fn compare(
-    client: &Client,
-    api: &Api<CustomResourceDefinition>,
-    required: &CustomResourceDefinition,
-) -> Result<(), DefinitionError> {
+async fn compare(client: &Client, required: &CustomResourceDefinition) -> Result<(), DefinitionError> {
     let name = required.metadata.name.clone().unwrap_or_default();
-    let installed = match api.get_opt(&name).await {
-        Err(kube::Error::Api(status)) if status.is_forbidden() => published::find(client, required).await,
-        read => read,
-    };
-    let installed = match installed {
+    let installed = match definition::find(client, required).await {
         Ok(Some(installed)) => installed,
         Ok(None) => return Err(DefinitionError::NotInstalled { name }),
         Err(error) => {
