@@ -65,8 +65,9 @@ impl<'n> Installation<'n> {
     pub(crate) async fn empty(node: &'n Node) -> Self {
         let folder = tempfile::tempdir().unwrap();
         images::import(node, &folder.path().join("images")).await;
-        std::fs::write(folder.path().join("admin"), node.admin().kubeconfig()).unwrap();
-        Self { node, folder }
+        let installation = Self { node, folder };
+        std::fs::write(installation.kubeconfig(), node.admin().kubeconfig()).unwrap();
+        installation
     }
 
     /// Installs the overlay `standalone`.
@@ -159,6 +160,11 @@ impl<'n> Installation<'n> {
         folder
     }
 
+    /// Returns the kubeconfig of the administrator.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("admin")
+    }
+
     /// Runs `kubectl` as administrator and returns its output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
         match self.try_kubectl(arguments).await {
@@ -172,7 +178,7 @@ impl<'n> Installation<'n> {
         let failure = |why: String| format!("kubectl {arguments:?}: {why}");
         let child = Command::new(cli::kubectl().unwrap())
             .args(arguments)
-            .env("KUBECONFIG", self.folder.path().join("admin"))
+            .env("KUBECONFIG", self.kubeconfig())
             .env("KUBECACHEDIR", self.folder.path().join("cache"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

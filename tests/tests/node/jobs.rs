@@ -174,6 +174,40 @@ async fn a_job_requests_the_memory_that_the_last_run_needed() {
     assert_eq!(defaults, [["268435456"], ["268435456"]]);
 }
 
+/// As in tofu-controller's case 000311: the outputs come after the init container, however long it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outputs_of_a_run_come_after_its_slow_init_container() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    let files = [("main.tf", "output \"it\" {\n  value = \"done\"\n}\n")];
+    let tenant = Tenant::with_files(installation.node, "delayed", &files).await;
+    tenant.add_account("tf-runner").await;
+    let slow = json!({ "name": "slow", "image": images::RUNNER, "command": ["sleep", "15"] });
+    let fields = json!({ "approvePlan": "auto", "writeOutputsToSecret": { "name": "outputs" },
+        "runnerPodTemplate": { "spec": { "initContainers": [slow] } } });
+    tenant.add_stack("net", &fields).await;
+    let kubectl = async |arguments: &[&str]| {
+        let all = [&["-n", "delayed"], arguments].concat();
+        installation.kubectl(&all).await
+    };
+    kubectl(&["wait", "--for=condition=Ready", "terraform/net", "--timeout=300s"]).await;
+    let runs = tenant.runs("net").await;
+    assert!(runs.len() == 1 && runs[0].starts_with("Succeeded "), "{runs:?}");
+    let output = kubectl(&["get", "secret", "outputs", "-ojsonpath={.data.it}"]).await;
+    assert_eq!(output, "ZG9uZQ==", "done");
+    let finished = "-ojsonpath={.items[*].status.initContainerStatuses[*].state.terminated.finishedAt}";
+    let finished = kubectl(&["get", "pods", "-linfra.sluice.dev/terraform=net", finished]).await;
+    let created = "-ojsonpath={.metadata.creationTimestamp}";
+    let created = kubectl(&["get", "secret", "outputs", created]).await;
+    // Of one format, so that their order is that of the times.
+    assert!(
+        !finished.is_empty() && finished <= created,
+        "{finished} {created}"
+    );
+}
+
 /// What kubectl shows in place of an absent field.
 const ABSENT: &str = "<none>";
 

@@ -16,6 +16,7 @@ mod helm;
 mod images;
 mod install;
 mod jobs;
+mod logs;
 mod lost_node;
 mod network_policies;
 mod overlays;
