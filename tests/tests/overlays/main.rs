@@ -14,6 +14,7 @@ mod permissions;
 mod pods;
 mod rendered;
 mod repo_controller;
+mod user_patches;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -143,9 +143,11 @@ fn values_of_the_repo_controller_are_its_own() {
         "extraArgs": ["--concurrent=8"],
         "extraEnv": [{ "name": "HTTPS_PROXY", "value": "http://proxy" }],
         "serviceAccountAnnotations": { "team": "platform" },
+        "extraVolumes": [{ "name": "ca", "configMap": { "name": "ca" } }],
+        "extraVolumeMounts": [{ "name": "ca", "mountPath": "/etc/ca" }],
         "podLabels": { "team": "platform", "app": "other" },
         "podAnnotations": { "prometheus.io/scrape": "false" },
-        "podSecurityContext": { "runAsUser": 1000 },
+        "podSecurityContext": { "fsGroup": 1000 },
         "priorityClassName": "high",
         "resources": { "limits": { "memory": "1Gi" } },
         "nodeSelector": { "team": "platform" },
@@ -177,6 +179,8 @@ fn values_of_the_repo_controller_are_its_own() {
     let container = &pod["containers"][0];
     assert_eq!(container["args"][5], own["extraArgs"][0]);
     assert_eq!(container["env"][1], own["extraEnv"][0]);
+    assert_eq!(container["volumeMounts"][1], own["extraVolumeMounts"][0]);
+    assert_eq!(pod["volumes"][1], own["extraVolumes"][0]);
     assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
     let account = find(&rendered, "ServiceAccount repo-controller");
     assert_eq!(
