@@ -3,6 +3,7 @@
 //! The Job has the name of the run and belongs to it, so it goes with it. It never retries: the controller decides what follows a
 //! failed run. The pod reads the bundle of the run from its Secrets, and its end is a fact that the API knows.
 
+mod init_container;
 mod manifest;
 mod pending;
 mod resources;
@@ -141,6 +142,12 @@ impl JobExecutor {
         let found = liveness(job.as_ref(), &pods);
         if found != Liveness::Pending(None) {
             return Ok(found);
+        }
+        // Before the events, which are about the time before it.
+        let now = Timestamp::now();
+        let initializing = pods.iter().find_map(|pod| init_container::long_running(pod, now));
+        if initializing.is_some() {
+            return Ok(Liveness::Pending(initializing));
         }
         let stuck = pods
             .first()
@@ -331,6 +338,21 @@ mod tests {
             panic!("the mount is the reason");
         };
         assert_eq!(found.reason, "FailedMount");
+    }
+
+    #[tokio::test]
+    async fn a_pod_waits_for_its_init_container_and_not_for_what_it_has_got() {
+        let status = json!({ "name": "warm", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "running": { "startedAt": "2026-11-26T10:07:00Z" } } });
+        let pod = json!({ "metadata": pod_of("new"), "spec": { "containers": [], "initContainers": [{ "name": "warm" }] },
+            "status": { "phase": "Pending", "initContainerStatuses": [status] } });
+        let mount = json!({ "metadata": { "name": "a" }, "involvedObject": {}, "reason": "FailedMount", "message": "m",
+            "type": "Warning", "lastTimestamp": "2026-11-26T10:06:00Z" });
+        let executor = executor(json!([pod]), json!([mount]));
+        let Liveness::Pending(Some(found)) = liveness_of(&executor, None).await else {
+            panic!("the init container is the reason");
+        };
+        assert_eq!(found.reason, "PodInitializing");
     }
 
     #[tokio::test]
