@@ -40,8 +40,9 @@ const TEAM: &str = "team";
 /// The module after the block of the provider.
 const RESOURCE: &str = r#"
 variable "content" {}
+variable "name" {}
 resource "trial_thing" "it" {
-  name    = "it"
+  name    = var.name
   content = var.content
 }
 "#;
@@ -204,9 +205,12 @@ impl<'n> Replicas<'n> {
     /// end.
     async fn check_takeover(&self) {
         self.hold("create it");
-        self.tenant.apply(&inputs()).await;
+        for input in inputs() {
+            self.tenant.apply(&input).await;
+        }
         let fields = json!({ "approvePlan": "auto", "deletionPolicy": "Destroy", "retryInterval": "5s",
-            "serviceAccountName": "deployer", "varsFrom": [{ "kind": "Secret", "name": "inputs" }],
+            "serviceAccountName": "deployer",
+            "varsFrom": [{ "kind": "Secret", "name": "inputs" }, { "kind": "ConfigMap", "name": "names" }],
             "runnerPodTemplate": pods_with_provider(&self.provider) });
         self.tenant.add_stack("net", &fields).await;
         self.wait_for_call("create it").await;
@@ -275,10 +279,15 @@ impl<'n> Replicas<'n> {
         assert!(refused.contains("disruption budget"), "{refused}");
     }
 
-    /// Source, Secret and account of the stack are gone: a Job under the other account destroys from the last applied record.
+    /// Source, Secret, ConfigMap and account of the stack are gone: a Job under the other account destroys from the last applied record.
     async fn check_destroy(&self) {
         self.hold("delete it");
-        for object in ["gitrepository/code", "secret/inputs", "serviceaccount/deployer"] {
+        for object in [
+            "gitrepository/code",
+            "secret/inputs",
+            "configmap/names",
+            "serviceaccount/deployer",
+        ] {
             self.kubectl(&["delete", object]).await;
         }
         self.kubectl(&["delete", "terraform/net", "--wait=false"]).await;
@@ -300,9 +309,12 @@ impl<'n> Replicas<'n> {
     }
 }
 
-fn inputs() -> Value {
-    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "inputs", "namespace": TEAM },
-        "stringData": { "content": "one" } })
+fn inputs() -> [Value; 2] {
+    let object = |kind: &str, name: &str| json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "namespace": TEAM } });
+    let (mut secret, mut map) = (object("Secret", "inputs"), object("ConfigMap", "names"));
+    secret["stringData"] = json!({ "content": "one" });
+    map["data"] = json!({ "name": "it" });
+    [secret, map]
 }
 
 /// Installs `ha` as a user does who adds an argument and a volume. Returns the folder of the user's overlay.
