@@ -15,7 +15,7 @@ use sluice_tests::audit::{
 };
 use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
 
-use crate::environment::{CONTROLLERS, Origin, TestEnvironment, kubectl, ready};
+use crate::environment::{Origin, TestEnvironment, kubectl, ready};
 use crate::features::{FeatureTest, run_scenarios};
 use crate::{TEST_TIMEOUT, with_timeout_of, without_cluster};
 
@@ -58,7 +58,7 @@ async fn roles(env: &TestEnvironment) -> Vec<Value> {
 async fn assert_used(env: &TestEnvironment, requests: &[Request], accounts: &[(&str, &[Exception])]) {
     let roles = roles(env).await;
     for (name, table) in accounts {
-        let account = format!("{CONTROLLERS}:{name}");
+        let account = format!("{}:{name}", env.namespace);
         let found = faults(&roles, requests, &account, &exceptions(table));
         assert!(found.is_empty(), "{found:#?}");
     }

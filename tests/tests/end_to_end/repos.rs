@@ -266,11 +266,22 @@ fn a_repo_with_the_permissions_of_one_namespace() {
     }
     with_timeout(async {
         let git = GitServer::start().await.unwrap();
-        let app = repository(MODULE);
-        let url = git.serve("app", &app);
+        let (app, other) = (repository(MODULE), repository(""));
+        let (url, other_url) = (git.serve("app", &app), git.serve("other", &other));
         let repos = Repos::start_in_single_namespace().await;
         repos.create("app", &url).await;
         repos.wait_for_row("app", &app.head().unwrap(), "Completed").await;
+        // An edit of the stack, and then of the source.
+        let edit: Patch<Value> = Patch::Merge(json!({ "spec": { "approval": "Manual", "url": other_url } }));
+        repos
+            .api
+            .patch("app", &PatchParams::default(), &edit)
+            .await
+            .unwrap();
+        let is_edited = |object: &Value| object["spec"]["url"] == other_url;
+        let edited = wait_for(&repos.sources(), "app", "the edit", is_edited).await;
+        edited.unwrap_or_else(|error| panic!("{error}\n{}", repos.logs()));
+        assert_repo_controller_uses_its_roles(&repos.env).await;
         repos.end_without_refusal().await;
     });
 }

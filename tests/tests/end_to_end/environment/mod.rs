@@ -66,7 +66,7 @@ pub(crate) struct TestEnvironment {
     pub(crate) plane: ControlPlane,
     pub(crate) folder: TestDirectory,
     /// The namespace of the controllers.
-    namespace: &'static str,
+    pub(crate) namespace: &'static str,
 }
 
 impl TestEnvironment {
@@ -158,8 +158,8 @@ impl TestEnvironment {
             .unwrap();
     }
 
-    /// Installs both controllers in and for the namespace of the stacks. Without a node, runs are child processes of tf-controller, so
-    /// its account gets the permissions of runs.
+    /// Installs both controllers in and for the namespace of the stacks, with an audit log. Without a node, runs are child processes of
+    /// tf-controller, so its account gets the permissions of runs.
     pub(crate) async fn start_in_single_namespace() -> Self {
         Self::install_in_single_namespace(&[]).await
     }
@@ -167,7 +167,8 @@ impl TestEnvironment {
     async fn install_in_single_namespace(components: &[&str]) -> Self {
         let overlay = json!({ "namespace": NAMESPACE, "resources": ["config/overlays/single-namespace"],
             "components": components });
-        let mut env = Self::install(NAMESPACE, &overlay).await;
+        let plane = ControlPlane::start_with_audit_log().await.unwrap();
+        let mut env = Self::install_on(plane, NAMESPACE, &overlay).await;
         let account = format!("--serviceaccount={NAMESPACE}:tf-controller");
         let bind = [
             "-n",
