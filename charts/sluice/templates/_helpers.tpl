@@ -20,6 +20,15 @@ namespace: {{ .root.Release.Namespace }}
 {{- end }}
 {{- end -}}
 
+{{/* The labels that make a role part of the cluster's roles for users who write. */}}
+{{- define "sluice.editLabels" -}}
+{{- if .Values.editAggregation -}}
+labels:
+  rbac.authorization.k8s.io/aggregate-to-edit: "true"
+  rbac.authorization.k8s.io/aggregate-to-admin: "true"
+{{- end -}}
+{{- end -}}
+
 {{/* The binding of a role to a controller: a dict of `role`, `account` and `root`. */}}
 {{- define "sluice.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1

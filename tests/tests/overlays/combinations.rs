@@ -20,11 +20,12 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
     };
     let (executor, stacks) = ("/args/5", "sluice-tf-controller-stacks");
     let sources = "Deployment.v1.apps/source-controller";
-    let cases: [(&str, &[&str], &str); 14] = [
+    let cases: [(&str, &[&str], &str); 15] = [
         ("single-namespace", &["process-executor"], "/kind"),
         ("single-namespace", &["workload-identity"], "/kind"),
         ("single-namespace", &["repo-controller"], "/kind"),
         ("standalone", &["repo-controller-single-namespace"], "/kind"),
+        ("single-namespace", &["edit-aggregation"], "/kind"),
         ("single-namespace", &["multi-tenant"], "/kind"),
         ("ha", &["process-executor"], "/spec/replicas"),
         ("multi-tenant", &["process-executor"], stacks),
@@ -50,7 +51,7 @@ fn kustomize_refuses_components_that_an_overlay_excludes() {
         ("standalone", &["repo-controller", "ha"]),
         ("ha", &["object-storage"]),
         ("ha", &["multi-tenant"]),
-        ("multi-tenant", &["ha"]),
+        ("multi-tenant", &["ha", "edit-aggregation"]),
     ] {
         assert_eq!(refused(overlay, components), "", "{overlay}, {components:?}");
     }

@@ -274,6 +274,24 @@ fn users_may_read_by_default_and_write_nothing() {
     }
 }
 
+/// As Flux's flux-edit. Approving and cancelling stay apart.
+#[test]
+fn a_component_makes_writing_part_of_the_roles_of_the_cluster() {
+    let components =
+        ["repo-controller", "edit-aggregation"].map(|name| format!("../config/components/{name}"));
+    let objects = user_overlay(&json!({ "namespace": "sluice-system",
+        "resources": ["../config/overlays/standalone"], "components": components }));
+    let labels = |role: &str| find(&objects, &format!("ClusterRole {role}"))["metadata"]["labels"].clone();
+    for role in ["sluice-edit", "sluice-repo-edit"] {
+        let expected = json!({ "rbac.authorization.k8s.io/aggregate-to-edit": "true",
+            "rbac.authorization.k8s.io/aggregate-to-admin": "true" });
+        assert_eq!(labels(role), expected, "{role}");
+    }
+    for role in ["sluice-approve", "sluice-cancel"] {
+        assert!(labels(role).is_null(), "{role}");
+    }
+}
+
 #[test]
 fn with_the_process_executor_the_controller_has_the_rights_of_runs_and_creates_no_jobs() {
     let objects = user_overlay(&json!({ "namespace": "sluice-system",

@@ -99,6 +99,7 @@ fn the_values_of_components_have_their_objects() {
         ("source-storage", "sourceController.persistence.enabled=true"),
         ("object-storage", "sourceController.objectStorage.enabled=true"),
         ("approval-admission", "approvalAdmission=true"),
+        ("edit-aggregation", "editAggregation=true"),
     ] {
         let overlay = user_overlay(&json!({ "namespace": "sluice-system",
             "resources": ["../config/overlays/standalone"], "components": [format!("../config/components/{component}")] }));
@@ -192,6 +193,10 @@ fn values_without_effect_or_sense_are_refused() {
         (
             "watchAllNamespaces=false,multiTenant=true",
             "multiTenant: needs watchAllNamespaces: true",
+        ),
+        (
+            "watchAllNamespaces=false,editAggregation=true",
+            "editAggregation: has no effect",
         ),
         (
             "watchAllNamespaces=false,runner.serviceAccount.allowedNamespaces={team-a}",
