@@ -15,20 +15,23 @@ const STACK: &str = " info Terraform/net.logs - run created ";
 /// What is printed of a source whose Secret is missing.
 const SOURCE: &str = " error GitRepository/private.logs - reconciliation ";
 
-/// Runs `flux logs`. Returns the printed lines.
+/// Runs `flux logs`, again while it cannot read the log of a pod: another test may replace one meanwhile. Returns the printed lines.
 async fn flux_logs(installation: &Installation<'_>, arguments: &[&str]) -> Vec<String> {
     let program = gobuild::build(Tool::Flux, &mut |line| eprintln!("{line}")).unwrap();
-    let output = Command::new(program)
-        .arg("logs")
-        .args(arguments)
-        .args(["--flux-namespace", NAMESPACE, "--timeout=2m"])
-        .env("KUBECONFIG", installation.kubeconfig())
-        .output()
-        .await
-        .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "flux logs {arguments:?}: {error}");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let output = wait_until(installation, "flux logs", async || {
+        let output = Command::new(&program)
+            .arg("logs")
+            .args(arguments)
+            .args(["--flux-namespace", NAMESPACE, "--timeout=2m"])
+            .env("KUBECONFIG", installation.kubeconfig())
+            .output()
+            .await
+            .unwrap();
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        output.status.success().then_some(output.stdout)
+    })
+    .await;
+    let text = String::from_utf8_lossy(&output);
     text.lines().map(str::to_owned).collect()
 }
 
