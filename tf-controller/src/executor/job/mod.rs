@@ -343,11 +343,11 @@ mod tests {
     #[tokio::test]
     async fn a_pod_waits_for_its_init_container_and_not_for_what_it_has_got() {
         let status = json!({ "name": "warm", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": { "running": { "startedAt": "2026-11-26T10:07:00Z" } } });
+            "state": { "running": { "startedAt": "2020-01-02T10:07:00Z" } } });
         let pod = json!({ "metadata": pod_of("new"), "spec": { "containers": [], "initContainers": [{ "name": "warm" }] },
             "status": { "phase": "Pending", "initContainerStatuses": [status] } });
         let mount = json!({ "metadata": { "name": "a" }, "involvedObject": {}, "reason": "FailedMount", "message": "m",
-            "type": "Warning", "lastTimestamp": "2026-11-26T10:06:00Z" });
+            "type": "Warning", "lastTimestamp": "2020-01-02T10:06:00Z" });
         let executor = executor(json!([pod]), json!([mount]));
         let Liveness::Pending(Some(found)) = liveness_of(&executor, None).await else {
             panic!("the init container is the reason");
