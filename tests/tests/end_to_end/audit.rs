@@ -10,8 +10,8 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patc
 use serde_json::{Value, json};
 use sluice_harness::closed_port::ClosedPort;
 use sluice_tests::audit::{
-    CONFLICTS, Exception, FIND_STALE_LOCKS, READ_BUCKETS, READ_OCI_REPOSITORIES, REREAD_SOURCES, Request,
-    exceptions, faults, requests, unnamed_tests,
+    CONFLICTS, Exception, FIND_STALE_LOCKS, Permission, READ_BUCKETS, READ_OCI_REPOSITORIES, REREAD_SOURCES,
+    Request, exceptions, faults, requests, unnamed_tests,
 };
 use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
 
@@ -69,6 +69,22 @@ pub(crate) async fn assert_repo_controller_uses_its_roles(env: &TestEnvironment)
     let requests = requests(&env.plane.audit_log().unwrap()).unwrap();
     let table = UNUSED_BY_REPO_CONTROLLER.as_slice();
     assert_used(env, &requests, &[("repo-controller", table)]).await;
+}
+
+/// Asserts that the API server refused nothing to the accounts of the namespace of the controllers but to read definitions, which no Role
+/// can permit.
+pub(crate) fn assert_only_definitions_are_refused(env: &TestEnvironment) {
+    let requests = requests(&env.plane.audit_log().unwrap()).unwrap();
+    let definitions = Permission::new("apiextensions.k8s.io/customresourcedefinitions", "get");
+    let own = format!("{}:", env.namespace);
+    let refused = |request: &&Request| request.is_refused && request.account.starts_with(&own);
+    let refused: Vec<_> = requests.iter().filter(refused).collect();
+    assert!(!refused.is_empty(), "the definitions were read");
+    let others: Vec<_> = refused
+        .iter()
+        .filter(|request| request.permission != definitions)
+        .collect();
+    assert!(others.is_empty(), "the roles lack permissions: {others:#?}");
 }
 
 fn assert_nothing_refused(requests: &[Request]) {

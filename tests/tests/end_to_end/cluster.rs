@@ -6,6 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use sluice_tests::scenario::{Commit, manifests, manifests_with_fast_retry};
 
+use crate::audit::assert_only_definitions_are_refused;
 use crate::environment::{
     CONTROLLERS, Origin, TestEnvironment, assert_no_refusal, config, kubectl, remaining_processes,
 };
@@ -98,6 +99,7 @@ fn the_scenario_with_the_permissions_of_one_namespace() {
         assert_no_refusal_of_runs(&env);
         let deleted = walkthrough::delete_all(&scenario).await;
         deleted.unwrap_or_else(|error| panic!("{error}\n{}", env.logs()));
+        assert_only_definitions_are_refused(&env);
         for controller in [&mut env.source_controller, &mut env.tf_controller] {
             controller.end_without_refusal().await;
         }

@@ -13,7 +13,7 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_tests::scenario::{NAMESPACE, TIMEOUT, wait_for, wait_until_gone};
 use sluice_tests::wait_for_definitions;
 
-use crate::audit::assert_repo_controller_uses_its_roles;
+use crate::audit::{assert_only_definitions_are_refused, assert_repo_controller_uses_its_roles};
 use crate::environment::{Controller, TestEnvironment, kubectl};
 use crate::{with_timeout, without_cluster};
 
@@ -282,6 +282,7 @@ fn a_repo_with_the_permissions_of_one_namespace() {
         let edited = wait_for(&repos.sources(), "app", "the edit", is_edited).await;
         edited.unwrap_or_else(|error| panic!("{error}\n{}", repos.logs()));
         assert_repo_controller_uses_its_roles(&repos.env).await;
+        assert_only_definitions_are_refused(&repos.env);
         repos.end_without_refusal().await;
     });
 }
