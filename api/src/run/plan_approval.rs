@@ -1,5 +1,5 @@
-//! `PlanApproval`: the approval of one plan by one user. An object of its own, so that the right to approve is a verb of RBAC. It counts
-//! only for a stack with `spec.approval` (`crate::terraform::required_approvals`).
+//! `PlanApproval`: the approval of one plan by one user. An object of its own, so that the right to approve is a verb of RBAC. One suffices,
+//! unless `spec.approval` of the stack requires more (`crate::terraform::approval`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;

@@ -41,7 +41,7 @@ pub struct TerraformRunStatus {
     /// Whether the CLI's apply succeeded, regardless of later steps.
     #[serde(default, skip_serializing_if = "is_false")]
     pub applied: bool,
-    /// The approvals that the apply counted, if the Terraform object requires some.
+    /// The approvals by users that the apply counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<RecordedApproval>,
     /// Digest of the Secrets with the files that this run applied, for a destroy without a source.

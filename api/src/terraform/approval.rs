@@ -51,7 +51,7 @@ pub enum ApprovalDecision {
     OnHold(AutoApplyHold),
     /// `approvePlan` does not approve the pending plan.
     Mismatch(ApprovalMismatch),
-    /// The approvals that `spec.approval` requires are given.
+    /// Users have approved it by PlanApprovals: as many as `spec.approval` requires, or one.
     Agreed(Vec<RecordedApproval>),
     /// Approvals that `spec.approval` requires are missing.
     Insufficient(MissingApprovals),
@@ -95,15 +95,16 @@ pub struct CandidatePlan<'a> {
     pub entries: &'a [Change],
     /// How the state that it is made from differs from the one that the last apply left; empty: it does not.
     pub state_mismatch: &'a str,
-    /// Its approvals, and what else `spec.approval` needs.
+    /// Its approvals by users, and what else `spec.approval` needs.
     pub evidence: ApprovalEvidence<'a>,
     /// Its rejection ([`crate::run::rejection_of`]).
     pub rejection: Option<&'a PlanRejection>,
 }
 
-/// Evaluates the spec for a plan, including the guard rails: a plan that `auto` or `force` would apply is applied only if
-/// `approvePlan` contains its id, where `autoApply` holds it or it is made from another state. With `spec.approval`, a plan is applied only
-/// with the approvals that it requires: these name the plan, so nothing else holds it. A rejected plan is not applied, whatever approves it.
+/// Evaluates the spec for a plan, including the guard rails: a plan that `auto` or `force` would apply waits if `autoApply` holds it or it
+/// is made from another state. A plan that waits is applied if `approvePlan` contains its id, or a user approves it by a
+/// [`crate::run::PlanApproval`]. With `spec.approval`, a plan is applied only with the approvals that it requires: these name the plan, so
+/// nothing else holds it. A rejected plan is not applied, whatever approves it.
 #[must_use]
 pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> ApprovalDecision {
     let by_spec = evaluate_spec(ApprovalPolicy::from(spec), plan.id);
@@ -118,6 +119,15 @@ pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> ApprovalDecisi
     if let Some(required) = &spec.approval {
         return require(by_spec, required, plan);
     }
+    let by_fields = check_hold(by_spec, spec, plan);
+    if is_withheld || by_fields.applies() {
+        return by_fields;
+    }
+    agreed(plan).unwrap_or(by_fields)
+}
+
+/// Replaces the decision to apply a plan automatically, if a guard rail holds the plan and `approvePlan` does not contain its id.
+fn check_hold(by_spec: ApprovalDecision, spec: &TerraformSpec, plan: CandidatePlan<'_>) -> ApprovalDecision {
     if !matches!(by_spec, ApprovalDecision::Auto | ApprovalDecision::Forced) {
         return by_spec;
     }
@@ -130,6 +140,14 @@ pub fn evaluate(spec: &TerraformSpec, plan: CandidatePlan<'_>) -> ApprovalDecisi
             _ => ApprovalDecision::OnHold(held),
         },
     }
+}
+
+/// Returns the decision to apply a plan that users have approved, where `spec.approval` requires nothing: one approval suffices. `None`: no
+/// approval of this plan counts.
+fn agreed(plan: CandidatePlan<'_>) -> Option<ApprovalDecision> {
+    let id = plan.id.parse::<PlanId>().ok()?;
+    let given = RequiredApprovals::default().evaluate(&id, plan.evidence).ok()?;
+    Some(ApprovalDecision::Agreed(given))
 }
 
 /// Replaces each decision to apply a plan, or to wait for `approvePlan`, by that of the required approvals.
@@ -471,8 +489,6 @@ mod tests {
             (json!({ "approvePlan": "disable" }), ApprovalDecision::Disabled),
             (json!({ "planOnly": true }), ApprovalDecision::PlanOnly),
             (json!({ "approvePlan": "replan" }), ApprovalDecision::Replan),
-            // Without spec.approval, approvals count for nothing.
-            (json!({ "approval": null }), ApprovalDecision::Pending),
         ] {
             assert_eq!(decide_required(&ask, &approvals, &id), expected, "{ask}");
         }
@@ -480,6 +496,48 @@ mod tests {
             decide_required(&json!({}), &approvals, "plan-main-b8e362c206"),
             ApprovalDecision::Mismatch(ApprovalMismatch::UnboundPlan("plan-main-b8e362c206".into()))
         );
+    }
+
+    #[test]
+    fn without_required_approvals_that_of_one_user_applies_a_plan_that_waits() {
+        use serde_json::json;
+        let (id, approvals) = (pending(), [approval_of_alice()]);
+        let decide = |mut ask: serde_json::Value, approvals: &[PlanApproval], id: &str| {
+            ask["approval"] = json!(null);
+            decide_required(&ask, approvals, id)
+        };
+        // The plan is made from another state, which holds it from `auto` and `force`.
+        for ask in [
+            json!({}),
+            json!({ "approvePlan": OTHER }),
+            json!({ "approvePlan": "yes" }),
+            json!({ "approvePlan": "auto" }),
+            json!({ "approvePlan": "auto", "autoApply": { "hold": ["delete"] } }),
+            json!({ "force": true }),
+        ] {
+            assert!(!decide(ask.clone(), &[], &id).applies(), "{ask}");
+            let agreed = decide(ask.clone(), &approvals, &id);
+            let is_given = matches!(&agreed, ApprovalDecision::Agreed(given) if given[0].approver == "alice");
+            assert!(is_given && agreed.applies(), "{ask}: {agreed:?}");
+            assert!(!decide(ask.clone(), &approvals, &other_plan()).applies(), "{ask}");
+        }
+        for (ask, expected) in [
+            (json!({ "approvePlan": "disable" }), ApprovalDecision::Disabled),
+            (json!({ "planOnly": true }), ApprovalDecision::PlanOnly),
+            (json!({ "approvePlan": "replan" }), ApprovalDecision::Replan),
+        ] {
+            assert_eq!(decide(ask.clone(), &approvals, &id), expected, "{ask}");
+        }
+        assert_eq!(
+            decide(json!({}), &approvals, "plan-main-b8e362c206"),
+            ApprovalDecision::Pending
+        );
+        assert_eq!(decide(json!({}), &approvals, ""), ApprovalDecision::Pending);
+    }
+
+    /// The id of a plan of the same commit with another effect.
+    fn other_plan() -> String {
+        format!("plan-main-b8e362c206-{}", EFFECT.replace('0', "2"))
     }
 
     proptest! {

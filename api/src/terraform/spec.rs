@@ -80,7 +80,7 @@ pub struct TerraformSpec {
     /// Whether the runner's pod is deleted after each run.
     #[serde(default = "yes")]
     pub always_cleanup_runner_pod: bool,
-    /// How many users must approve a plan by a PlanApproval, and which. approvePlan and force then apply nothing. Absent: approvePlan decides alone. Sluice's addition.
+    /// How many users must approve a plan by a PlanApproval, and which. approvePlan and force then apply nothing. Absent: approvePlan, or one PlanApproval, approves a plan. Sluice's addition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<RequiredApprovals>,
     /// Empty: plans need an approval. auto: plans are applied. disable: only drift is reported. A plan id: this plan is applied.

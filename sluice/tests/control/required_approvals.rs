@@ -1,4 +1,4 @@
-//! Stacks that require approvals of users, by PlanApprovals.
+//! Approvals of users by PlanApprovals, of stacks that require some and of stacks that require none.
 
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -139,4 +139,39 @@ async fn a_plan_is_applied_after_the_approvals_of_two_users_who_are_not_its_auth
     // What an approval was for its own plan stays.
     env.wait_approval("b-again", "OtherPlan").await;
     env.wait_approval("a-first", "Counted").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_approvals_are_required_that_of_one_user_applies_a_plan_that_waits() {
+    let env = TestEnvironment::new().await;
+    env.commit_of("Dora Writer <dora@example.org>").await;
+    env.stack("net", json!({ "approvePlan": "" })).await;
+    let id = env.wait_for_approvals("set approvePlan: ").await;
+    let other = format!("plan-main-aaaaaaaaaa-{}", "0".repeat(40));
+    env.approve("a-other", "bob", &other).await;
+    env.wait_approval("a-other", "OtherPlan").await;
+    assert_eq!(
+        env.runs("net").await.len(),
+        1,
+        "an approval of another plan does nothing"
+    );
+    env.approve("b-own", "alice", &id).await;
+    let applied = env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(applied.spec.approve_plan, "", "the spec stays as it is");
+    let (by, approvals) = recorded(&env.runs("net").await);
+    assert_eq!(by, "alice");
+    assert_eq!(approvals, json!([["b-own", "alice", "by alice"]]));
+    env.wait_approval("b-own", "Counted").await;
+
+    // It also ends the hold of a plan that would be applied automatically.
+    let hold = json!({ "approvePlan": "auto", "autoApply": { "hold": ["update"] },
+        "vars": [{ "name": "size", "value": "two" }] });
+    env.edit("net", hold).await;
+    let held = env.wait_for_approvals("set approvePlan: ").await;
+    env.approve("c-held", "bob", &held).await;
+    let applied = env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    assert_eq!(applied.spec.approve_plan, "auto");
+    let (by, approvals) = recorded(&env.runs("net").await);
+    assert_eq!(by, "bob");
+    assert_eq!(approvals, json!([["c-held", "bob", "by bob"]]));
 }

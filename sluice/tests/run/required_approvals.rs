@@ -62,3 +62,34 @@ async fn an_apply_needs_the_approvals_that_exist_when_it_begins() {
             .all(|one| one.comment == "looks good" && one.approved_at.is_some())
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_without_required_approvals_reads_that_of_one_user_when_it_begins() {
+    let env = TestEnvironment::new("").await;
+    env.commit(&[("main.tf", MODULE)]);
+    let planned = env.run(RunSetup::plan()).await;
+    let plan = status(&planned).plan_id;
+    let api: Api<PlanApproval> = Api::namespaced(env.client(), NAMESPACE);
+    approve(&api, "alice", STACK, &plan).await;
+    // The controller may have decided before.
+    api.delete("alice", &DeleteParams::default()).await.unwrap();
+    let refused = env.run(RunSetup::apply(&planned)).await;
+    assert_eq!(ending(&refused), "Superseded Superseded");
+    let message = status(&refused).message;
+    assert!(
+        message.contains("not applied: the plan waits for approval"),
+        "{message}"
+    );
+
+    approve(&api, "bob", STACK, &plan).await;
+    let applied = env.run(RunSetup::apply(&planned)).await;
+    assert_eq!(
+        ending(&applied),
+        "Succeeded TerraformAppliedSucceed",
+        "{:?}",
+        applied.status
+    );
+    let recorded = status(&applied).approvals;
+    let users: Vec<&str> = recorded.iter().map(|one| one.approver.as_str()).collect();
+    assert_eq!(users, ["bob"]);
+}

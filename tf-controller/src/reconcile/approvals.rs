@@ -9,7 +9,7 @@ use serde_json::json;
 use sluice_api::run::{Phase, PlanApproval, PlanApprovalStatus, TerraformRun};
 use sluice_api::terraform::plan_id::PlanId;
 use sluice_api::terraform::required_approvals::{ApprovalEvidence, Verdict};
-use sluice_api::terraform::{Reason, Terraform};
+use sluice_api::terraform::{Reason, RequiredApprovals, Terraform};
 
 use super::Context;
 use super::history::{by_sequence, candidate_plan, find_run};
@@ -129,12 +129,9 @@ fn outdated<'a>(
             .filter_map(|approval| new(approval, refused(reason, message)))
             .collect()
     };
-    let Some(required) = &stack.spec.approval else {
-        return of_all(
-            "NoPolicy",
-            "the Terraform object has no spec.approval: it is approved by approvePlan",
-        );
-    };
+    // As the approval rules have it: without `spec.approval`, that of one user suffices.
+    let one_user = RequiredApprovals::default();
+    let required = stack.spec.approval.as_ref().unwrap_or(&one_user);
     let id = pending.and_then(|pending| pending.plan_id.parse::<PlanId>().ok());
     let (Some(pending), Some(id)) = (pending, id) else {
         return of_all(NO_PLAN, "no plan waits for approval");
@@ -269,7 +266,8 @@ mod tests {
         assert_eq!(reason(json!({}), true, EFFECT), "Counted");
         assert_eq!(reason(json!({}), true, OTHER), "OtherPlan");
         assert_eq!(reason(json!({}), false, EFFECT), "NoPlan");
-        assert_eq!(reason(Value::Null, true, EFFECT), "NoPolicy");
+        assert_eq!(reason(Value::Null, true, EFFECT), "Counted");
+        assert_eq!(reason(Value::Null, true, OTHER), "OtherPlan");
         assert_eq!(reason(json!({ "groups": ["ops"] }), true, EFFECT), "NotInGroups");
     }
 

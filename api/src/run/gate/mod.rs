@@ -55,6 +55,17 @@ pub enum WaitReason {
     NotApproved(ApprovalDecision),
 }
 
+impl WaitReason {
+    /// Returns whether approvals by users can end the wait. The other reasons need none to be read.
+    #[must_use]
+    pub const fn lacks_approval(&self) -> bool {
+        matches!(
+            self,
+            Self::OnHold(_) | Self::ApprovalsMissing(_) | Self::NotApproved(_)
+        )
+    }
+}
+
 /// Decides whether a run that plans and applies may apply its plan, which has changes. The rejection of the plan is read here.
 #[must_use]
 pub fn check_new_plan(
@@ -142,7 +153,7 @@ fn spec_changed(run: &TerraformRunSpec, found: &Terraform) -> WaitReason {
 /// the spec has not changed since the run was started. `plan` is the status of the run that created the plan, and `evidence` the
 /// approvals as they are now.
 ///
-/// Returns the approvals that count, if the object requires some.
+/// Returns the approvals by users that count; none, if `approvePlan` approves the plan.
 ///
 /// # Errors
 /// Why the run may not apply the plan.

@@ -331,6 +331,41 @@ fn a_stored_plan_needs_the_required_approvals_as_they_are_now() {
     );
 }
 
+#[test]
+fn a_stored_plan_that_one_user_approved_is_applied_and_the_user_recorded() {
+    let id = format!("plan-main-b8e362c206-{EFFECT}");
+    let plan = ("plan", json!({ "id": id, "run": "app-1" }));
+    let apply = run("Approval", &[("action", json!("Apply")), plan]);
+    let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
+        "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+        "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
+        "spec": { "approver": "alice", "comment": "reviewed", "planID": id, "terraformRef": { "name": "app" } } }]))
+    .unwrap();
+    let check = |approvals: &[PlanApproval], change: &[(&str, Value)]| {
+        let mut all = vec![("/spec/approvePlan", json!(""))];
+        all.extend_from_slice(change);
+        let evidence = ApprovalEvidence {
+            approvals,
+            author: "",
+            since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
+        };
+        check_stored_plan(&apply, Some(&terraform(&all)), None, evidence)
+    };
+    let recorded = check(&approvals, &[]).unwrap();
+    assert_eq!(
+        (recorded[0].approver.as_str(), recorded[0].comment.as_str()),
+        ("alice", "reviewed")
+    );
+    // An approval that was withdrawn since the decision.
+    let missing = check(&[], &[]).unwrap_err();
+    assert!(missing.lacks_approval(), "{missing:?}");
+    // What `approvePlan` approves needs no approval of a user, and records none.
+    assert_eq!(check(&[], &[("/spec/approvePlan", json!(id))]), Ok(Vec::new()));
+    let suspended = check(&approvals, &[("/spec/suspend", json!(true))]).unwrap_err();
+    assert_eq!(suspended, WaitReason::Suspended);
+    assert!(!suspended.lacks_approval());
+}
+
 /// A stack with this annotation, which rejects plans, and this change.
 fn rejecting(annotation: &str, change: &[(&str, Value)]) -> Terraform {
     let mut all = vec![("/metadata/annotations", json!({ REJECTED_PLAN: annotation }))];

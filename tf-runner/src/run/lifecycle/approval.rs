@@ -68,18 +68,21 @@ pub(crate) async fn recheck_approval(session: &RunSession<'_>) -> Result<(), Run
         Some(plan) => plan_run(context, &plan.run).await?,
         None => None,
     };
-    let approvals = match &terraform {
-        Some(terraform) if terraform.spec.approval.is_some() => read_approvals(context, terraform).await?,
-        _ => Vec::new(),
-    };
-    let evidence = ApprovalEvidence {
-        approvals: &approvals,
-        author: plan.as_ref().map_or("", |plan| plan.spec.source.author.as_str()),
-        since: planned_since(run, plan.as_ref()),
-    };
     let recorded = plan.as_ref().and_then(|plan| plan.status.as_ref());
-    let counted = check_stored_plan(&run.spec, terraform.as_ref(), recorded, evidence)
-        .map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))?;
+    let check =
+        |evidence: ApprovalEvidence<'_>| check_stored_plan(&run.spec, terraform.as_ref(), recorded, evidence);
+    let checked = match (&terraform, check(ApprovalEvidence::default())) {
+        (Some(terraform), Err(reason)) if reason.lacks_approval() => {
+            let approvals = read_approvals(context, terraform).await?;
+            check(ApprovalEvidence {
+                approvals: &approvals,
+                author: plan.as_ref().map_or("", |plan| plan.spec.source.author.as_str()),
+                since: planned_since(run, plan.as_ref()),
+            })
+        }
+        (_, checked) => checked,
+    };
+    let counted = checked.map_err(|hold| RunError::Superseded(format!("not applied: {hold}")))?;
     if !counted.is_empty() {
         cli.status.buffer(|status| status.approvals = counted);
     }
