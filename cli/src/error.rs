@@ -166,12 +166,19 @@ impl CliError {
     /// Returns whether the user lacks a permission.
     #[must_use]
     pub(crate) fn is_forbidden(&self) -> bool {
-        match self {
-            Self::Api { source, .. } => {
-                matches!(source.as_ref(), kube::Error::Api(status) if status.code == 403)
-            }
-            _ => false,
-        }
+        self.is_rejected_with(&[403])
+    }
+
+    /// Returns whether the API answers and does not let the user make the request: it is forbidden, not admitted, or there is no such kind.
+    pub(crate) fn is_refused_request(&self) -> bool {
+        self.is_rejected_with(&[403, 404, 405, 422])
+    }
+
+    fn is_rejected_with(&self, codes: &[u16]) -> bool {
+        let Self::Api { source, .. } = self else {
+            return false;
+        };
+        matches!(source.as_ref(), kube::Error::Api(status) if codes.contains(&status.code))
     }
 
     /// Returns what the user can do next, as a sentence or a command; empty: nothing is known.

@@ -1,5 +1,5 @@
-//! `sluice approve`: shows the plan, asks, and writes its id into `spec.approvePlan`, or creates a PlanApproval where the stack requires
-//! approvals of users.
+//! `sluice approve`: shows the plan, asks, and creates a PlanApproval of the user. Who may not create one writes the id into
+//! `spec.approvePlan`, unless the stack requires approvals of users.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sluice_api::run::rejection_of;
+use sluice_api::terraform::approval::{ApprovalDecision, ApprovalPolicy, evaluate_spec};
 use sluice_api::terraform::{Reason, Terraform};
 
 use super::plan::{describe_plan, read_shown_run};
@@ -39,7 +40,7 @@ pub struct ApproveArgs {
     /// Write the approval into this manifest of the stack, for GitOps. The API is not changed.
     #[arg(short = 'f', long, value_name = "MANIFEST", conflicts_with = "all")]
     pub file: Option<PathBuf>,
-    /// Why you approve; only for stacks with `spec.approval`.
+    /// Why you approve. The run records it.
     #[arg(short = 'm', long, value_name = "TEXT", conflicts_with = "file")]
     pub comment: Option<String>,
     /// Do not ask.
@@ -51,6 +52,15 @@ pub struct ApproveArgs {
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
+}
+
+/// Where an approval was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalRecord {
+    /// A PlanApproval, which names the user.
+    PlanApproval,
+    /// `spec.approvePlan`, which names no user.
+    ApprovePlan,
 }
 
 /// Approves the plan that waits.
@@ -94,7 +104,7 @@ async fn approve_stack(
     stack: &Terraform,
 ) -> Result<ExitStatus, CliError> {
     let plan = plan_to_approve(stack, args.id.as_deref())?;
-    check_form(stack, args)?;
+    check_form(stack, plan, args)?;
     if !args.yes {
         let rows = rows_of(&context.cluster, stack).await?;
         let run = read_shown_run(&context.cluster, stack, &rows).await?;
@@ -111,8 +121,8 @@ async fn approve_stack(
             .note(&format!("{} approves {plan}. Commit it.", path.display()));
         return Ok(ExitStatus::Success);
     }
-    write_approval(&context.cluster, stack, plan, args.comment.as_deref()).await?;
-    note_next_step(context, stack, plan);
+    let record = write_approval(&context.cluster, stack, plan, args.comment.as_deref()).await?;
+    note_next_step(context, stack, plan, record);
     if args.wait.wait {
         waiting::for_apply(context, stack, plan, args.wait.timeout).await?;
     }
@@ -120,7 +130,7 @@ async fn approve_stack(
 }
 
 /// Says what was approved, and what the user can do now.
-fn note_next_step(context: &Context, stack: &Terraform, plan: &str) {
+fn note_next_step(context: &Context, stack: &Terraform, plan: &str, record: ApprovalRecord) {
     let name = stack.name_any();
     let next = if stack.spec.approval.is_some() {
         format!("`sluice describe {name}` says which approvals are missing.")
@@ -128,21 +138,37 @@ fn note_next_step(context: &Context, stack: &Terraform, plan: &str) {
         format!("`sluice logs {name} -f` follows the apply.")
     };
     context.console.note(&format!("Approved {plan}. {next}"));
-    if stack.spec.approval.is_none() && stack.spec.approve_plan == "auto" {
+    if record == ApprovalRecord::PlanApproval {
+        return;
+    }
+    if !needs_id(stack, plan) {
+        context.console.note(
+            "It is in spec.approvePlan, so the run does not record your name: you may not create a PlanApproval (role sluice-approve).",
+        );
+    }
+    if stack.spec.approve_plan == "auto" {
         context
             .console
             .note("The plan was held. Set approvePlan back to \"auto\" after its apply.");
     }
 }
 
-/// Refuses flags that have no meaning for the approvals of this stack.
-fn check_form(stack: &Terraform, args: &ApproveArgs) -> Result<(), CliError> {
+/// Returns whether only an id in `spec.approvePlan` approves the plan: of the destroy of a deleted object, and where `replan-…` is there,
+/// which comes before PlanApprovals. Pure.
+fn needs_id(stack: &Terraform, plan: &str) -> bool {
+    let by_spec = evaluate_spec(ApprovalPolicy::from(&stack.spec), plan);
+    let is_replan = stack.spec.approval.is_none() && by_spec == ApprovalDecision::Replan;
+    is_replan || stack.metadata.deletion_timestamp.is_some()
+}
+
+/// Refuses flags that have no meaning for the approval of this plan.
+fn check_form(stack: &Terraform, plan: &str, args: &ApproveArgs) -> Result<(), CliError> {
     let cause = match (&stack.spec.approval, &args.file, &args.comment) {
         (Some(_), Some(_), _) => {
             "its spec.approval requires PlanApprovals of users: an id in a manifest approves nothing"
         }
-        (None, _, Some(_)) => {
-            "an approval in spec.approvePlan has no comment: only stacks with spec.approval record one"
+        (_, _, Some(_)) if needs_id(stack, plan) => {
+            "only an id in spec.approvePlan approves this plan, and that has no comment"
         }
         _ => return Ok(()),
     };
@@ -178,8 +204,12 @@ fn write_manifest(context: &Context, stack: &Terraform, plan: &str, path: &Path)
 /// Approves the plan with this id without a question. `cluster` has the namespace of the stack.
 ///
 /// # Errors
-/// Another plan waits or none, the plans of the stack are never applied, or the API rejects the patch.
-pub async fn approve_plan(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
+/// Another plan waits or none, the plans of the stack are never applied, or the API rejects the approval.
+pub async fn approve_plan(
+    cluster: &Cluster,
+    stack: &Terraform,
+    plan: &str,
+) -> Result<ApprovalRecord, CliError> {
     let plan = plan_to_approve(stack, Some(plan))?;
     write_approval(cluster, stack, plan, None).await
 }
@@ -242,16 +272,36 @@ pub(super) fn refused(stack: &Terraform, cause: String, next_command: &str) -> C
     }
 }
 
-/// Creates a PlanApproval, or writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
+/// Creates a PlanApproval. If the API does not permit that, writes the id, which has no comment and is no approval that `spec.approval`
+/// requires.
 async fn write_approval(
     cluster: &Cluster,
     stack: &Terraform,
     plan: &str,
     comment: Option<&str>,
-) -> Result<(), CliError> {
-    if let Some(required) = &stack.spec.approval {
-        return plan_approval::create(cluster, stack, required, plan, comment.unwrap_or_default()).await;
+) -> Result<ApprovalRecord, CliError> {
+    if needs_id(stack, plan) {
+        write_id(cluster, stack, plan).await?;
+        return Ok(ApprovalRecord::ApprovePlan);
     }
+    let created = plan_approval::create(cluster, stack, plan, comment.unwrap_or_default()).await;
+    let Err(refusal) = created else {
+        return Ok(ApprovalRecord::PlanApproval);
+    };
+    let must_be_object = stack.spec.approval.is_some() || comment.is_some();
+    if must_be_object || !refusal.is_refused_request() {
+        return Err(refusal);
+    }
+    match write_id(cluster, stack, plan).await {
+        Ok(()) => Ok(ApprovalRecord::ApprovePlan),
+        // Of both rights, that to create a PlanApproval is the smaller one: its error names the role to ask for.
+        Err(error) if error.is_forbidden() && refusal.is_forbidden() => Err(refusal),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
+async fn write_id(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
     let name = stack.name_any();
     let patch = json!([
         { "op": "test", "path": "/metadata/uid", "value": stack.uid() },
@@ -276,4 +326,28 @@ async fn write_approval(
         object,
         source: Box::new(source),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn only_an_id_approves_a_destroy_on_deletion_and_ends_a_requested_plan() {
+        let plan = "plan-main-b8e362c206-0123456789abcdef0123456789abcdef01234567";
+        let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        for (changes, expected) in [
+            (json!({}), false),
+            (json!({ "spec": { "approvePlan": "auto" } }), false),
+            (json!({ "spec": { "approvePlan": "replan-main-b8e3" } }), true),
+            (
+                json!({ "spec": { "approvePlan": "replan-main-b8e3", "approval": {} } }),
+                false,
+            ),
+            (deleted, true),
+        ] {
+            assert_eq!(needs_id(&fixture::stack(&changes), plan), expected, "{changes}");
+        }
+    }
 }

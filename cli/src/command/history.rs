@@ -43,17 +43,28 @@ pub(super) async fn history(context: &Context, args: &HistoryArgs) -> Result<Exi
             let (_, rows) = stack_with_rows(cluster, &args.name).await?;
             console.data(&lines(rows.iter().map(|row| &row.name)))?;
         }
-        OutputFormat::Table | OutputFormat::Wide => {
+        OutputFormat::Table => {
             let (stack, rows) = stack_with_rows(cluster, &args.name).await?;
-            if rows.is_empty() {
-                let object = stack::full_name(&stack);
-                console.note(&format!("terraform {object} has no run yet."));
-            } else {
-                console.table(&table(&rows, SystemClock.now()))?;
-            }
+            print(context, &stack, &table(&rows, SystemClock.now()), rows.len())?;
+        }
+        OutputFormat::Wide => {
+            let (stack, runs) = stack_with_runs(cluster, &args.name).await?;
+            print(context, &stack, &wide_table(&runs, SystemClock.now()), runs.len())?;
         }
     }
     Ok(ExitStatus::Success)
+}
+
+/// Prints the table of this many runs.
+fn print(context: &Context, stack: &Terraform, table: &Table, runs: usize) -> Result<(), CliError> {
+    if runs > 0 {
+        return context.console.table(table);
+    }
+    let object = stack::full_name(stack);
+    context
+        .console
+        .note(&format!("terraform {object} has no run yet."));
+    Ok(())
 }
 
 /// Reads the runs of a stack as a whole, newest first. The API selects them by their label; a namesake of another uid is left out.
@@ -92,39 +103,73 @@ fn of_stack(mut runs: Vec<TerraformRun>, stack: &Terraform) -> Vec<TerraformRun>
     runs
 }
 
+/// The columns of a row.
+const COLUMNS: [&str; 11] = [
+    "RUN",
+    "AGE",
+    "ACTION",
+    "TRIGGER",
+    "REVISION",
+    "SUBJECT",
+    "PHASE",
+    "CHANGES",
+    "DURATION",
+    "APPROVED BY",
+    "MESSAGE",
+];
+
 /// Builds the table of runs, in their order. A terminal that has no room for all columns shows first what no other column says.
 #[must_use]
 pub(super) fn table(rows: &[RunRow], now: Timestamp) -> Table {
-    let mut table = Table::new(&[
-        "RUN",
-        "AGE",
-        "ACTION",
-        "TRIGGER",
-        "REVISION",
-        "SUBJECT",
-        "PHASE",
-        "CHANGES",
-        "DURATION",
-        "APPROVED BY",
-        "MESSAGE",
-    ])
-    .optional_columns(&["DURATION", "ACTION", "TRIGGER"]);
+    let mut table = Table::new(&COLUMNS).optional_columns(&["DURATION", "ACTION", "TRIGGER"]);
     for (position, row) in rows.iter().enumerate() {
-        table.push(vec![
-            row.number().to_string().into(),
-            row.age.as_str().into(),
-            row.action.as_str().into(),
-            row.trigger.as_str().into(),
-            short_revision(&row.revision).into(),
-            row.subject.as_str().into(),
-            Cell::new(row.phase.as_str(), run::tone(row.phase)),
-            changes(row, &rows[position + 1..]).into(),
-            row.lasted(now).map(duration).unwrap_or_default().into(),
-            row.approved_by.as_str().into(),
-            row.message.as_str().into(),
-        ]);
+        table.push(cells(row, &rows[position + 1..], now));
     }
     table
+}
+
+/// Builds the table of runs that were read as a whole: with the approvals of users, which no row has.
+fn wide_table(runs: &[TerraformRun], now: Timestamp) -> Table {
+    let columns: Vec<&str> = COLUMNS.into_iter().chain(["APPROVALS"]).collect();
+    let mut table = Table::new(&columns);
+    let rows: Vec<RunRow> = runs.iter().map(|run| RunRow::of(run, now)).collect();
+    for (position, (run, row)) in runs.iter().zip(&rows).enumerate() {
+        let mut cells = cells(row, &rows[position + 1..], now);
+        cells.push(approvals(run).into());
+        table.push(cells);
+    }
+    table
+}
+
+/// Returns the cells of [`COLUMNS`].
+///
+/// - `earlier`: the runs before it, newest first.
+fn cells(row: &RunRow, earlier: &[RunRow], now: Timestamp) -> Vec<Cell> {
+    vec![
+        row.number().to_string().into(),
+        row.age.as_str().into(),
+        row.action.as_str().into(),
+        row.trigger.as_str().into(),
+        short_revision(&row.revision).into(),
+        row.subject.as_str().into(),
+        Cell::new(row.phase.as_str(), run::tone(row.phase)),
+        changes(row, earlier).into(),
+        row.lasted(now).map(duration).unwrap_or_default().into(),
+        row.approved_by.as_str().into(),
+        row.message.as_str().into(),
+    ]
+}
+
+/// Returns who approved the plan of an apply, when, and with which comment: `alice 2026-01-08T09:05:00Z reviewed`. Pure.
+fn approvals(run: &TerraformRun) -> String {
+    let given = run.status.iter().flat_map(|status| &status.approvals);
+    let given = given.map(|one| {
+        let at = one.approved_at.as_ref().map(|at| at.0.to_string());
+        let texts = [one.approver.clone(), at.unwrap_or_default(), one.comment.clone()];
+        let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+        texts.join(" ")
+    });
+    given.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the counts of a run's plan. The plan of an apply is that of the newest earlier run that made one with changes. Pure.
@@ -140,7 +185,11 @@ fn changes<'a>(row: &'a RunRow, earlier: &'a [RunRow]) -> &'a str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::fixture;
+    use crate::output::Console;
 
     fn row(action: Action, changes: &str, plan_id: &str) -> RunRow {
         RunRow {
@@ -163,5 +212,22 @@ mod tests {
         assert_eq!(changes(&apply, &earlier[..1]), "");
         let unlock = row(Action::Unlock, "", "");
         assert_eq!(changes(&unlock, &earlier), "");
+    }
+
+    #[test]
+    fn the_wide_table_says_who_approved_when_and_why() {
+        let approvals = json!([
+            { "name": "a", "approver": "alice", "approvedAt": "2026-01-08T09:05:00Z", "comment": "reviewed" },
+            { "name": "b", "approver": "bob", "approvedAt": "2026-01-08T09:06:00Z" },
+        ]);
+        let apply = fixture::run(4, &json!({ "phase": "Succeeded", "approvals": approvals }));
+        let plan = fixture::run(3, &json!({ "phase": "Succeeded" }));
+        let expected = "alice 2026-01-08T09:05:00Z reviewed; bob 2026-01-08T09:06:00Z";
+        assert_eq!(super::approvals(&apply), expected);
+        assert_eq!(super::approvals(&plan), "");
+        let table = wide_table(&[apply, plan], Timestamp::UNIX_EPOCH);
+        let text = table.render(&Console::plain());
+        assert!(text.lines().next().unwrap().ends_with("APPROVALS"), "{text}");
+        assert!(text.lines().nth(1).unwrap().ends_with(expected), "{text}");
     }
 }

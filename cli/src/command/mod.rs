@@ -27,7 +27,7 @@ mod waiting;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-pub use approve::{approve_plan, plan_to_approve};
+pub use approve::{ApprovalRecord, approve_plan, plan_to_approve};
 pub use begin::{BeginCommand, begin};
 pub use plan::{describe_plan, shown_run};
 pub use reject::{plan_to_reject, reject_plan};

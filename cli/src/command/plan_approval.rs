@@ -1,4 +1,4 @@
-//! The approval of a plan as an object, for stacks whose `spec.approval` requires approvals of users (docs/reference/planapproval.md).
+//! The approval of a plan as an object in the name of the user (docs/reference/planapproval.md).
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use sluice_api::run::PlanApproval;
-use sluice_api::terraform::{RequiredApprovals, Terraform, name_with_digest};
+use sluice_api::terraform::required_approvals::Verdict;
+use sluice_api::terraform::{Terraform, name_with_digest};
 
 use crate::CliError;
 use crate::cluster::{Cluster, describe};
@@ -23,12 +24,11 @@ const STACK_LENGTH: usize = 40;
 pub(super) async fn create(
     cluster: &Cluster,
     stack: &Terraform,
-    required: &RequiredApprovals,
     plan: &str,
     comment: &str,
 ) -> Result<(), CliError> {
     let user = who_am_i(cluster.client()).await?;
-    let approval = approval_of(stack, required, plan, comment, &user)?;
+    let approval = approval_of(stack, plan, comment, &user)?;
     let name = approval.name_any();
     let object = describe::<PlanApproval>(cluster.namespace(), &name);
     let (approvals, params) = (cluster.objects::<PlanApproval>(), PostParams::default());
@@ -37,16 +37,38 @@ pub(super) async fn create(
         .await;
     match created {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Err(CliError::Refused {
-            object: format!("terraform {}", stack::full_name(stack)),
-            cause: format!("{} has approved {plan} already", approval.spec.approver),
-            next_command: format!("kubectl get planapproval {name} -n {}", cluster.namespace()),
-        }),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            // Only the text depends on it.
+            let found = cluster.get::<PlanApproval>(&name).await.ok();
+            Err(given_already(stack, found.as_ref().unwrap_or(&approval)))
+        }
         Err(source) => Err(CliError::Api {
             action: "create",
             object,
             source: Box::new(source),
         }),
+    }
+}
+
+/// Returns the error of a user who has approved the plan already: it is deleted first, if it does not count and a new one may. Pure.
+fn given_already(stack: &Terraform, approval: &PlanApproval) -> CliError {
+    let (spec, name) = (&approval.spec, approval.name_any());
+    let namespace = stack.namespace().unwrap_or_default();
+    let status = approval.status.as_ref().filter(|status| {
+        !status.accepted && !status.reason.is_empty() && status.reason != Verdict::Repeated.reason()
+    });
+    let given = format!("{} has approved {} already", spec.approver, spec.plan_id);
+    let (cause, verb) = match status {
+        Some(status) => (
+            format!("{given}, which does not count: {}", status.message),
+            "delete",
+        ),
+        None => (given, "get"),
+    };
+    CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause,
+        next_command: format!("kubectl {verb} planapproval {name} -n {namespace}"),
     }
 }
 
@@ -72,18 +94,14 @@ pub(super) async fn who_am_i(client: Client) -> Result<UserInfo, CliError> {
 /// a user has one approval of a plan. Pure.
 fn approval_of(
     stack: &Terraform,
-    required: &RequiredApprovals,
     plan: &str,
     comment: &str,
     user: &UserInfo,
 ) -> Result<PlanApproval, CliError> {
     let approver = user.username.clone().unwrap_or_default();
     let own: BTreeSet<&String> = user.groups.iter().flatten().collect();
-    let groups: Vec<_> = required
-        .groups
-        .iter()
-        .filter(|group| own.contains(group))
-        .collect();
+    let required = stack.spec.approval.iter().flat_map(|required| &required.groups);
+    let groups: Vec<_> = required.filter(|group| own.contains(group)).collect();
     let name = stack.name_any();
     let digest = name_with_digest(&format!("{name} {plan} {approver}"));
     let digest = digest.rsplit("-x").next().unwrap_or_default();
@@ -106,14 +124,12 @@ mod tests {
     fn an_approval_names_the_user_and_only_the_groups_that_count() {
         let stack =
             fixture::stack(&json!({ "spec": { "approval": { "count": 2, "groups": ["sre", "owners"] } } }));
-        let required = stack.spec.approval.clone().unwrap();
         let user = |name: &str| UserInfo {
             username: Some(name.to_owned()),
             groups: Some(vec!["system:authenticated".to_owned(), "sre".to_owned()]),
             ..UserInfo::default()
         };
-        let approve =
-            |name: &str| approval_of(&stack, &required, "plan-x", "looks good", &user(name)).unwrap();
+        let approve = |name: &str| approval_of(&stack, "plan-x", "looks good", &user(name)).unwrap();
         let spec = approve("alice").spec;
         assert_eq!(
             (spec.approver.as_str(), spec.groups),
@@ -126,5 +142,52 @@ mod tests {
         assert_eq!(approve("alice").name_any(), approve("alice").name_any());
         assert_ne!(approve("alice").name_any(), approve("bob").name_any());
         assert!(approve("alice").name_any().starts_with("app-"));
+    }
+
+    #[test]
+    fn an_approval_of_a_stack_that_requires_none_names_no_groups() {
+        let user = UserInfo {
+            username: Some("alice".to_owned()),
+            groups: Some(vec!["sre".to_owned()]),
+            ..UserInfo::default()
+        };
+        let approval = approval_of(&fixture::stack(&json!({})), "plan-x", "", &user).unwrap();
+        assert_eq!(
+            (approval.spec.approver.as_str(), approval.spec.groups.len()),
+            ("alice", 0)
+        );
+    }
+
+    #[test]
+    fn an_approval_that_does_not_count_is_deleted_before_the_next_one() {
+        let stack = fixture::stack(&json!({}));
+        let user = UserInfo {
+            username: Some("alice".to_owned()),
+            ..UserInfo::default()
+        };
+        let error = |status: serde_json::Value| {
+            let mut approval = approval_of(&stack, "plan-x", "", &user).unwrap();
+            approval.status = serde_json::from_value(status).unwrap();
+            let name = approval.name_any();
+            let error = given_already(&stack, &approval);
+            (error.to_string(), error.advice().replace(&name, "NAME"))
+        };
+        let given = "terraform team/app: alice has approved plan-x already";
+        let show = "kubectl get planapproval NAME -n team";
+        for status in [
+            json!(null),
+            json!({ "accepted": true, "reason": "Counted", "message": "it counts" }),
+            json!({ "accepted": false, "reason": "Repeated", "message": "another one counts" }),
+        ] {
+            assert_eq!(error(status), (given.to_owned(), show.to_owned()));
+        }
+        let before = json!({ "accepted": false, "reason": "BeforePlan", "message": "it was created before" });
+        assert_eq!(
+            error(before),
+            (
+                format!("{given}, which does not count: it was created before"),
+                "kubectl delete planapproval NAME -n team".to_owned()
+            )
+        );
     }
 }

@@ -4,7 +4,7 @@ use kube::{Client, ResourceExt as _};
 use sluice_api::terraform::Terraform;
 use sluice_cli::CliError;
 use sluice_cli::cluster::Cluster;
-use sluice_cli::command::{approve_plan, plan_to_approve, plan_to_reject, reject_plan};
+use sluice_cli::command::{ApprovalRecord, approve_plan, plan_to_approve, plan_to_reject, reject_plan};
 
 /// A decision about a plan. The user is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,18 +55,24 @@ impl Decision {
     pub(super) async fn carry_out(self, client: Client, stack: &Terraform, plan: &str) -> String {
         let cluster = Cluster::new(client, stack.namespace().unwrap_or_default());
         let written = match self {
-            Self::Approve => approve_plan(&cluster, stack, plan).await,
-            Self::Reject => reject_plan(&cluster, stack, plan).await,
+            Self::Approve => {
+                let record = approve_plan(&cluster, stack, plan).await;
+                record.map(|record| approved(stack, plan, record))
+            }
+            Self::Reject => {
+                let rejected = reject_plan(&cluster, stack, plan).await;
+                rejected.map(|()| format!("Rejected {plan}. `sluice replan` makes a new plan."))
+            }
         };
-        match (self, written) {
-            (Self::Approve, Ok(())) if stack.spec.approve_plan == "auto" => {
-                format!("Approved {plan}. It was held: set approvePlan back to \"auto\" after its apply.")
-            }
-            (Self::Approve, Ok(())) => format!("Approved {plan}."),
-            (Self::Reject, Ok(())) => {
-                format!("Rejected {plan}. `sluice replan` makes a new plan.")
-            }
-            (_, Err(error)) => format!("{plan} was not {}: {error}", self.result()),
-        }
+        written.unwrap_or_else(|error| format!("{plan} was not {}: {error}", self.result()))
+    }
+}
+
+/// Returns the result of an approval for the user.
+fn approved(stack: &Terraform, plan: &str, record: ApprovalRecord) -> String {
+    if record == ApprovalRecord::ApprovePlan && stack.spec.approve_plan == "auto" {
+        format!("Approved {plan}. It was held: set approvePlan back to \"auto\" after its apply.")
+    } else {
+        format!("Approved {plan}.")
     }
 }

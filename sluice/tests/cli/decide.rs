@@ -1,11 +1,34 @@
 //! Commands that decide: the plan is shown, the user is asked, and only that plan is approved.
 
-use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::runtime::wait::await_condition;
+use futures::TryStreamExt as _;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
+use sluice_api::run::PlanApproval;
 
 use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, ready};
 use crate::terminal;
+
+impl TestEnvironment {
+    /// Returns the PlanApprovals of a stack.
+    async fn approvals(&self, stack: &str) -> Vec<PlanApproval> {
+        let api: Api<PlanApproval> = Api::namespaced(self.client(), "default");
+        let mut approvals = api.list(&ListParams::default()).await.unwrap().items;
+        approvals.retain(|approval| approval.spec.terraform_ref.name == stack);
+        approvals
+    }
+
+    /// Whether the user of the kubeconfig has approved [`PLAN`] of a stack by a PlanApproval, and the spec is as it was.
+    async fn is_approved(&self, stack: &str) -> bool {
+        assert_eq!(self.stack(stack).await["spec"]["approvePlan"], Value::Null);
+        match self.approvals(stack).await.as_slice() {
+            [] => false,
+            [approval] => approval.spec.plan_id == PLAN && approval.spec.approver == "admin",
+            more => panic!("{more:?}"),
+        }
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_shown_before_it_is_approved() {
@@ -13,10 +36,7 @@ async fn a_plan_is_shown_before_it_is_approved() {
     let refused = terminal::run(&environment, 160, &["approve", "app"], "[y/N] ", "n\n");
     assert_eq!(refused.code, 1, "{}", refused.text);
     assert!(refused.text.contains("Nothing was approved."), "{}", refused.text);
-    assert_eq!(
-        environment.stack("app").await["spec"]["approvePlan"],
-        serde_json::Value::Null
-    );
+    assert!(!environment.is_approved("app").await);
     let approved = terminal::run(&environment, 160, &["approve", "app"], "[y/N] ", "y\n");
     assert_eq!(approved.code, 0, "{}", approved.text);
     let (destroyed, created) = (
@@ -28,7 +48,7 @@ async fn a_plan_is_shown_before_it_is_approved() {
         "what is destroyed comes first: {}",
         approved.text
     );
-    assert_eq!(environment.stack("app").await["spec"]["approvePlan"], PLAN);
+    assert!(environment.is_approved("app").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +67,7 @@ async fn without_a_terminal_an_approval_needs_a_flag() {
         (approved.status.code(), approved.stdout.as_slice()),
         (Some(0), b"".as_slice())
     );
-    assert_eq!(environment.stack("app").await["spec"]["approvePlan"], PLAN);
+    assert!(environment.is_approved("app").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,10 +116,7 @@ async fn an_approval_in_a_manifest_keeps_the_rest_of_the_file() {
     let expected = text.replace("spec:\n", &format!("spec:\n  approvePlan: \"{PLAN}\"\n"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-    assert_eq!(
-        environment.stack("app").await["spec"]["approvePlan"],
-        serde_json::Value::Null
-    );
+    assert!(!environment.is_approved("app").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,12 +129,9 @@ async fn all_plans_that_wait_are_approved_one_by_one() {
     let output = environment.sluice(&["approve", "--all", "--yes"]).await;
     assert!(output.status.success(), "{output:?}");
     for name in ["app", "web"] {
-        assert_eq!(environment.stack(name).await["spec"]["approvePlan"], PLAN);
+        assert!(environment.is_approved(name).await, "{name}");
     }
-    assert_eq!(
-        environment.stack("net").await["spec"]["approvePlan"],
-        serde_json::Value::Null
-    );
+    assert!(!environment.is_approved("net").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,21 +190,24 @@ async fn an_approval_can_wait_for_its_apply() {
 
 /// Does what the controller does after the approval of the stack: it sees it, and the apply has this result.
 async fn apply(environment: &TestEnvironment, name: &str, mut status: Value) {
-    let stacks = environment.stacks();
-    let is_approved =
-        |stack: Option<&DynamicObject>| stack.is_some_and(|stack| stack.data["spec"]["approvePlan"] == PLAN);
-    let approved = await_condition(stacks.clone(), name, is_approved);
-    tokio::time::timeout(TIMEOUT, approved)
+    let approvals: Api<PlanApproval> = Api::namespaced(environment.client(), "default");
+    let approvals = watcher(approvals, watcher::Config::default()).applied_objects();
+    let of_stack =
+        approvals.try_filter(|approval| std::future::ready(approval.spec.terraform_ref.name == name));
+    let mut of_stack = Box::pin(of_stack);
+    let approval = tokio::time::timeout(TIMEOUT, of_stack.try_next())
         .await
         .expect("an approval")
         .unwrap();
+    assert_eq!(approval.unwrap().spec.plan_id, PLAN);
     let generation = environment.stack(name).await["metadata"]["generation"].clone();
     let mut seen = waiting();
     status["plan"] = status.get("plan").cloned().unwrap_or(Value::Null);
     for status in [&mut seen, &mut status] {
         status["observedGeneration"] = generation.clone();
         let patch = Patch::Merge(json!({ "status": status }));
-        stacks
+        environment
+            .stacks()
             .patch_status(name, &PatchParams::default(), &patch)
             .await
             .unwrap();
@@ -198,45 +215,43 @@ async fn apply(environment: &TestEnvironment, name: &str, mut status: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stack_that_requires_approvals_gets_one_of_the_user() {
+async fn an_approval_has_the_comment_of_the_user_and_is_given_once() {
     let environment = TestEnvironment::with_stacks().await;
-    let required = serde_json::json!({ "approval": { "count": 2 } });
+    let required = json!({ "approval": { "count": 2 } });
     environment.create_stack("careful", &required, &waiting()).await;
-    let arguments = ["approve", "careful", "--yes", "--comment", "reviewed"];
-    let output = environment.sluice(&arguments).await;
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(
-        environment.stack("careful").await["spec"]["approvePlan"],
-        serde_json::Value::Null
-    );
-    let approvals: kube::Api<sluice_api::run::PlanApproval> =
-        kube::Api::namespaced(environment.client(), "default");
-    let approvals = approvals
-        .list(&kube::api::ListParams::default())
-        .await
-        .unwrap()
-        .items;
-    let [approval] = approvals.as_slice() else {
-        panic!("{approvals:?}");
-    };
-    assert_eq!(
-        (approval.spec.plan_id.as_str(), approval.spec.comment.as_str()),
-        (PLAN, "reviewed")
-    );
-    assert!(!approval.spec.approver.is_empty());
-    let twice = environment.sluice(&arguments).await;
-    assert_eq!(twice.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&twice.stderr).contains("has approved"),
-        "{twice:?}"
-    );
+    for name in ["careful", "app"] {
+        let arguments = ["approve", name, "--yes", "--comment", "reviewed"];
+        let output = environment.sluice(&arguments).await;
+        assert!(output.status.success(), "{output:?}");
+        assert!(environment.is_approved(name).await, "{name}");
+        assert_eq!(environment.approvals(name).await[0].spec.comment, "reviewed");
+        let twice = environment.sluice(&arguments).await;
+        assert_eq!(twice.status.code(), Some(1));
+        assert!(
+            String::from_utf8_lossy(&twice.stderr).contains("has approved"),
+            "{twice:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_is_written_where_an_approval_of_the_user_does_not_count() {
+    let environment = TestEnvironment::with_stacks().await;
+    let spec = json!({ "approvePlan": "replan-main-b8e3" });
+    environment.create_stack("again", &spec, &waiting()).await;
     let comment = environment
-        .sluice(&["approve", "app", "--yes", "--comment", "x"])
+        .sluice(&["approve", "again", "--yes", "--comment", "x"])
         .await;
+    assert_eq!(comment.status.code(), Some(1), "{comment:?}");
+    let text = String::from_utf8_lossy(&comment.stderr).into_owned();
     assert!(
-        String::from_utf8_lossy(&comment.stderr).contains("only stacks with spec.approval"),
-        "{comment:?}"
+        text.contains("that has no comment\n  next: sluice approve again\n"),
+        "{text}"
     );
+    let output = environment.sluice(&["approve", "again", "--yes"]).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(environment.stack("again").await["spec"]["approvePlan"], PLAN);
+    assert!(environment.approvals("again").await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

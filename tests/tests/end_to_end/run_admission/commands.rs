@@ -167,6 +167,7 @@ pub(super) async fn check(tenant: &Tenant) {
     tenant.plane.apply(&source.to_string()).await.unwrap();
     let run = create_stack(tenant, &client, "app", &json!({})).await;
     create_stack(tenant, &client, "careful", &json!({ "approval": { "count": 1 } })).await;
+    create_stack(tenant, &client, "plain", &json!({})).await;
     for (role, user) in USERS {
         tenant.bind(role, user).await;
     }
@@ -183,6 +184,7 @@ pub(super) async fn check(tenant: &Tenant) {
     }
     editor.may_not(&["cancel", "app", "--yes"], CANCEL_RUNS).await;
     editor.may_not(&["approve", "careful", "--yes"], APPROVE).await;
+    check_fallback(&client, &editor).await;
 
     let administrator = tenant.command_user("");
     for arguments in [
@@ -220,7 +222,7 @@ async fn check_viewer(viewer: &CommandUser) {
     let refused: [(&[&str], &str); 9] = [
         (&["suspend", "app"], EDIT_STACKS),
         (&["reconcile", "app"], EDIT_STACKS),
-        (&["approve", "app", "--yes"], EDIT_STACKS),
+        (&["approve", "app", "--yes"], APPROVE),
         (&["approve", "careful", "--yes"], APPROVE),
         (&["cancel", "app", "--yes"], CANCEL_RUNS),
         (&["delete", "app", "--yes"], delete),
@@ -284,23 +286,46 @@ async fn check_sources(tenant: &Tenant) {
 }
 
 async fn check_approver(client: &Client, approver: &CommandUser) {
-    approver.may_not(&["approve", "app", "--yes"], EDIT_STACKS).await;
     approver.may_not(&["suspend", "careful"], EDIT_STACKS).await;
     approver.may_not(&["cancel", "app", "--yes"], CANCEL_RUNS).await;
     let comment = "--comment=reviewed";
-    approver.may(&["approve", "careful", "--yes", comment]).await;
+    // Also of a stack that requires no approvals: its spec stays as it is, which this user may not edit.
+    for name in ["careful", "app"] {
+        approver.may(&["approve", name, "--yes", comment]).await;
+        let own = approvals_of(client, name).await;
+        assert_eq!(own.len(), 1, "{own:?}");
+        assert_eq!(
+            (&own[0]["approver"], &own[0]["comment"], &own[0]["planID"]),
+            (&json!("aron"), &json!("reviewed"), &json!(PLAN))
+        );
+        let stack = stacks(client).get(name).await.unwrap();
+        assert_eq!(stack.data["spec"]["approvePlan"], Value::Null);
+    }
+}
+
+/// Returns the specs of the PlanApprovals of a stack.
+async fn approvals_of(client: &Client, stack: &str) -> Vec<Value> {
     let approvals = objects(client, "infra.sluice.dev", "v1alpha1", "PlanApproval");
     let approvals = approvals.list(&ListParams::default()).await.unwrap().items;
-    let own: Vec<_> = approvals
-        .iter()
-        .map(|approval| &approval.data["spec"])
-        .filter(|spec| spec["terraformRef"]["name"] == "careful")
-        .collect();
-    assert_eq!(own.len(), 1, "{approvals:?}");
-    assert_eq!(
-        (&own[0]["approver"], &own[0]["comment"], &own[0]["planID"]),
-        (&json!("aron"), &json!("reviewed"), &json!(PLAN))
-    );
+    let specs = approvals
+        .into_iter()
+        .map(|approval| approval.data["spec"].clone());
+    specs
+        .filter(|spec| spec["terraformRef"]["name"] == stack)
+        .collect()
+}
+
+/// A user who may edit stacks and not create PlanApprovals approves by the id, which has no comment.
+async fn check_fallback(client: &Client, editor: &CommandUser) {
+    editor
+        .may_not(&["approve", "plain", "--yes", "--comment=reviewed"], APPROVE)
+        .await;
+    let (code, _, notes) = editor.types(&["approve", "plain", "--yes"]).await;
+    assert_eq!(code, Some(0), "{notes}");
+    assert!(notes.contains("the run does not record your name"), "{notes}");
+    assert_eq!(approvals_of(client, "plain").await, Vec::<Value>::new());
+    let stack = stacks(client).get("plain").await.unwrap();
+    assert_eq!(stack.data["spec"]["approvePlan"], PLAN);
 }
 
 async fn check_canceller(client: &Client, canceller: &CommandUser, run: &str) {
