@@ -19,6 +19,8 @@ use crate::{CliError, ExitStatus, stack};
 
 /// Runs and events that are shown.
 const SHOWN: usize = 5;
+/// Columns before the other lines of a text that is broken: those of the labels.
+const INDENT: usize = 17;
 
 /// Arguments of `sluice describe`.
 #[derive(clap::Args, Debug)]
@@ -92,15 +94,16 @@ fn text(known: &Known, console: Console, now: Timestamp) -> String {
     let mut text = String::new();
     let state = stack::state(stack);
     let title = format!("terraform {}", stack::full_name(stack));
-    let _ = writeln!(
-        text,
-        "{}  {}",
-        console.paint(Tone::Heading, &title),
-        console.paint(state.tone(), state.as_str())
-    );
+    let parts = [
+        (Tone::Heading, title.as_str()),
+        (Tone::Plain, "  "),
+        (state.tone(), state.as_str()),
+    ];
+    let _ = writeln!(text, "{}", console.line(&parts));
     for (label, value) in fields(stack, now) {
         if !value.is_empty() {
-            let _ = writeln!(text, "  {label:<14} {}", console.paint(Tone::Plain, &value));
+            let front = format!("  {label:<14} ");
+            text.push_str(&console.block((Tone::Plain, &front), INDENT, (Tone::Plain, &value)));
         }
     }
     push_conditions(&mut text, stack, console, now);
@@ -207,11 +210,9 @@ fn push_conditions(text: &mut String, stack: &Terraform, console: Console, now: 
     for condition in conditions {
         let since = age(condition.last_transition_time.0, now);
         let first = condition.message.lines().next().unwrap_or_default();
-        let line = format!(
-            "  {:<12} {:<7} {} ({since}): {first}",
-            condition.type_, condition.status, condition.reason
-        );
-        let _ = writeln!(text, "{}", console.paint(Tone::Plain, &line));
+        let front = format!("  {:<12} {:<7} ", condition.type_, condition.status);
+        let message = format!("{} ({since}): {first}", condition.reason);
+        text.push_str(&console.block((Tone::Plain, &front), INDENT, (Tone::Plain, &message)));
     }
 }
 

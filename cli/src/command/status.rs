@@ -10,7 +10,7 @@ use sluice_api::terraform::Terraform;
 
 use super::Context;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
-use crate::output::{Console, Tone, counted, printable};
+use crate::output::{Console, Tone, counted};
 use crate::stack::{self, StackState};
 use crate::{CliError, ExitStatus};
 
@@ -86,7 +86,8 @@ fn overview(stacks: &[Terraform], sources: &[GitRepository], console: Console) -
     }
     let failed: Vec<_> = sources.iter().filter_map(failed_source).collect();
     push_section(&mut text, "Sources that fail", Tone::Bad, &failed, console);
-    let _ = writeln!(text, "{}", counts(&by_state, stacks.len(), sources.len()));
+    let counts = counts(&by_state, stacks.len(), sources.len());
+    text.push_str(&console.block((Tone::Plain, ""), 2, (Tone::Plain, &counts)));
     text
 }
 
@@ -104,24 +105,12 @@ fn push_section(text: &mut String, title: &str, tone: Tone, rows: &[(String, Str
         .unwrap_or_default();
     for (name, detail) in shown {
         let line = format!("  {name:<name_width$}   {detail}");
-        let line = console
-            .width()
-            .map_or_else(|| line.clone(), |width| shorten(&line, width));
-        let _ = writeln!(text, "{}", printable(line.trim_end()));
+        let _ = writeln!(text, "{}", console.line(&[(Tone::Plain, line.trim_end())]));
     }
     if rows.len() > LISTED {
         let _ = writeln!(text, "  and {} more", rows.len() - LISTED);
     }
     text.push('\n');
-}
-
-/// Cuts a line to the terminal.
-fn shorten(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_owned();
-    }
-    let kept: String = line.chars().take(width.saturating_sub(1)).collect();
-    format!("{kept}…")
 }
 
 /// Returns what the user wants to know of a stack in this state.

@@ -147,12 +147,12 @@ impl<'a> Forest<'a> {
                 artifact.map_or("no artifact", |artifact| artifact.revision.as_str())
             });
             let title = format!("{kind} {namespace}/{name}");
-            let _ = writeln!(
-                text,
-                "{}  {}",
-                console.paint(Tone::Heading, &title),
-                console.paint(Tone::Muted, revision)
-            );
+            let parts = [
+                (Tone::Heading, title.as_str()),
+                (Tone::Plain, "  "),
+                (Tone::Muted, revision),
+            ];
+            let _ = writeln!(text, "{}", console.line(&parts));
             let stacks = self.stacks.get(key).map(Vec::as_slice).unwrap_or_default();
             for (index, stack) in stacks.iter().enumerate() {
                 let is_last = index + 1 == stacks.len();
@@ -180,30 +180,38 @@ impl<'a> Forest<'a> {
         } else {
             format!("  after {}", after.join(", "))
         };
-        let name = console.paint(Tone::Plain, &stack::full_name(stack));
-        let word = console.paint(state.tone(), state.as_str());
-        let _ = writeln!(
-            text,
-            "{branch}{name}  {word}{}",
-            console.paint(Tone::Muted, &after)
-        );
+        let name = format!("{branch}{}  ", stack::full_name(stack));
+        let parts = [
+            (Tone::Plain, name.as_str()),
+            (state.tone(), state.as_str()),
+            (Tone::Muted, after.as_str()),
+        ];
+        let _ = writeln!(text, "{}", console.line(&parts));
         if let Some(run) = self.last_runs.get(stack_key(stack).as_str()) {
-            let _ = writeln!(text, "{below}└─ {}", describe_run(run, console));
+            let mut parts = vec![(Tone::Plain, format!("{below}└─ "))];
+            parts.extend(describe_run(run));
+            let _ = writeln!(text, "{}", console.line(&parts));
         }
     }
 }
 
 /// Describes a run in one line: `run 7  Succeeded  PlanAndApply (Revision)  +1 ~0 -0  3m`.
-fn describe_run(row: &RunRow, console: Console) -> String {
+fn describe_run(row: &RunRow) -> Vec<(Tone, String)> {
     let parts = [
-        format!("run {}", row.number()),
-        console.paint(run::tone(row.phase), row.phase.as_str()),
-        format!("{} ({})", row.action, row.trigger),
-        row.changes.clone(),
-        row.age.clone(),
+        (Tone::Plain, format!("run {}", row.number())),
+        (run::tone(row.phase), row.phase.as_str().to_owned()),
+        (Tone::Plain, format!("{} ({})", row.action, row.trigger)),
+        (Tone::Plain, row.changes.clone()),
+        (Tone::Plain, row.age.clone()),
     ];
-    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join("  ")
+    let mut line = Vec::new();
+    for part in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        if !line.is_empty() {
+            line.push((Tone::Plain, "  ".to_owned()));
+        }
+        line.push(part);
+    }
+    line
 }
 
 fn source_key(stack: &Terraform) -> SourceKey {

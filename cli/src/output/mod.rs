@@ -3,6 +3,7 @@
 mod age;
 mod format;
 mod table;
+mod width;
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write as _};

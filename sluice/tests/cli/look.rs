@@ -197,6 +197,54 @@ async fn no_table_is_wider_than_its_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_line_of_a_tree_a_description_an_overview_or_a_migration_is_wider_than_the_terminal() {
+    let environment = TestEnvironment::with_stacks().await;
+    let message = "error running Plan: exit status 1: no valid credential sources for the provider were found in any of the places";
+    let others: Vec<_> = (0..9)
+        .map(|number| json!({ "name": format!("network-{number}") }))
+        .collect();
+    let long = "team-platform-network-of-the-production-environment";
+    environment
+        .create_stack(
+            long,
+            &json!({ "dependsOn": others }),
+            &ready("False", "TFExecPlanFailed", message),
+        )
+        .await;
+    environment.create_run(long, 7).await;
+    let commands: [&[&str]; 5] = [
+        &["status"],
+        &["tree"],
+        &["tree", long],
+        &["describe", long],
+        &["migrate"],
+    ];
+    for columns in [80, 160] {
+        for arguments in commands {
+            let session = terminal::run(
+                &environment,
+                columns,
+                &[arguments, &["--no-color"]].concat(),
+                "",
+                "",
+            );
+            assert_eq!(session.code, 0, "{}", session.text);
+            let widest = session.text.lines().map(|line| line.chars().count()).max();
+            assert!(
+                widest <= Some(usize::from(columns)),
+                "{arguments:?}: {}",
+                session.text
+            );
+        }
+        // A description is not cut: its messages are broken between words.
+        let session = terminal::run(&environment, columns, &["describe", long, "--no-color"], "", "");
+        let words: Vec<&str> = session.text.split_whitespace().collect();
+        assert!(words.join(" ").contains(message), "{}", session.text);
+    }
+    assert!(environment.stdout(&["describe", long]).await.contains(message));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_narrow_terminal_leaves_columns_of_the_history_out() {
     let environment = TestEnvironment::with_stacks().await;
     for (columns, headings) in [

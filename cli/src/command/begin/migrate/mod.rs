@@ -73,7 +73,7 @@ pub(super) async fn migrate(args: &MigrateArgs, console: Console) -> Result<Exit
         ReportFormat::Yaml => console.data(&to_yaml(&report("MigrationReport", &entries)?)?)?,
         ReportFormat::Table => {
             console.data(&describe(&entries, console))?;
-            console.note(&next_steps(&entries, &components));
+            console.note(&next_steps(&entries, &components, console));
         }
     }
     if !args.dry_run {
@@ -188,21 +188,17 @@ fn describe(entries: &[Entry], console: Console) -> String {
     let mut text = String::new();
     for entry in entries {
         let name = format!("{}/{}", entry.namespace, entry.name);
-        let _ = writeln!(
-            text,
-            "{}  {}",
-            console.paint(Tone::Heading, &name),
-            console.paint(entry.fate.tone(), entry.text)
-        );
+        let fate = format!("  {}", entry.text);
+        text.push_str(&console.block((Tone::Heading, &name), 4, (entry.fate.tone(), &fate)));
         for before in &entry.before {
-            let _ = writeln!(text, "    {}", console.paint(Tone::Plain, before));
+            text.push_str(&console.block((Tone::Plain, "    "), 6, (Tone::Plain, before)));
         }
     }
     text
 }
 
 /// Returns the steps of the guide for what was found.
-fn next_steps(entries: &[Entry], components: &[Component]) -> String {
+fn next_steps(entries: &[Entry], components: &[Component], console: Console) -> String {
     if entries.is_empty() {
         return "There is no Terraform object.".to_owned();
     }
@@ -229,8 +225,7 @@ fn next_steps(entries: &[Entry], components: &[Component]) -> String {
         );
     }
     let count = |fate: Fate| entries.iter().filter(|entry| entry.fate == fate).count();
-    let _ = write!(
-        text,
+    let counts = format!(
         "{}: {} continue, {} are planned and applied, {} are planned, {} have their plan replaced",
         counted(entries.len(), "object"),
         count(Fate::Continues) + count(Fate::ContinuesIfUnchanged),
@@ -238,6 +233,8 @@ fn next_steps(entries: &[Entry], components: &[Component]) -> String {
         count(Fate::Planned),
         count(Fate::Replanned)
     );
+    let counts = console.block((Tone::Plain, ""), 2, (Tone::Plain, &counts));
+    text.push_str(counts.trim_end());
     text
 }
 
@@ -280,7 +277,7 @@ mod tests {
             available: Some(1),
             wanted: Some(1),
         };
-        let steps = next_steps(&[entry], &[controller]);
+        let steps = next_steps(&[entry], &[controller], Console::plain());
         for part in [
             "-n flux-system scale deployment",
             "-n team create rolebinding sluice-tf-runner --clusterrole=sluice-tf-runner --serviceaccount=team:tf-runner",
@@ -288,6 +285,9 @@ mod tests {
         ] {
             assert!(steps.contains(part), "{part}: {steps}");
         }
-        assert_eq!(next_steps(&[], &[]), "There is no Terraform object.");
+        assert_eq!(
+            next_steps(&[], &[], Console::plain()),
+            "There is no Terraform object."
+        );
     }
 }
