@@ -4,16 +4,17 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
+use serde_json::{Value, json};
 use sluice_api::run::TerraformRun;
 use sluice_api::terraform::{Terraform, TerraformStatus};
 use sluice_runtime::clock::{Clock as _, SystemClock};
 
-use super::Context;
 use super::events::{events_of, newest, table as events_table};
 use super::history::table as runs_table;
 use super::plan::describe_plan;
+use super::{Context, document};
 use crate::cluster::{Cluster, ConnectionArgs};
-use crate::output::{Console, Tone, age};
+use crate::output::{Console, ReportFormat, Tone, age, to_values};
 use crate::run_row::{self, RunRow, stack_with_rows};
 use crate::{CliError, ExitStatus, stack};
 
@@ -28,6 +29,9 @@ pub struct DescribeArgs {
     /// The stack.
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// The format.
+    #[arg(short = 'o', long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: ReportFormat,
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -55,10 +59,24 @@ pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<E
         runs,
         events,
     };
-    context
-        .console
-        .data(&text(&known, context.console, SystemClock.now()))?;
+    let text = match args.output.document("StackReport", || fields(&known))? {
+        Some(document) => document,
+        None => text(&known, context.console, SystemClock.now()),
+    };
+    context.console.data(&text)?;
     Ok(ExitStatus::Success)
+}
+
+/// Returns the fields of the report: all runs and events, and objects as the API has them.
+fn fields(known: &Known) -> Result<Value, CliError> {
+    let runs: Vec<Value> = known.runs.iter().map(document::run).collect();
+    Ok(json!({
+        "summary": document::stack(&known.stack),
+        "stack": to_values(std::slice::from_ref(&known.stack))?.pop(),
+        "plannedRun": to_values(known.planned.as_slice())?.pop(),
+        "runs": runs,
+        "events": to_values(&newest(&known.events, usize::MAX))?,
+    }))
 }
 
 /// What the API knows of a stack.
@@ -218,8 +236,6 @@ fn push_conditions(text: &mut String, stack: &Terraform, console: Console, now: 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::fixture::stack;
 
@@ -244,6 +260,13 @@ mod tests {
             "terraform team/app  Ready\n  source         GitRepository repo\n  path           .\n  workspace      default\n  \
              approval       automatic\n  applied        main@sha1:b8e3\n  age            60s\n\nConditions\n  \
              Ready        True    TerraformAppliedSucceed (30s): Applied\n"
+        );
+        let fields = fields(&known).unwrap();
+        assert_eq!(fields["summary"]["state"], "Ready");
+        assert_eq!(fields["stack"]["spec"]["approvePlan"], "auto");
+        assert_eq!(
+            (&fields["plannedRun"], &fields["runs"]),
+            (&Value::Null, &json!([]))
         );
     }
 }

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 use sluice_api::run::{Change, TerraformRun};
 use sluice_api::terraform::Terraform;
 
-use super::Context;
 use super::history::stack_with_runs;
 use super::plan::shown_run;
+use super::{Context, document};
 use crate::cluster::ConnectionArgs;
-use crate::output::{Console, Tone};
+use crate::output::{Console, ReportFormat, Tone};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// Arguments of `sluice diff`.
@@ -20,6 +21,9 @@ pub struct DiffArgs {
     /// The stack.
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// The format.
+    #[arg(short = 'o', long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: ReportFormat,
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -31,10 +35,41 @@ pub(super) async fn diff(context: &Context, args: &DiffArgs) -> Result<ExitStatu
     let planned = shown_run(&stack, &runs)?;
     let is_applied = |run: &&TerraformRun| run.status.as_ref().is_some_and(|status| status.applied);
     let applied = runs.iter().find(is_applied).map(|run| LastApply::of(run, &runs));
-    context
-        .console
-        .data(&text(&stack, planned, applied, context.console))?;
+    let fields = || Ok(fields(&stack, planned, applied));
+    let text = match args.output.document("DiffReport", fields)? {
+        Some(document) => document,
+        None => text(&stack, planned, applied, context.console),
+    };
+    context.console.data(&text)?;
     Ok(ExitStatus::Success)
+}
+
+/// Returns the fields of the report.
+fn fields(stack: &Terraform, planned: &TerraformRun, applied: Option<LastApply<'_>>) -> Value {
+    let of_run = |run: &TerraformRun, plan: Option<&TerraformRun>| {
+        let status = plan.and_then(|plan| plan.status.as_ref());
+        json!({
+            "name": run.name_any(), "number": run::number(run), "revision": run.spec.source.revision,
+            "changes": status.map(|status| status.changes.as_str()),
+        })
+    };
+    let status = planned.status.clone().unwrap_or_default();
+    let list = run::changes(&status);
+    let before = applied.map_or_else(BTreeSet::new, |last| last.other_changes(planned));
+    let changes = list.entries.iter().map(|change| {
+        let mut fields = document::change(change);
+        fields["changedByLastApply"] = json!(before.contains(change.address.as_str()));
+        fields
+    });
+    json!({
+        "namespace": stack.namespace().unwrap_or_default(),
+        "name": stack.name_any(),
+        "applied": applied.map(|last| of_run(last.run, last.plan)),
+        "planned": of_run(planned, Some(planned)),
+        "isApplied": applied.is_some_and(|last| last.is_of(planned)),
+        "changes": changes.collect::<Vec<_>>(),
+        "omittedChanges": list.omitted,
+    })
 }
 
 /// The last apply.
@@ -53,6 +88,18 @@ impl<'a> LastApply<'a> {
         };
         Self { run, plan }
     }
+
+    /// Returns whether it applied the plan that this run made.
+    fn is_of(&self, planned: &TerraformRun) -> bool {
+        self.plan
+            .is_some_and(|plan| plan.name_any() == planned.name_any())
+    }
+
+    /// Returns the addresses that it changed by another plan than that of this run.
+    fn other_changes(&self, planned: &TerraformRun) -> BTreeSet<&'a str> {
+        let plan = self.plan.filter(|_| !self.is_of(planned));
+        plan.map_or_else(BTreeSet::new, addresses)
+    }
 }
 
 fn text(
@@ -65,8 +112,7 @@ fn text(
     let _ = writeln!(text, "{}", console.paint(Tone::Heading, &stack::full_name(stack)));
     let last = applied.map_or_else(|| "nothing yet".to_owned(), |last| row(last.run, last.plan));
     let _ = writeln!(text, "  applied  {}", console.paint(Tone::Plain, &last));
-    let is_plan = |run: &TerraformRun| run.name_any() == planned.name_any();
-    let applied_by = applied.filter(|last| last.plan.is_some_and(is_plan));
+    let applied_by = applied.filter(|last| last.is_of(planned));
     let end = applied_by.map_or_else(String::new, |last| {
         format!("  (applied by run {})", run::number(last.run))
     });
@@ -74,10 +120,7 @@ fn text(
     let _ = writeln!(text, "  planned  {}", console.paint(Tone::Plain, &planned_row));
     let status = planned.status.clone().unwrap_or_default();
     let changes = run::changes(&status);
-    let before = match applied.and_then(|last| last.plan) {
-        Some(plan) if !is_plan(plan) => addresses(plan),
-        _ => BTreeSet::new(),
-    };
+    let before = applied.map_or_else(BTreeSet::new, |last| last.other_changes(planned));
     for change in &changes.entries {
         let (sign, tone) = run::sign(&change.action);
         let again = if before.contains(change.address.as_str()) {
@@ -112,8 +155,6 @@ fn addresses(run: &TerraformRun) -> BTreeSet<&str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::fixture::{changed_run, stack};
 
@@ -139,6 +180,19 @@ mod tests {
             text(&stack(&json!({})), &planned, Some(last), Console::plain()),
             "team/app\n  applied  run 1  main@sha1:1  +1 ~0 -0\n  planned  run 2  main@sha1:2  +0 ~1 -1\n  \
              - a.y (delete)\n  ~ a.x (update)  (changed by the last apply too)\n"
+        );
+        let fields = fields(&stack(&json!({})), &planned, Some(last));
+        assert_eq!(
+            (&fields["applied"]["number"], &fields["planned"]["number"]),
+            (&json!(1), &json!(2))
+        );
+        assert_eq!(fields["isApplied"], json!(false));
+        assert_eq!(
+            fields["changes"],
+            json!([
+                { "action": "delete", "address": "a.y", "changedByLastApply": false },
+                { "action": "update", "address": "a.x", "changedByLastApply": true },
+            ])
         );
     }
 

@@ -7,6 +7,7 @@ mod debug;
 mod delete;
 mod describe;
 mod diff;
+mod document;
 mod events;
 mod export;
 mod get;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 use sluice_api::condition::{SourceCondition, find};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 
-use super::Context;
+use super::{Context, document};
 use crate::cluster::{ConnectionArgs, SelectionArgs};
-use crate::output::{Console, Tone, counted};
+use crate::output::{Console, ReportFormat, Tone, counted};
 use crate::stack::{self, StackState};
 use crate::{CliError, ExitStatus};
 
@@ -34,6 +35,9 @@ pub struct StatusArgs {
     /// The objects.
     #[command(flatten)]
     pub selection: SelectionArgs,
+    /// The format.
+    #[arg(short = 'o', long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: ReportFormat,
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -45,6 +49,13 @@ pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<ExitS
         context.cluster.view::<Terraform>(&args.selection),
         context.cluster.view::<GitRepository>(&args.selection),
     )?;
+    if let Some(document) = args
+        .output
+        .document("StatusReport", || Ok(fields(&stacks, &sources)))?
+    {
+        context.console.data(&document)?;
+        return Ok(ExitStatus::Success);
+    }
     context
         .console
         .data(&overview(&stacks, &sources, context.console))?;
@@ -64,6 +75,38 @@ pub(super) fn say_how_to_begin(context: &Context, selection: &SelectionArgs) {
     context.console.note(&format!(
         "`sluice create source git --help` shows how to begin.{elsewhere}"
     ));
+}
+
+/// Returns the fields of the report: the stacks that the overview lists, all of them, the sources that fail, and the counts.
+#[must_use]
+fn fields(stacks: &[Terraform], sources: &[GitRepository]) -> Value {
+    let rank = |stack: &Terraform| {
+        let state = stack::state(stack);
+        SECTIONS.iter().position(|(listed, _)| *listed == state)
+    };
+    let mut listed: Vec<(usize, &Terraform)> = stacks
+        .iter()
+        .filter_map(|stack| Some((rank(stack)?, stack)))
+        .collect();
+    listed.sort_by_key(|(rank, stack)| (*rank, stack::full_name(stack)));
+    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    for stack in stacks {
+        *states.entry(stack::state(stack).as_str()).or_default() += 1;
+    }
+    let failed = sources.iter().filter(|source| failed_source(source).is_some());
+    let failed = failed.map(|source| {
+        let status = source.status.as_ref();
+        let ready = status.and_then(|status| find(&status.conditions, SourceCondition::Ready));
+        json!({
+            "namespace": source.namespace().unwrap_or_default(), "name": source.name_any(),
+            "reason": ready.map(|ready| ready.reason.as_str()), "message": ready.map(|ready| ready.message.as_str()),
+        })
+    });
+    json!({
+        "stacks": listed.iter().map(|(_, stack)| document::stack(stack)).collect::<Vec<_>>(),
+        "failedSources": failed.collect::<Vec<_>>(),
+        "counts": { "stacks": stacks.len(), "sources": sources.len(), "states": states },
+    })
 }
 
 /// Formats the overview: the sections with their stacks, then the sources that fail, then one line of counts.
@@ -171,8 +214,6 @@ fn counts(by_state: &BTreeMap<StackState, Vec<&Terraform>>, stacks: usize, sourc
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::fixture;
 
@@ -204,6 +245,20 @@ mod tests {
             "Wait for your approval (1)\n  default/wait   sluice approve wait -n default\n\n\
              Failed (1)\n  default/bad   TFExecPlanFailed: exit status 1\n\n\
              3 stacks: 1 Ready, 1 Failed, 1 AwaitsApproval; 0 sources\n"
+        );
+        let fields = fields(&stacks, &[]);
+        let names: Vec<_> = fields["stacks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|stack| &stack["name"])
+            .collect();
+        assert_eq!(names, [&json!("wait"), &json!("bad")]);
+        assert_eq!(fields["stacks"][0]["pendingPlan"], "plan-x");
+        assert_eq!(fields["stacks"][1]["reason"], "TFExecPlanFailed");
+        assert_eq!(
+            fields["counts"],
+            json!({ "stacks": 3, "sources": 0, "states": { "AwaitsApproval": 1, "Failed": 1, "Ready": 1 } })
         );
     }
 

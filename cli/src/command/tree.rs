@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::{SourceKind, Terraform};
 
-use super::Context;
 use super::status::say_how_to_begin;
+use super::{Context, document};
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
-use crate::output::{Console, Tone};
+use crate::output::{Console, ReportFormat, Tone};
 use crate::run_row::{RunRow, stack_key, stack_with_rows, view_of_stacks};
 use crate::{CliError, ExitStatus, run, stack};
 
@@ -23,6 +24,9 @@ pub struct TreeArgs {
     /// The objects.
     #[command(flatten)]
     pub selection: SelectionArgs,
+    /// The format.
+    #[arg(short = 'o', long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: ReportFormat,
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -35,6 +39,10 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Result<ExitStatu
         None => read_selected(&context.cluster, &args.selection).await?,
     };
     let forest = Forest::new(&objects);
+    if let Some(document) = args.output.document("TreeReport", || Ok(forest.fields()))? {
+        context.console.data(&document)?;
+        return Ok(ExitStatus::Success);
+    }
     context.console.data(&forest.render(context.console))?;
     if objects.stacks.is_empty() && objects.sources.is_empty() {
         say_how_to_begin(context, &args.selection);
@@ -136,6 +144,30 @@ impl<'a> Forest<'a> {
             }
         }
         forest
+    }
+
+    /// Returns the fields of the report: the sources with their stacks, in the order of the tree.
+    fn fields(&self) -> Value {
+        let items = self.sources.iter().map(|(key, source)| {
+            let (kind, namespace, name) = key;
+            let status = source.and_then(|source| source.status.as_ref());
+            let artifact = status.and_then(|status| status.artifact.as_ref());
+            let stacks = self.stacks.get(key).into_iter().flatten();
+            let stacks: Vec<Value> = stacks.map(|stack| self.stack_fields(stack)).collect();
+            json!({
+                "kind": kind, "namespace": namespace, "name": name, "found": source.is_some(),
+                "revision": artifact.map(|artifact| artifact.revision.as_str()), "stacks": stacks,
+            })
+        });
+        json!({ "items": items.collect::<Vec<Value>>() })
+    }
+
+    fn stack_fields(&self, stack: &Terraform) -> Value {
+        let mut fields = document::stack(stack);
+        let last_run = self.last_runs.get(stack_key(stack).as_str());
+        fields["dependsOn"] = json!(dependencies(stack));
+        fields["lastRun"] = last_run.map_or(Value::Null, |run| document::run(run));
+        fields
     }
 
     fn render(&self, console: Console) -> String {
@@ -269,7 +301,6 @@ fn dependencies(stack: &Terraform) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use sluice_api::run::Phase;
     use sluice_api::terraform::run_name;
 
@@ -328,5 +359,16 @@ mod tests {
              │  └─ run 10  Succeeded  Plan (Revision)  +1 ~0 -0  5m\n\
              └─ default/app  Running  after vpc\n"
         );
+        let fields = Forest::new(&objects).fields();
+        let source = &fields["items"][0];
+        assert_eq!(
+            (&source["name"], &source["found"]),
+            (&json!("repo"), &json!(false))
+        );
+        let runs: Vec<_> = (0..2_usize)
+            .map(|index| &source["stacks"][index]["lastRun"]["number"])
+            .collect();
+        assert_eq!(runs, [&json!(10), &Value::Null]);
+        assert_eq!(source["stacks"][1]["dependsOn"], json!(["default/vpc"]));
     }
 }

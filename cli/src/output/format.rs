@@ -21,6 +21,46 @@ pub enum OutputFormat {
     Name,
 }
 
+/// The formats of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReportFormat {
+    /// A text for users.
+    #[default]
+    Table,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl ReportFormat {
+    /// Returns the report in this format; `None` for the text for users. `fields` builds the fields of the report.
+    ///
+    /// # Errors
+    /// It cannot be serialised.
+    pub(crate) fn document(
+        self,
+        kind: &str,
+        fields: impl FnOnce() -> Result<Value, CliError>,
+    ) -> Result<Option<String>, CliError> {
+        match self {
+            Self::Table => Ok(None),
+            Self::Json => to_json(&report(kind, fields()?)).map(Some),
+            Self::Yaml => to_yaml(&report(kind, fields()?)).map(Some),
+        }
+    }
+}
+
+/// The version of the reports as JSON and YAML. It changes when a field is renamed or removed; see docs/reference/cli.md.
+pub(crate) const REPORT_VERSION: &str = "cli.sluice.dev/v1alpha1";
+
+/// Returns a report: its version, its kind, and its fields.
+pub(crate) fn report(kind: &str, mut fields: Value) -> Value {
+    fields["apiVersion"] = json!(REPORT_VERSION);
+    fields["kind"] = json!(kind);
+    fields
+}
+
 /// Formats one document.
 ///
 /// # Errors

@@ -10,7 +10,8 @@ use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 
 pub use age::{age, duration};
-pub use format::{OutputFormat, list_of, to_json, to_values, to_yaml};
+pub use format::{OutputFormat, ReportFormat, list_of, to_json, to_values, to_yaml};
+pub(crate) use format::{REPORT_VERSION, report};
 pub(crate) use table::cut;
 pub use table::{Cell, Table};
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{Context, finish};
 use crate::cluster::{Cluster, ConnectionArgs};
 use crate::output::{Console, to_values};
-use crate::{CliError, ExitStatus};
+use crate::{CliError, ExitStatus, output};
 
 /// The commands for the first minutes.
 #[derive(clap::Subcommand, Debug)]
@@ -61,24 +61,9 @@ impl BeginCommand {
     }
 }
 
-/// The formats of a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum ReportFormat {
-    /// A table.
-    #[default]
-    Table,
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-/// The version of the reports as JSON and YAML. It changes when a field is renamed or removed; see docs/reference/cli.md.
-const REPORT_VERSION: &str = "cli.sluice.dev/v1alpha1";
-
 /// Returns a report: its version, its kind, and its entries.
 fn report(kind: &str, entries: &[impl Serialize]) -> Result<Value, CliError> {
-    Ok(json!({ "apiVersion": REPORT_VERSION, "kind": kind, "items": to_values(entries)? }))
+    Ok(output::report(kind, json!({ "items": to_values(entries)? })))
 }
 
 /// Runs a command and reports its error: object, cause, and the next command to type. `tree` builds all commands of the program.

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::components::{self, Component};
-use super::{REPORT_VERSION, ReportFormat, connect};
+use super::connect;
 use crate::cluster::ConnectionArgs;
-use crate::output::{Console, Table, to_json, to_yaml};
+use crate::output::{Console, REPORT_VERSION, ReportFormat, Table, to_json, to_yaml};
 use crate::{CliError, ExitStatus};
 
 /// The version of this program.

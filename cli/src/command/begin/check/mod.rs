@@ -21,9 +21,9 @@ use sluice_runtime::clock::{Clock as _, SystemClock};
 
 use super::components::{self, Component, is_absent, is_forbidden};
 use super::version::CLIENT;
-use super::{ReportFormat, connect, report};
+use super::{connect, report};
 use crate::cluster::{Cluster, ConnectionArgs, list_name};
-use crate::output::{Cell, Console, Table, to_json, to_yaml};
+use crate::output::{Cell, Console, ReportFormat, Table, to_json, to_yaml};
 use crate::{CliError, ExitStatus};
 
 /// The Leases of leader election. With a label selector a controller has one of its own.

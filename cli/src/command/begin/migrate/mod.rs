@@ -14,9 +14,9 @@ use sluice_api::source::GitRepository;
 use sluice_api::terraform::{SourceKind, Terraform};
 
 use super::components::{self, Component, is_absent};
-use super::{ReportFormat, connect, report};
+use super::{connect, report};
 use crate::cluster::{Cluster, ConnectionArgs, PAGE, SelectionArgs};
-use crate::output::{Console, Tone, counted, to_json, to_yaml};
+use crate::output::{Console, ReportFormat, Tone, counted, to_json, to_yaml};
 use crate::{CliError, ExitStatus, run_row};
 
 /// Arguments of `sluice migrate`.
