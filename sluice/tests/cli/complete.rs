@@ -5,10 +5,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::time::{Duration, Instant};
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
 use sluice_harness::{cli, skip};
+use sluice_tf_core::state_copy::{ID, LABEL, TIME, WORKSPACE};
 use tokio::process::Command;
 
 use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, ready};
@@ -72,6 +75,40 @@ async fn an_answer_has_commands_flags_and_names() {
     }
     let other = environment.sluice(&["completion", "powershell"]).await;
     assert_eq!(other.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn active_runs_state_locks_and_copies_of_a_state_are_completed() {
+    let environment = environment_to_complete().await;
+    let run = environment.create_apply("app", 4).await;
+    let lock = Patch::Merge(json!({"status": {"lock": {"pending": "3c1f-lock"}}}));
+    environment
+        .stacks()
+        .patch_status("db", &PatchParams::default(), &lock)
+        .await
+        .unwrap();
+    let secrets: Api<Secret> = Api::namespaced(environment.client(), "default");
+    for (id, time) in [
+        ("older", "2026-01-01T00:00:00Z"),
+        ("newer", "2026-01-02T00:00:00Z"),
+    ] {
+        let labels = json!({(LABEL): "app", (WORKSPACE): "default", (ID): id});
+        let metadata =
+            json!({"name": format!("tfcopy-{id}"), "labels": labels, "annotations": {(TIME): time}});
+        let secret = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+    }
+    for (line, expected) in [
+        ("cancel ", format!("{run}\tApplying\n:36\n")),
+        ("unlock db --id ", "3c1f-lock\n:36\n".to_owned()),
+        ("unlock app --id ", ":36\n".to_owned()),
+        ("state show app --copy ", "newer\nolder\n:36\n".to_owned()),
+        ("state restore app --copy=o", "older\n:36\n".to_owned()),
+        ("state restore db --copy ", ":36\n".to_owned()),
+    ] {
+        let words: Vec<_> = ["__complete", "--"].into_iter().chain(line.split(' ')).collect();
+        assert_eq!(environment.stdout(&words).await, expected, "{line}");
+    }
 }
 
 /// Asks for names; there are none, and nothing is printed for the user.

@@ -108,6 +108,15 @@ pub async fn current_state(cluster: &Cluster, stack: &Terraform) -> Result<Optio
     Ok(found.map(|state| state.bytes))
 }
 
+/// Returns the ids of the copies of a stack's state, newest first.
+///
+/// # Errors
+/// The API rejects the request.
+pub(crate) async fn copy_ids(cluster: &Cluster, stack: &Terraform) -> Result<Vec<String>, CliError> {
+    let copies = copies::list(cluster, stack).await?;
+    Ok(entries(&copies).into_iter().map(|entry| entry.id).collect())
+}
+
 /// Runs a command about the state.
 pub(super) async fn state(context: &Context, command: &StateCommand) -> Result<ExitStatus, CliError> {
     match command {

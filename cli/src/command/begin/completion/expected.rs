@@ -107,6 +107,9 @@ fn names(line: &Line<'_>, id: &str) -> Option<Names> {
         (_, "run") => of_stack(line, Names::RunNumbers),
         (["outputs"], "key") => of_stack(line, Names::Outputs),
         (["approve" | "reject"], "id") => of_stack(line, Names::PendingPlan),
+        (["unlock"], "id") => of_stack(line, Names::PendingLock),
+        (["state", _], "copy") => of_stack(line, Names::StateCopies),
+        (["cancel"], "name") => Some(Names::ActiveRuns),
         (["create", "terraform"], "source") => Some(Names::SourceReferences),
         (["create", "terraform"], "depends_on") => Some(Names::Stacks),
         (["get"], "name") => match ListedKind::from_str(line.words.first()?, false).ok()? {
@@ -165,7 +168,9 @@ mod tests {
 
     fn program() -> Command {
         let program = crate::Command::augment_subcommands(Command::new("sluice"));
-        let mut program = crate::BeginCommand::augment_subcommands(program);
+        let program = crate::BeginCommand::augment_subcommands(program);
+        let state = crate::StateCommand::augment_subcommands(Command::new("state").about("The state"));
+        let mut program = program.subcommand(state);
         program.build();
         program
     }
@@ -202,6 +207,23 @@ mod tests {
             ("outputs app ", Some(Names::Outputs("app".to_owned()))),
             ("approve app --id ", Some(Names::PendingPlan("app".to_owned()))),
             ("reject --id ", None),
+            ("unlock app --id ", Some(Names::PendingLock("app".to_owned()))),
+            (
+                "unlock app --lock-id=",
+                Some(Names::PendingLock("app".to_owned())),
+            ),
+            ("unlock --id ", None),
+            ("unlock ", Some(Names::Stacks)),
+            ("state list ", Some(Names::Stacks)),
+            (
+                "state show app --copy ",
+                Some(Names::StateCopies("app".to_owned())),
+            ),
+            (
+                "state restore app --copy=",
+                Some(Names::StateCopies("app".to_owned())),
+            ),
+            ("cancel ", Some(Names::ActiveRuns)),
             ("create terraform app --source ", Some(Names::SourceReferences)),
             ("create terraform app --depends-on=", Some(Names::Stacks)),
             ("get sources ", Some(Names::Sources)),

@@ -18,7 +18,9 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::Candidate;
-use crate::cluster::{Cluster, ConnectionArgs};
+use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
+use crate::command::state::copy_ids;
+use crate::run_row;
 use crate::stack::{self, StackState};
 
 /// How long a user waits for names after the key: the shell is blocked.
@@ -41,6 +43,12 @@ pub(super) enum Names {
     Outputs(String),
     /// The plan of a stack that waits for an approval.
     PendingPlan(String),
+    /// The state lock that blocks a stack.
+    PendingLock(String),
+    /// The copies of the state of a stack, newest first.
+    StateCopies(String),
+    /// TerraformRun objects that have not ended.
+    ActiveRuns,
     /// TerraformRun objects, those of a stack newest first.
     Runs,
     /// The numbers of the runs of a stack, newest first.
@@ -93,6 +101,19 @@ async fn list(names: &Names, connection: &ConnectionArgs) -> Option<Vec<Candidat
                 .into_iter()
                 .collect()
         }
+        Names::PendingLock(stack) => {
+            let lock = read_stack(&cluster().await?, stack).await?.status?.lock?;
+            Some(lock.pending)
+                .filter(|id| !id.is_empty())
+                .into_iter()
+                .collect()
+        }
+        Names::StateCopies(stack) => {
+            let cluster = cluster().await?;
+            let stack = read_stack(&cluster, stack).await?;
+            copy_ids(&cluster, &stack).await.ok()?
+        }
+        Names::ActiveRuns => return active_runs(&cluster().await?).await,
         Names::Namespaces => names_of(&Api::<Namespace>::all(cluster().await?.client()), None).await?,
         Names::Runs => {
             let mut runs = names_of(&cluster().await?.objects::<TerraformRun>(), None).await?;
@@ -140,6 +161,21 @@ async fn stacks_to_approve(cluster: &Cluster) -> Option<Vec<Candidate>> {
         .map(|stack| candidate(stack, "waits for approval"));
     let others = others.into_iter().map(|stack| candidate(stack, ""));
     Some(waiting.chain(others).collect())
+}
+
+/// Reads the rows of runs: their phases say which are active.
+async fn active_runs(cluster: &Cluster) -> Option<Vec<Candidate>> {
+    // One that prints nothing while it waits: the user is typing.
+    let cluster = Cluster::new(cluster.client(), cluster.namespace());
+    let rows = run_row::view_of_stacks(&cluster, &SelectionArgs::default(), &[]).await;
+    let mut rows = rows.ok()?;
+    rows.retain(|row| !row.phase.is_final());
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let candidates = rows.into_iter().map(|row| Candidate {
+        value: row.name,
+        help: row.phase.as_str().to_owned(),
+    });
+    Some(candidates.collect())
 }
 
 fn contexts(connection: &ConnectionArgs) -> Option<Vec<String>> {
