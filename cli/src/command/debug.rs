@@ -21,7 +21,7 @@ use super::reconcile::{check_running, stack_target};
 use crate::change::{annotation, merge, token};
 use crate::cluster::ConnectionArgs;
 use crate::output::printable;
-use crate::wait::{self, Progress};
+use crate::wait::{self, Progress, Termination};
 use crate::{CliError, ExitStatus, run, stack};
 
 /// What a shell runs first: the environment and the directory of the run.
@@ -72,17 +72,16 @@ pub(super) async fn debug(context: &Context, args: &DebugArgs) -> Result<ExitSta
     let namespace = stack.namespace().unwrap_or_default();
     let existing = open_session(&runs);
     let is_open_already = existing.is_some();
-    let session = if let Some(session) = existing {
-        session
-    } else {
-        request_session(context, &namespace, &args.name).await?;
-        let opened = wait_for_session(context, &stack, args.timeout).await;
-        if opened.is_err() {
-            withdraw(context, &namespace, &args.name).await?;
-        }
-        opened?
-    };
     let console = context.console;
+    let mut termination = Termination::watch()?;
+    let opened = match existing {
+        Some(session) => Some(session),
+        None => open(context, &stack, args.timeout, &mut termination).await?,
+    };
+    let Some(session) = opened else {
+        console.note("Ended by a signal: no session is requested any more.");
+        return Ok(ExitStatus::Failed);
+    };
     let command = shell_command(&session, &args.connection);
     if args.print || !console.is_interactive() || command.is_empty() {
         console.note(&printable(&describe(&session, &args.name)));
@@ -92,7 +91,10 @@ pub(super) async fn debug(context: &Context, args: &DebugArgs) -> Result<ExitSta
         return Ok(ExitStatus::Success);
     }
     console.note("The session is open. It ends when you leave the shell.");
-    let result = start(&command).await;
+    let result = tokio::select! {
+        result = start(&command) => Some(result),
+        () = termination.received() => None,
+    };
     if is_open_already {
         console.note(&format!(
             "The session was open before, and stays: `rm {}` in it ends it.",
@@ -102,11 +104,33 @@ pub(super) async fn debug(context: &Context, args: &DebugArgs) -> Result<ExitSta
         withdraw(context, &namespace, &args.name).await?;
         console.note("The session ends; the next run makes a new plan.");
     }
-    result.map_err(|source| CliError::File {
-        what: format!("cannot start {}", quoted(&command)),
-        source,
-    })?;
-    Ok(ExitStatus::Success)
+    match result {
+        None => Ok(ExitStatus::Failed),
+        Some(Ok(())) => Ok(ExitStatus::Success),
+        Some(Err(source)) => Err(CliError::File {
+            what: format!("cannot start {}", quoted(&command)),
+            source,
+        }),
+    }
+}
+
+/// Requests a session, and waits until it is open. After an error and after a signal (`None`), the request is withdrawn.
+async fn open(
+    context: &Context,
+    stack: &Terraform,
+    timeout: Duration,
+    termination: &mut Termination,
+) -> Result<Option<Session>, CliError> {
+    let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
+    request_session(context, &namespace, &name).await?;
+    let opened = tokio::select! {
+        opened = wait_for_session(context, stack, timeout) => opened.map(Some),
+        () = termination.received() => Ok(None),
+    };
+    if !matches!(opened, Ok(Some(_))) {
+        withdraw(context, &namespace, &name).await?;
+    }
+    opened
 }
 
 /// Requests a session, and a reconciliation: the request of a session alone starts none.
@@ -263,7 +287,14 @@ async fn start(command: &[String]) -> io::Result<()> {
     let Some((program, arguments)) = command.split_first() else {
         return Ok(());
     };
-    Command::new(program).args(arguments).status().await.map(drop)
+    // A signal to this program ends the shell too.
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .kill_on_drop(true)
+        .status()
+        .await
+        .map(drop)
 }
 
 #[cfg(test)]

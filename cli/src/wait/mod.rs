@@ -3,6 +3,7 @@
 mod line;
 mod request;
 mod result;
+mod termination;
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -17,6 +18,7 @@ use line::ProgressLine;
 pub(crate) use request::request;
 pub use result::{run_result, source_result, stack_result};
 use serde::de::DeserializeOwned;
+pub(crate) use termination::Termination;
 
 use crate::CliError;
 use crate::cluster::{Cluster, describe};

@@ -2,8 +2,9 @@
 
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use sluice_api::annotation::REQUESTED_AT;
+use sluice_api::annotation::{BREAK_THE_GLASS, REQUESTED_AT};
 
 use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, ready, stderr_of};
 use crate::terminal;
@@ -216,4 +217,29 @@ async fn only_failed_stacks_are_tried_again() {
         "",
         "a stack that is ready is left alone"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_awaited_is_not_requested_any_more_after_a_signal() {
+    let environment = TestEnvironment::with_stacks().await;
+    let requested = |stack: Option<&DynamicObject>| {
+        let annotations = stack.and_then(|stack| stack.metadata.annotations.as_ref());
+        annotations.is_some_and(|all| all.contains_key(BREAK_THE_GLASS))
+    };
+    for signal in [Signal::TERM, Signal::HUP] {
+        // No controller opens the session.
+        let mut debug = environment.spawn(&["debug", "app"]);
+        let stacks = environment.stacks();
+        let request = await_condition(stacks.clone(), "app", requested);
+        tokio::time::timeout(TIMEOUT, request)
+            .await
+            .expect("a request")
+            .unwrap();
+        let id = Pid::from_raw(debug.id().unwrap().cast_signed()).unwrap();
+        kill_process(id, signal).unwrap();
+        let ended = tokio::time::timeout(TIMEOUT, debug.wait()).await;
+        assert_eq!(ended.expect("the command ends").unwrap().code(), Some(1));
+        let stack = stacks.get("app").await.unwrap();
+        assert!(!requested(Some(&stack)), "{:?}", stack.metadata.annotations);
+    }
 }
