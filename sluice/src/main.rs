@@ -203,14 +203,14 @@ async fn start_up(args: UpArgs) -> ExitCode {
     }
 }
 
-/// Exit code 0: no fault was found; 1: a fault was found; 2: the state could not be read.
+/// Exit code 0: no fault was found; 1: a fault was found, or the state could not be read. 2 is that of wrong arguments.
 fn check_state(command: &DirectoryCommand) -> ExitCode {
     match state(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("sluice state: {}", chain(&error));
-            ExitCode::from(2)
+            ExitCode::FAILURE
         }
     }
 }

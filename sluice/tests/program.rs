@@ -88,3 +88,17 @@ fn a_plugin_of_kubectl_has_all_commands() {
     let version = String::from_utf8(version.stdout).unwrap();
     assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
 }
+
+#[test]
+fn a_state_directory_that_cannot_be_read_is_no_wrong_argument() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing").display().to_string();
+    for command in ["check", "export"] {
+        let ended = output(Path::new(SLUICE), &["state", command, "--state", &missing]);
+        let text = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{command}: {text}");
+        assert!(text.contains(&missing), "{command}: {text}");
+        let usage = output(Path::new(SLUICE), &["state", command]);
+        assert_eq!(usage.status.code(), Some(2), "{command}");
+    }
+}
