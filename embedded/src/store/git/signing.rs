@@ -1,12 +1,16 @@
 //! SSH signatures of commits, as those of `git commit -S` with `gpg.format=ssh`: `git verify-commit` checks them.
 
 use std::fmt;
+use std::fs::File;
 use std::path::Path;
 
 use ssh_key::{HashAlg, LineEnding, PrivateKey};
 
 /// Namespace of the signatures of Git (`sign_buffer_ssh` in its `gpg-interface.c`).
 const NAMESPACE: &str = "git";
+
+/// What the user can do about a file that has no key.
+const ADVICE: &str = "name a private key of OpenSSH; `ssh-keygen -t ed25519 -N '' -f FILE` creates one";
 
 /// A private key that signs commits.
 pub(super) struct SigningKey(PrivateKey);
@@ -17,7 +21,10 @@ impl SigningKey {
         let failed = |reason: &dyn fmt::Display| {
             format!("the signing key {} cannot be used: {reason}", path.display())
         };
-        let key = PrivateKey::read_openssh_file(path).map_err(|error| failed(&error))?;
+        // The library reports an error of the system without its text.
+        let mut file = File::open(path).map_err(|error| failed(&format!("{error}; {ADVICE}")))?;
+        let key = PrivateKey::read_openssh(&mut file);
+        let key = key.map_err(|error| failed(&format!("{error}; {ADVICE}")))?;
         if key.is_encrypted() {
             return Err(failed(&"it has a passphrase; create one without"));
         }

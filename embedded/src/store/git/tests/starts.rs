@@ -8,20 +8,35 @@ fn only_a_repository_that_cannot_be_opened_is_to_be_made() {
     let environment = Environment::new();
     let mut options = environment.options("a");
     options.repository = options.local.with_file_name("missing.git");
-    let error = Store::git(options.clone(), &[]).unwrap_err().to_string();
+    let error = Store::git(options, &[]).unwrap_err().to_string();
     assert!(
         error.contains("`git init --bare PATH` makes a bare repository"),
         "{error}"
     );
-    let options = GitOptions {
-        signing_key: Some(options.local.with_file_name("missing")),
-        ..environment.options("a")
-    };
-    let error = Store::git(options, &[]).unwrap_err().to_string();
-    assert!(
-        error.contains("the signing key") && !error.contains("bare repository"),
-        "{error}"
-    );
+}
+
+#[test]
+fn a_signing_key_that_cannot_be_read_is_named_with_the_cause_and_the_remedy() {
+    let environment = Environment::new();
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    std::fs::write(&other, "no key\n").unwrap();
+    for (path, cause) in [
+        (folder.path().join("missing"), ": No such file or directory"),
+        (other, ": "),
+    ] {
+        let begin = format!("the signing key {} cannot be used{cause}", path.display());
+        let options = GitOptions {
+            signing_key: Some(path),
+            ..environment.options("a")
+        };
+        let error = Store::git(options, &[]).unwrap_err().to_string();
+        assert!(
+            error.contains(&begin) && error.contains("; name a private key of OpenSSH; `ssh-keygen "),
+            "{error}"
+        );
+        assert!(!error.contains("bare repository"), "{error}");
+    }
 }
 
 #[test]
