@@ -1,6 +1,6 @@
 //! `sluice suspend` and `sluice resume`.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Write as _};
 use std::pin::pin;
 
 use futures::stream::{self, Stream, StreamExt as _};
@@ -11,8 +11,8 @@ use serde_json::json;
 use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 
-use super::Context;
 use super::reconcile::stack_target;
+use super::{Context, with_flags};
 use crate::change::merge;
 use crate::cluster::{ConnectionArgs, SelectionArgs, describe};
 use crate::object::{ObjectKind, Words};
@@ -68,11 +68,11 @@ pub(super) async fn suspend(context: &Context, args: &SuspendArgs) -> Result<Exi
         Words {
             kind: ObjectKind::Stack,
             name,
-        } => suspend_all::<Terraform>(context, &args.objects, name.as_deref()).await,
+        } => suspend_all::<Terraform>(context, args, name.as_deref()).await,
         Words {
             kind: ObjectKind::Source,
             name,
-        } => suspend_all::<GitRepository>(context, &args.objects, name.as_deref()).await,
+        } => suspend_all::<GitRepository>(context, args, name.as_deref()).await,
     }
 }
 
@@ -94,6 +94,20 @@ impl ObjectsArgs {
     fn words(&self) -> Result<Words, CliError> {
         let is_selection = self.all || self.selection.all_namespaces || self.selection.selector.is_some();
         Words::parse(&self.object, is_selection)
+    }
+
+    /// Returns the command that resumes these objects, without the flags of the connection. Pure.
+    fn resume_command(&self) -> String {
+        let mut command = "sluice resume".to_owned();
+        let flags = [("--all", self.all), ("-A", self.selection.all_namespaces)];
+        let flags = flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| *flag);
+        for word in self.object.iter().map(String::as_str).chain(flags) {
+            let _ = write!(command, " {word}");
+        }
+        if let Some(labels) = &self.selection.selector {
+            let _ = write!(command, " -l '{labels}'");
+        }
+        command
     }
 }
 
@@ -157,21 +171,31 @@ async fn read_objects<K: Suspendable>(
 
 async fn suspend_all<K: Suspendable>(
     context: &Context,
-    args: &ObjectsArgs,
+    args: &SuspendArgs,
     name: Option<&str>,
 ) -> Result<ExitStatus, CliError> {
-    let objects = read_objects::<K>(context, args, name).await?;
+    let objects = read_objects::<K>(context, &args.objects, name).await?;
     let mut status = ExitStatus::Success;
+    let mut is_changed = false;
     let mut changes = pin!(changes(context, &objects, true));
     while let Some((object, changed)) = changes.next().await {
         match changed {
-            Ok(Some(_)) => note(context, object, " is suspended."),
+            Ok(Some(_)) => {
+                is_changed = true;
+                note(context, object, " is suspended.");
+            }
             Ok(None) => note(context, object, " is suspended already."),
             Err(error) => {
                 context.report(&error);
                 status = ExitStatus::Failed;
             }
         }
+    }
+    if is_changed {
+        let command = with_flags(&args.objects.resume_command(), &args.connection);
+        context
+            .console
+            .note(&printable(&format!("Nothing new starts before `{command}`.")));
     }
     Ok(status)
 }

@@ -46,7 +46,8 @@ async fn a_name_that_no_object_can_have_is_a_wrong_argument() {
 async fn stacks_and_sources_are_suspended_and_resumed() {
     let environment = TestEnvironment::with_stacks().await;
     let suspended = run(&environment, &["suspend", "app"]).await;
-    assert_eq!(suspended, (0, "terraform default/app is suspended.\n".to_owned()));
+    let next = "terraform default/app is suspended.\nNothing new starts before `sluice resume app`.\n";
+    assert_eq!(suspended, (0, next.to_owned()));
     assert_eq!(environment.stack("app").await["spec"]["suspend"], true);
     let (code, text) = run(&environment, &["suspend", "--all"]).await;
     assert_eq!(code, 0, "{text}");
@@ -54,10 +55,26 @@ async fn stacks_and_sources_are_suspended_and_resumed() {
         text.contains("default/app is suspended already.") && text.contains("default/net is suspended."),
         "{text}"
     );
-    let (code, text) = run(&environment, &["suspend", "source", "git", "infra"]).await;
+    assert!(text.ends_with("before `sluice resume --all`.\n"), "{text}");
+    let (code, text) = run(&environment, &["suspend", "sources", "-l", "team=net"]).await;
+    assert_eq!((code, text.as_str()), (0, "There is no such GitRepository.\n"));
+    let (code, text) = run(
+        &environment,
+        &["suspend", "source", "git", "infra", "-n", "default"],
+    )
+    .await;
+    let next = "Nothing new starts before `sluice resume source git infra -n default`.\n";
     assert_eq!(
-        (code, text.as_str()),
-        (0, "gitrepository default/infra is suspended.\n")
+        (code, text),
+        (0, format!("gitrepository default/infra is suspended.\n{next}"))
+    );
+    let again = run(&environment, &["suspend", "source", "infra"]).await;
+    assert_eq!(
+        again,
+        (
+            0,
+            "gitrepository default/infra is suspended already.\n".to_owned()
+        )
     );
     let refused = run(&environment, &["reconcile", "app"]).await;
     assert!(
