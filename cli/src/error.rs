@@ -4,11 +4,10 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kube::config::KubeconfigError;
 use sluice_runtime::client::ClientError;
 use sluice_runtime::failure::chain;
 
-use crate::permission;
+use crate::{connection, permission};
 
 /// The exit codes of the command line. They are part of its interface; see docs/reference/cli.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +43,7 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// There is no client: no kubeconfig, or a wrong one.
-    #[error("{}", chain(.0))]
+    #[error("{}", connection::message(.0))]
     Connection(#[from] ClientError),
     /// The API rejects a request or does not answer.
     #[error("cannot {action} {object}: {}", api_message(.source))]
@@ -185,7 +184,7 @@ impl CliError {
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
-            Self::Connection(error) => connection_advice(error).to_owned(),
+            Self::Connection(error) => connection::advice(error).to_owned(),
             Self::Api {
                 action,
                 object,
@@ -221,23 +220,6 @@ pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     cause.to_string()
 }
 
-fn connection_advice(error: &ClientError) -> &'static str {
-    match error {
-        ClientError::Kubeconfig { source, .. }
-            if matches!(
-                **source,
-                KubeconfigError::LoadContext(_) | KubeconfigError::CurrentContextNotSet
-            ) =>
-        {
-            "`kubectl config get-contexts` lists the contexts: name one of them with --context"
-        }
-        ClientError::Login { .. } => {
-            "install that program, or choose other credentials with --kubeconfig or --context"
-        }
-        _ => "set KUBECONFIG or --kubeconfig; `sluice up` prints the path of its own",
-    }
-}
-
 fn api_advice(action: &str, object: &str, error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -258,6 +240,9 @@ fn api_advice(action: &str, object: &str, error: &kube::Error) -> String {
         // The text of k8s.io/apimachinery, pkg/labels/selector.go.
         kube::Error::Api(status) if status.message.contains("unable to parse requirement") => {
             "write labels such as team=net,env!=prod after -l".to_owned()
+        }
+        kube::Error::Api(status) if status.reason == "AlreadyExists" => {
+            "choose another name, or change the object: kubectl edit".to_owned()
         }
         kube::Error::Api(status) if status.reason == "Conflict" => conflict_advice(&status.message).to_owned(),
         kube::Error::Api(_) => String::new(),

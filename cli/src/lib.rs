@@ -7,6 +7,7 @@ mod api_table;
 pub mod change;
 pub mod cluster;
 pub mod command;
+mod connection;
 mod error;
 mod file;
 #[cfg(test)]

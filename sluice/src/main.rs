@@ -221,6 +221,10 @@ async fn write_or_verify_record(args: &RecordArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice record: {error}");
+            let advice = error.advice();
+            if !advice.is_empty() {
+                eprintln!("  next: {advice}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -198,7 +198,7 @@ fn approval_mode(stack: &Terraform) -> String {
         "auto" if spec.auto_apply.is_some() => "automatic, limited by autoApply",
         "auto" => "automatic",
         "disable" => "never: only drift is reported",
-        _ => "by id",
+        _ => "each plan waits for one",
     };
     let only = if spec.plan_only {
         "; planOnly: nothing is applied"

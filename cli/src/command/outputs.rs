@@ -76,6 +76,9 @@ pub(super) async fn outputs(context: &Context, args: &OutputsArgs) -> Result<Exi
                 table.push(vec![name.as_str().into(), text(value).into()]);
             }
             console.table(&table)?;
+            if !args.show_sensitive {
+                console.note("Values are hidden, because the outputs Secret does not say which are sensitive: --show-sensitive prints them.");
+            }
         }
     }
     Ok(ExitStatus::Success)

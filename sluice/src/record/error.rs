@@ -74,14 +74,42 @@ pub enum RecordCommandError {
         source: RecordError,
     },
     /// A file cannot be read or written.
-    #[error("{path}: {source}")]
+    #[error("cannot {action} {path}: {source}")]
     File {
+        /// What the command was about to do, for example `read the key`.
+        action: &'static str,
         /// The file.
         path: String,
         /// The error of the system.
         source: io::Error,
     },
 }
+
+/// What a command was about to do with the file of a key.
+pub(super) const READ_KEY: &str = "read the key";
+
+impl RecordCommandError {
+    /// Returns what the user can do next; empty: nothing is known.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Client(error) => error.advice(),
+            Self::Key { .. } | Self::File { action: READ_KEY, .. } => KEY_ADVICE.to_owned(),
+            Self::NotEnded { .. } => "wait for its end, or name another run with --run".to_owned(),
+            Self::Api { .. }
+            | Self::NotFound(_)
+            | Self::NoRun { .. }
+            | Self::NoDataKey { .. }
+            | Self::Sign { .. }
+            | Self::Refused { .. }
+            | Self::File { .. } => String::new(),
+        }
+    }
+}
+
+/// How a user gets the keys of docs/guides/run-records.md.
+const KEY_ADVICE: &str = "`openssl genpkey -algorithm ed25519 -out KEY` creates a key that signs, and `openssl pkey -in KEY -pubout -out PUBLIC` \
+     writes the one that verifies";
 
 /// Returns the message of a rejection without the wrapping of the client.
 fn api_message(error: &kube::Error) -> String {

@@ -15,6 +15,7 @@ use sluice_api::terraform::{Terraform, label_value, run_sequence};
 use sluice_cli::cluster::{Cluster, ConnectionArgs};
 use sluice_tf_core::record::{RecordedObjects, SigningKey, record_of, sign};
 
+use super::error::READ_KEY;
 use super::{RecordCommandError, read};
 
 /// Data key of the signing key in its Secret.
@@ -113,7 +114,7 @@ impl Reader {
     /// Reads the key from its file or its Secret.
     async fn signing_key(&self, args: &KeyArgs) -> Result<SigningKey, RecordCommandError> {
         let (place, text) = match (&args.key, &args.key_secret) {
-            (Some(path), _) => (path.display().to_string(), read(path, KEY_LIMIT)?),
+            (Some(path), _) => (path.display().to_string(), read(path, KEY_LIMIT, READ_KEY)?),
             (None, name) => self.key_of_secret(name.as_deref().unwrap_or_default()).await?,
         };
         SigningKey::from_pem(&text).map_err(|source| RecordCommandError::Key { place, source })

@@ -42,17 +42,19 @@ pub async fn record(args: &RecordArgs) -> Result<(), RecordCommandError> {
     let mut out = io::stdout().lock();
     let written = out.write_all(&output).and_then(|()| out.flush());
     written.map_err(|source| RecordCommandError::File {
+        action: "write",
         path: "standard output".to_owned(),
         source,
     })
 }
 
-/// Reads a file of at most `limit` bytes. Of a longer one it returns one byte more, which the caller refuses.
-fn read(path: &Path, limit: usize) -> Result<Vec<u8>, RecordCommandError> {
+/// Reads a file of at most `limit` bytes, for which `action` says what it is. Of a longer one it returns one byte more, which the caller refuses.
+fn read(path: &Path, limit: usize, action: &'static str) -> Result<Vec<u8>, RecordCommandError> {
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(limit.saturating_add(1)).read_to_end(&mut bytes));
     read.map_err(|source| RecordCommandError::File {
+        action,
         path: path.display().to_string(),
         source,
     })?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sluice_tf_core::record::{self, LIMIT, PublicKey, RecordedPlan, RunRecord, VerifiedRecord};
 
+use super::error::READ_KEY;
 use super::{RecordCommandError, read};
 
 /// Arguments of `sluice record verify`.
@@ -33,7 +34,7 @@ enum RecordFormat {
 /// Returns what a valid record says.
 pub(super) fn verify(args: &VerifyArgs) -> Result<Vec<u8>, RecordCommandError> {
     let keys: Result<Vec<_>, _> = args.key.iter().map(|path| public_key(path)).collect();
-    let file = read(&args.file, LIMIT)?;
+    let file = read(&args.file, LIMIT, "read the record")?;
     let verified = record::verify(&file, &keys?).map_err(|source| RecordCommandError::Refused {
         file: args.file.display().to_string(),
         source,
@@ -46,7 +47,7 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<Vec<u8>, RecordCommandError> {
 
 fn public_key(path: &Path) -> Result<PublicKey, RecordCommandError> {
     // Longer keys are refused by their length.
-    let text = read(path, LIMIT)?;
+    let text = read(path, LIMIT, READ_KEY)?;
     PublicKey::from_pem(&text).map_err(|source| RecordCommandError::Key {
         place: path.display().to_string(),
         source,
@@ -122,7 +123,8 @@ fn outcome(record: &RunRecord) -> [(&'static str, String); 9] {
     };
     let state = result.state.as_ref().map(|state| {
         let (lineage, serial, resources) = (&state.lineage, state.serial, state.resources);
-        format!("lineage {lineage}, serial {serial}, {resources} resources")
+        let plural = if resources == 1 { "" } else { "s" };
+        format!("lineage {lineage}, serial {serial}, {resources} resource{plural}")
     });
     let tool = result
         .tool
@@ -253,8 +255,13 @@ mod tests {
             unusable.contains("p256.pem cannot be used: it has a PEM block \"PRIVATE KEY\""),
             "{unusable}"
         );
-        let missing = verified(&["--key", "missing.pub"]).unwrap_err().to_string();
-        assert!(missing.contains("missing.pub: "), "{missing}");
+        let missing = verified(&["--key", "missing.pub"]).unwrap_err();
+        let (text, advice) = (missing.to_string(), missing.advice());
+        assert!(text.starts_with("cannot read the key "), "{text}");
+        assert!(
+            text.contains("missing.pub: ") && advice.contains("-pubout"),
+            "{text}: {advice}"
+        );
     }
 
     #[test]

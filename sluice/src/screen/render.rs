@@ -115,7 +115,8 @@ fn heading(model: &Model, columns: usize) -> Row {
         .map(|(state, count)| format!("{count} {}", state.as_str()))
         .collect();
     let colon = if counts.is_empty() { "" } else { ": " };
-    let right = format!("{} stacks{colon}{}", model.stacks.len(), counts.join(", "));
+    let plural = if model.stacks.len() == 1 { "" } else { "s" };
+    let right = format!("{} stack{plural}{colon}{}", model.stacks.len(), counts.join(", "));
     let room = columns.saturating_sub(left.len() + 2);
     let right = fit(&right, right.len().min(room));
     let gap = columns.saturating_sub(left.len() + right.chars().count());

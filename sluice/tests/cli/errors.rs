@@ -9,7 +9,7 @@ use serde_json::Value;
 use sluice_harness::closed_port::ClosedPort;
 use sluice_harness::tls::Authority;
 
-use crate::fixture::{TestEnvironment, stderr_of};
+use crate::fixture::{TIMEOUT, TestEnvironment, command, stderr_of};
 use crate::proxy::{Fault, Proxy, write_kubeconfig};
 
 /// Types commands and returns what a user sees. Each must end with exit code 1. `FILE` is the path of the kubeconfig.
@@ -150,4 +150,29 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let broken = folder.join("broken").display().to_string();
     let front = format!("sluice: cannot use kubeconfig {broken}: failed to parse kubeconfig YAML: ");
     assert!(text.starts_with(&front), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_kubeconfig_the_file_is_named_with_the_next_step() {
+    let home = tempfile::tempdir().unwrap();
+    let mut status = command(home.path(), &["status"]);
+    status
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env("HOME", home.path());
+    let output = tokio::time::timeout(TIMEOUT, status.output()).await;
+    let output = output.expect("the command ends").unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    let path = home.path().join(".kube/config").display().to_string();
+    assert!(
+        text.starts_with(&format!(
+            "sluice: cannot read the kubeconfig {path}: No such file"
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n  next: set KUBECONFIG or --kubeconfig"),
+        "{text}"
+    );
 }

@@ -214,7 +214,7 @@ async fn a_record_that_cannot_be_made_says_why() {
             "app -n elsewhere --key key.pem",
             "terraform elsewhere/app does not exist",
         ),
-        ("app --key missing.pem", "missing.pem: "),
+        ("app --key missing.pem", "cannot read the key missing.pem: "),
         ("app --key-secret missing", "secret team/missing does not exist"),
         (
             "app --key-secret team/no-key",

@@ -95,7 +95,10 @@ fn refuse_existing(directory: &Path, files: &[(&'static str, String)]) -> Result
     }
     Err(CliError::Refused {
         object: directory.display().to_string(),
-        cause: format!("{} exists, and nothing is overwritten", existing.join(", ")),
+        cause: format!(
+            "nothing is overwritten, and these files exist: {}",
+            existing.join(", ")
+        ),
         next_command: "sluice init NEW-DIRECTORY".to_owned(),
     })
 }

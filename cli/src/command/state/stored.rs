@@ -47,8 +47,8 @@ impl StoredState {
             resources,
             ..
         } = &self.summary;
-        let lineage = printable(lineage);
-        format!("serial {serial}, lineage {lineage}, {resources} resources")
+        let (lineage, plural) = (printable(lineage), if *resources == 1 { "" } else { "s" });
+        format!("serial {serial}, lineage {lineage}, {resources} resource{plural}")
     }
 }
 

@@ -202,13 +202,13 @@ fn next_steps(entries: &[Entry], components: &[Component], console: Console) -> 
     if entries.is_empty() {
         return "There is no Terraform object.".to_owned();
     }
-    let mut text = "\nNext (docs/guides/migrating-from-tofu-controller.md has all steps):\n".to_owned();
+    let mut steps = String::new();
     let running = components
         .iter()
         .filter(|component| component.name == "tofu-controller" && component.wanted != Some(0));
     for component in running {
         let _ = writeln!(
-            text,
+            steps,
             "  kubectl -n {} scale deployment tofu-controller --replicas=0",
             component.namespace
         );
@@ -220,19 +220,31 @@ fn next_steps(entries: &[Entry], components: &[Component], console: Console) -> 
         .collect();
     for (namespace, account) in accounts {
         let _ = writeln!(
-            text,
+            steps,
             "  kubectl -n {namespace} create rolebinding sluice-{account} --clusterrole=sluice-tf-runner --serviceaccount={namespace}:{account}"
         );
     }
+    let mut text = "\n".to_owned();
+    if !steps.is_empty() {
+        text.push_str("Next (docs/guides/migrating-from-tofu-controller.md has all steps):\n");
+        text.push_str(&steps);
+    }
     let count = |fate: Fate| entries.iter().filter(|entry| entry.fate == fate).count();
-    let counts = format!(
-        "{}: {} continue, {} are planned and applied, {} are planned, {} have their plan replaced",
-        counted(entries.len(), "object"),
-        count(Fate::Continues) + count(Fate::ContinuesIfUnchanged),
-        count(Fate::Applied),
-        count(Fate::Planned),
-        count(Fate::Replanned)
-    );
+    let fates = [
+        (
+            count(Fate::Continues) + count(Fate::ContinuesIfUnchanged),
+            "continue",
+        ),
+        (count(Fate::Applied), "are planned and applied"),
+        (count(Fate::Planned), "are planned"),
+        (count(Fate::Replanned), "have their plan replaced"),
+        (count(Fate::Migrated), "with runs of Sluice already"),
+    ];
+    let others = entries.len() - fates.iter().map(|(number, _)| number).sum::<usize>();
+    let parts = fates.into_iter().chain([(others, "as said above")]);
+    let parts = parts.filter(|(number, _)| *number != 0);
+    let parts: Vec<String> = parts.map(|(number, what)| format!("{number} {what}")).collect();
+    let counts = format!("{}: {}", counted(entries.len(), "object"), parts.join(", "));
     let counts = console.block((Tone::Plain, ""), 2, (Tone::Plain, &counts));
     text.push_str(counts.trim_end());
     text
@@ -277,7 +289,7 @@ mod tests {
             available: Some(1),
             wanted: Some(1),
         };
-        let steps = next_steps(&[entry], &[controller], Console::plain());
+        let steps = next_steps(std::slice::from_ref(&entry), &[controller], Console::plain());
         for part in [
             "-n flux-system scale deployment",
             "-n team create rolebinding sluice-tf-runner --clusterrole=sluice-tf-runner --serviceaccount=team:tf-runner",
@@ -285,6 +297,15 @@ mod tests {
         ] {
             assert!(steps.contains(part), "{part}: {steps}");
         }
+        assert!(steps.ends_with("\n1 object: 1 continue"), "{steps}");
+        let migrated = Entry {
+            fate: Fate::Migrated,
+            ..entry
+        };
+        assert_eq!(
+            next_steps(&[migrated], &[], Console::plain()),
+            "\n1 object: 1 with runs of Sluice already"
+        );
         assert_eq!(
             next_steps(&[], &[], Console::plain()),
             "There is no Terraform object."
