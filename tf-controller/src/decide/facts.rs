@@ -32,7 +32,7 @@ pub(crate) struct Facts {
     pub(crate) generation: i64,
     /// What the spec allows.
     pub(crate) policy: Policy,
-    /// What `approvePlan` means for the pending plan.
+    /// What `approvePlan` and approvals of users mean for the pending plan.
     pub(crate) approval: Approval,
     /// The stacks that this one depends on.
     pub(crate) dependencies: Dependencies,

@@ -241,7 +241,7 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
     if holds(MutationPoint::Rejected, pending.rejection.is_some()) {
         return rejected_plan_step(facts);
     }
-    // `autoApply` and another state hold plans of `auto`, never a plan that is approved by its id.
+    // `autoApply` and another state hold plans of `auto`, never a plan that is approved by its id or by users.
     let held = facts.approval == Approval::Auto && holds(MutationPoint::AutoApplyHold, pending.held);
     let replan = replan_trigger(facts, pending.drift.then_some(due));
     match (&facts.approval, replan) {

@@ -253,7 +253,7 @@ fn is_forced(spec: &TerraformSpec) -> bool {
     approval::evaluate_spec(approval::ApprovalPolicy::from(spec), "") == approval::ApprovalDecision::Forced
 }
 
-/// Returns the approval of the pending plan by `approvePlan`, or by PlanApprovals if the spec requires some. Holds are part of the plan
+/// Returns the approval of the pending plan by `approvePlan`, or by PlanApprovals of users. Holds are part of the plan
 /// ([`Pending::held`]), since they do not concern later plans.
 ///
 /// [`Pending::held`]: crate::decide::Pending::held
