@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -19,8 +20,10 @@ use crate::stack::{self, StackState};
 use crate::wait::WaitArgs;
 use crate::{CliError, ExitStatus, file};
 
-/// The field manager of the command line. The run records it as the approver.
+/// The beginning of the field manager of the command line; the name of the user follows. The run records it as the approver.
 const FIELD_MANAGER: &str = "sluice-approve";
+/// The longest field manager (`FieldManagerMaxLength` of k8s.io/apimachinery).
+const MANAGER_LENGTH: usize = 128;
 
 /// Arguments of `sluice approve`.
 #[derive(clap::Args, Debug)]
@@ -143,7 +146,7 @@ fn note_next_step(context: &Context, stack: &Terraform, plan: &str, record: Appr
     }
     if !needs_id(stack, plan) {
         context.console.note(
-            "It is in spec.approvePlan, so the run does not record your name: you may not create a PlanApproval (role sluice-approve).",
+            "It is in spec.approvePlan, where nothing verifies your name: you may not create a PlanApproval (role sluice-approve).",
         );
     }
     if stack.spec.approve_plan == "auto" {
@@ -280,11 +283,16 @@ async fn write_approval(
     plan: &str,
     comment: Option<&str>,
 ) -> Result<ApprovalRecord, CliError> {
+    let user = plan_approval::who_am_i(cluster.client()).await;
+    let manager = field_manager(user.as_ref().ok());
     if needs_id(stack, plan) {
-        write_id(cluster, stack, plan).await?;
+        write_id(cluster, stack, plan, manager).await?;
         return Ok(ApprovalRecord::ApprovePlan);
     }
-    let created = plan_approval::create(cluster, stack, plan, comment.unwrap_or_default()).await;
+    let created = match user {
+        Ok(user) => plan_approval::create(cluster, stack, plan, comment.unwrap_or_default(), &user).await,
+        Err(error) => Err(error),
+    };
     let Err(refusal) = created else {
         return Ok(ApprovalRecord::PlanApproval);
     };
@@ -292,7 +300,7 @@ async fn write_approval(
     if must_be_object || !refusal.is_refused_request() {
         return Err(refusal);
     }
-    match write_id(cluster, stack, plan).await {
+    match write_id(cluster, stack, plan, manager).await {
         Ok(()) => Ok(ApprovalRecord::ApprovePlan),
         // Of both rights, that to create a PlanApproval is the smaller one: its error names the role to ask for.
         Err(error) if error.is_forbidden() && refusal.is_forbidden() => Err(refusal),
@@ -300,8 +308,21 @@ async fn write_approval(
     }
 }
 
+/// Returns the field manager of an approval by the id: `sluice-approve:alice`. The API server does not verify the name. Pure.
+fn field_manager(user: Option<&UserInfo>) -> String {
+    let name = user.and_then(|user| user.username.as_deref()).unwrap_or_default();
+    let separator = if name.is_empty() { "" } else { ":" };
+    let manager = format!("{FIELD_MANAGER}{separator}{name}");
+    // The length is counted in bytes.
+    let is_within = |(index, letter): &(usize, char)| index + letter.len_utf8() <= MANAGER_LENGTH;
+    let kept = manager.char_indices().take_while(is_within);
+    kept.map(|(_, letter)| letter)
+        .filter(|letter| !letter.is_control())
+        .collect()
+}
+
 /// Writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
-async fn write_id(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<(), CliError> {
+async fn write_id(cluster: &Cluster, stack: &Terraform, plan: &str, manager: String) -> Result<(), CliError> {
     let name = stack.name_any();
     let patch = json!([
         { "op": "test", "path": "/metadata/uid", "value": stack.uid() },
@@ -310,7 +331,7 @@ async fn write_id(cluster: &Cluster, stack: &Terraform, plan: &str) -> Result<()
     ]);
     let operations = serde_json::from_value(patch).map_err(|error| CliError::Format(error.to_string()))?;
     let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
+        field_manager: Some(manager),
         ..PatchParams::default()
     };
     let (stacks, object) = (
@@ -349,5 +370,18 @@ mod tests {
         ] {
             assert_eq!(needs_id(&fixture::stack(&changes), plan), expected, "{changes}");
         }
+    }
+
+    #[test]
+    fn the_field_manager_names_the_user() {
+        let named = |name: &str| UserInfo {
+            username: Some(name.to_owned()),
+            ..UserInfo::default()
+        };
+        assert_eq!(field_manager(Some(&named("alice"))), "sluice-approve:alice");
+        assert_eq!(field_manager(Some(&named(""))), "sluice-approve");
+        assert_eq!(field_manager(None), "sluice-approve");
+        let long = field_manager(Some(&named(&"ä".repeat(200))));
+        assert_eq!(long, format!("sluice-approve:{}", "ä".repeat(56)));
     }
 }

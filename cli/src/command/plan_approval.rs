@@ -17,18 +17,18 @@ use crate::stack;
 /// Characters of the stack in the name of an approval.
 const STACK_LENGTH: usize = 40;
 
-/// Creates the approval of the user of the connection.
+/// Creates the approval of this user, who is that of the connection.
 ///
 /// # Errors
-/// The API does not know who the user is, the user has approved the plan already, or the API rejects the object.
+/// The user has approved the plan already, or the API rejects the object.
 pub(super) async fn create(
     cluster: &Cluster,
     stack: &Terraform,
     plan: &str,
     comment: &str,
+    user: &UserInfo,
 ) -> Result<(), CliError> {
-    let user = who_am_i(cluster.client()).await?;
-    let approval = approval_of(stack, plan, comment, &user)?;
+    let approval = approval_of(stack, plan, comment, user)?;
     let name = approval.name_any();
     let object = describe::<PlanApproval>(cluster.namespace(), &name);
     let (approvals, params) = (cluster.objects::<PlanApproval>(), PostParams::default());

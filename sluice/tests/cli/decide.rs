@@ -250,7 +250,10 @@ async fn an_id_is_written_where_an_approval_of_the_user_does_not_count() {
     );
     let output = environment.sluice(&["approve", "again", "--yes"]).await;
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(environment.stack("again").await["spec"]["approvePlan"], PLAN);
+    let stack = environment.stack("again").await;
+    assert_eq!(stack["spec"]["approvePlan"], PLAN);
+    let managers = stack["metadata"]["managedFields"].to_string();
+    assert!(managers.contains("\"sluice-approve:admin\""), "{managers}");
     assert!(environment.approvals("again").await.is_empty());
 }
 

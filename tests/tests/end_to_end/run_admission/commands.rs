@@ -322,10 +322,13 @@ async fn check_fallback(client: &Client, editor: &CommandUser) {
         .await;
     let (code, _, notes) = editor.types(&["approve", "plain", "--yes"]).await;
     assert_eq!(code, Some(0), "{notes}");
-    assert!(notes.contains("the run does not record your name"), "{notes}");
+    assert!(notes.contains("where nothing verifies your name"), "{notes}");
     assert_eq!(approvals_of(client, "plain").await, Vec::<Value>::new());
     let stack = stacks(client).get("plain").await.unwrap();
     assert_eq!(stack.data["spec"]["approvePlan"], PLAN);
+    let managers = stack.metadata.managed_fields.unwrap_or_default();
+    let mut managers = managers.iter().filter_map(|entry| entry.manager.as_deref());
+    assert!(managers.any(|manager| manager == "sluice-approve:edda"));
 }
 
 async fn check_canceller(client: &Client, canceller: &CommandUser, run: &str) {
