@@ -10,6 +10,7 @@ use std::path::Path;
 use git2::build::TreeUpdateBuilder;
 use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time, Tree};
 
+pub(super) use self::changes::ChangedFiles;
 pub(super) use self::journal::{ELSEWHERE, Heads};
 use super::signing::SigningKey;
 use super::{message, subdir};
@@ -209,13 +210,18 @@ impl Branch {
         if entry.kind() != Some(git2::ObjectType::Blob) {
             return Ok(None);
         }
-        let (size, _) = self.repository.odb()?.read_header(entry.id())?;
+        self.read_blob(entry.id()).map(Some)
+    }
+
+    /// Returns the content of a file by the hash of its content.
+    pub(super) fn read_blob(&self, id: Oid) -> Result<FileText, Error> {
+        let (size, _) = self.repository.odb()?.read_header(id)?;
         if let Err(reason) = check_size(size) {
-            return Ok(Some(Err(reason)));
+            return Ok(Err(reason));
         }
-        let blob = self.repository.find_blob(entry.id())?;
+        let blob = self.repository.find_blob(id)?;
         let text = String::from_utf8(blob.content().to_vec());
-        Ok(Some(text.map_err(|_| "it is not UTF-8".to_owned())))
+        Ok(text.map_err(|_| "it is not UTF-8".to_owned()))
     }
 
     /// Writes a commit with edited files. The branch does not move.

@@ -36,9 +36,6 @@ struct Document {
 impl FileEdit {
     /// Parses a file. The error is the reason.
     pub(super) fn parse(kinds: &Kinds, text: &str) -> Result<Self, String> {
-        if let (_, Some(reason)) = kinds.keys(text) {
-            return Err(reason);
-        }
         let (mut documents, mut numbers) = (Vec::new(), HashMap::new());
         let mut end = 0;
         for range in yaml::documents(text) {

@@ -21,7 +21,7 @@ use serde_json::Value;
 use self::moves::{Before, PendingMove};
 pub(super) use self::problems::Problem;
 use super::admit;
-use super::branch::{Branch, FileText};
+use super::branch::Branch;
 use super::kinds::{Content, Kinds};
 use super::message::Trailers;
 use super::step::Step;
@@ -119,14 +119,14 @@ impl History {
         mut step: Step<'_>,
         mut affected: BTreeSet<Key>,
     ) -> Result<Vec<Record>, Error> {
-        let (branch, id) = (step.branch, step.id);
+        let id = step.id;
         let next = self.next_generation(&step.trailers)?;
         affected.extend(step.trailers.removed.iter().cloned());
         let mut files_before = Vec::new();
-        for path in branch.changed_files(self.head, id)? {
-            let text = branch.read(id, &path)?;
+        for (path, blob) in std::mem::take(&mut step.files) {
+            let content = step.read_changed(kinds, &path, blob)?;
             let keys = self.files.get(&path).cloned().unwrap_or_default();
-            affected.extend(self.index(&step, kinds, &path, text.as_ref()));
+            affected.extend(self.index(&step, &path, content));
             files_before.push(Before { path, keys });
         }
         self.keep_moved(&step, files_before, &mut affected);
@@ -172,15 +172,7 @@ impl History {
     }
 
     /// Replaces the identities of a file that a commit changed. Returns the previous and the new ones.
-    fn index(&mut self, step: &Step<'_>, kinds: &Kinds, path: &str, text: Option<&FileText>) -> Vec<Key> {
-        let content = match text {
-            Some(Ok(text)) => kinds.content(text),
-            Some(Err(reason)) => Content {
-                problem: Some(reason.clone()),
-                ..Content::default()
-            },
-            None => Content::default(),
-        };
+    fn index(&mut self, step: &Step<'_>, path: &str, content: Content) -> Vec<Key> {
         if let Some(reason) = content.problem {
             // Its objects do not change: a typing error must delete nothing.
             self.problems.push(Problem::Unreadable {

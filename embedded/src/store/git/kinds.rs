@@ -1,12 +1,12 @@
 //! Decides which documents are served objects, and which file a new object gets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use super::yaml;
+use super::yaml::ParsedFile;
 use crate::definitions::DEFINITIONS;
 use crate::meta;
 use crate::resource::{Registry, Resource, resources_of_spec};
@@ -59,6 +59,8 @@ struct Definition {
 pub(super) struct Content {
     /// Identities of the objects, in the order of the documents.
     pub(super) keys: Vec<Key>,
+    /// The objects, of several documents of one the first.
+    pub(super) objects: BTreeMap<Key, Value>,
     /// API groups of all documents, also of those whose kind is not served.
     pub(super) groups: BTreeSet<String>,
     /// Why a document does not parse.
@@ -198,26 +200,21 @@ impl Kinds {
     }
 
     /// Returns what a file contains. Documents that are not objects are left out: an unknown kind is not one.
-    pub(super) fn content(&self, text: &str) -> Content {
-        let mut content = Content::default();
-        for range in yaml::documents(text) {
-            match yaml::parse(&text[range]) {
-                Ok(object) => {
-                    let version = object["apiVersion"].as_str().unwrap_or_default();
-                    let group = version.split_once('/').map(|(group, _)| group.to_owned());
-                    content.groups.extend(group);
-                    content.keys.extend(self.key(&object));
-                }
-                Err(reason) => content.problem = Some(reason),
+    pub(super) fn content(&self, file: ParsedFile) -> Content {
+        let mut content = Content {
+            problem: file.problem,
+            ..Content::default()
+        };
+        for document in file.documents {
+            let version = document["apiVersion"].as_str().unwrap_or_default();
+            let group = version.split_once('/').map(|(group, _)| group.to_owned());
+            content.groups.extend(group);
+            if let Some(key) = self.key(&document) {
+                content.keys.push(key.clone());
+                content.objects.entry(key).or_insert(document);
             }
         }
         content
-    }
-
-    /// Returns the identities of the objects in a file, and why a document does not parse.
-    pub(super) fn keys(&self, text: &str) -> (Vec<Key>, Option<String>) {
-        let content = self.content(text);
-        (content.keys, content.problem)
     }
 
     /// Returns the default path of an object: `<group or core>/<version>/<plural>/<namespace or _cluster>/<name>.yaml`. `None` if its
@@ -262,14 +259,29 @@ mod tests {
     fn the_content_of_a_file_names_its_objects() {
         let kinds = Kinds::new(&[]).unwrap();
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n# nothing\n---\napiVersion: a.example/v1\nkind: Unknown\nmetadata: {name: b}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: c, namespace: ignored}\n";
-        let (keys, problem) = kinds.keys(text);
-        assert_eq!(problem, None);
+        let content = kinds.content(ParsedFile::parse(text));
+        assert_eq!(content.problem, None);
         let expected = [
             Key::new("configmaps", "default", "a"),
             Key::new("namespaces", "", "c"),
         ];
-        assert_eq!(keys, expected);
-        assert!(kinds.keys("a: [\n").1.is_some());
+        assert_eq!(content.keys, expected);
+        assert!(content.objects.keys().eq(&expected));
+        let broken = kinds.content(ParsedFile::parse("a: [\n"));
+        assert!(broken.problem.is_some());
+    }
+
+    #[test]
+    fn the_first_of_two_documents_of_an_object_counts() {
+        let kinds = Kinds::new(&[]).unwrap();
+        let document = |data: &str| {
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{a: {data}}}\n")
+        };
+        let text = format!("{}---\n{}", document("first"), document("second"));
+        let content = kinds.content(ParsedFile::parse(&text));
+        let key = Key::new("configmaps", "default", "a");
+        assert_eq!(content.keys, [key.clone(), key.clone()]);
+        assert_eq!(content.objects[&key]["data"]["a"], "first");
     }
 
     #[test]
@@ -332,7 +344,7 @@ mod tests {
             kinds.define(&format!("{plural}.tools.dev"), Some(&definition));
         }
         let text = "apiVersion: tools.dev/v1\nkind: Tool\nmetadata: {name: a}\n";
-        let content = kinds.content(text);
+        let content = kinds.content(ParsedFile::parse(text));
         assert_eq!(content.keys, [Key::new("tools.tools.dev", "default", "a")]);
         assert_eq!(content.groups, BTreeSet::from(["tools.dev".to_owned()]));
         let path = kinds.path(&Key::new("gears.tools.dev", "default", "a"));

@@ -35,7 +35,7 @@ fn key(path: &str) -> Option<Key> {
 /// Returns the objects whose status files differ between two commits of the journal.
 pub(super) fn changed(branch: &Branch, old: Option<Oid>, new: Oid) -> Result<BTreeSet<Key>, Error> {
     let paths = branch.changed_files(old, new)?;
-    Ok(paths.iter().filter_map(|path| key(path)).collect())
+    Ok(paths.keys().filter_map(|path| key(path)).collect())
 }
 
 /// Returns the status file of an object; `None` if there is none, or it does not parse.

@@ -1,4 +1,4 @@
-//! One commit of others: its files, each parsed once.
+//! One commit of others: its files, each read and parsed once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,10 +6,10 @@ use std::collections::btree_map::Entry;
 use git2::{Error, Oid};
 use serde_json::Value;
 
-use super::branch::{Branch, CommitInfo};
-use super::kinds::Kinds;
+use super::branch::{Branch, ChangedFiles, CommitInfo, FileText};
+use super::kinds::{Content, Kinds};
 use super::message::{self, Trailers};
-use super::yaml;
+use super::yaml::ParsedFile;
 use crate::store::backend::InvalidFile;
 use crate::store::state::Key;
 
@@ -23,6 +23,8 @@ pub(super) struct Step<'a> {
     pub(super) journal: Option<Oid>,
     pub(super) info: CommitInfo,
     pub(super) trailers: Trailers,
+    /// The files that differ from the commit before it.
+    pub(super) files: ChangedFiles,
     /// Objects in the files that were read, by path. Other kinds make other objects of the same files.
     pub(super) contents: BTreeMap<String, BTreeMap<Key, Value>>,
 }
@@ -43,6 +45,7 @@ impl<'a> Step<'a> {
             journal,
             trailers: message::parse(&info.message),
             info,
+            files: branch.changed_files(previous, id)?,
             contents: BTreeMap::new(),
         })
     }
@@ -52,12 +55,37 @@ impl<'a> Step<'a> {
         let objects = match self.contents.entry(path.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let text = self.branch.read(self.id, path)?;
-                let text = text.and_then(Result::ok).unwrap_or_default();
-                entry.insert(parse(kinds, &text))
+                let file = parse(self.branch.read(self.id, path)?);
+                entry.insert(kinds.content(file).objects)
             }
         };
         Ok(objects.remove(key))
+    }
+
+    /// Returns what a changed file contains. Its objects can be taken then.
+    pub(super) fn read_changed(
+        &mut self,
+        kinds: &Kinds,
+        path: &str,
+        blob: Option<Oid>,
+    ) -> Result<Content, Error> {
+        let text = blob.map(|blob| self.branch.read_blob(blob)).transpose()?;
+        Ok(self.add(kinds, path, parse(text)))
+    }
+
+    /// Reads a file again with other kinds, and returns what it contains.
+    pub(super) fn read_again(&mut self, kinds: &Kinds, path: &str) -> Result<Content, Error> {
+        let text = self.branch.read(self.id, path)?;
+        Ok(self.add(kinds, path, parse(text)))
+    }
+
+    fn add(&mut self, kinds: &Kinds, path: &str, file: ParsedFile) -> Content {
+        let mut content = kinds.content(file);
+        let objects = std::mem::take(&mut content.objects);
+        if !objects.is_empty() {
+            self.contents.insert(path.to_owned(), objects);
+        }
+        content
     }
 
     /// Returns the report of an edit that changes nothing because it is not valid.
@@ -71,14 +99,36 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns the objects of a file by identity, of several documents of one the first.
-fn parse(kinds: &Kinds, text: &str) -> BTreeMap<Key, Value> {
-    let mut objects = BTreeMap::new();
-    for range in yaml::documents(text) {
-        let content = yaml::parse(&text[range]).unwrap_or_default();
-        if let Some(key) = kinds.key(&content) {
-            objects.entry(key).or_insert(content);
-        }
+/// Parses a file; `None` is one without documents.
+fn parse(text: Option<FileText>) -> ParsedFile {
+    match text {
+        Some(Ok(text)) => ParsedFile::parse(&text),
+        Some(Err(reason)) => ParsedFile::unreadable(reason),
+        None => ParsedFile::default(),
     }
-    objects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::branch::Edits;
+    use super::*;
+
+    #[test]
+    fn a_changed_file_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        git2::Repository::init_bare(folder.path()).unwrap();
+        let branch = Branch::open(folder.path(), "main", "").unwrap();
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let edits = Edits::from([("a.yaml".to_owned(), Some(text.to_owned()))]);
+        let id = branch.write(None, &edits, "test\n", 0).unwrap();
+        let kinds = Kinds::new(&[]).unwrap();
+        let mut step = Step::new(&branch, None, id, None).unwrap();
+        let blob = step.files["a.yaml"];
+        let content = step.read_changed(&kinds, "a.yaml", blob).unwrap();
+        let hash = blob.unwrap().to_string();
+        std::fs::remove_file(folder.path().join("objects").join(&hash[..2]).join(&hash[2..])).unwrap();
+        let object = step.take(&kinds, "a.yaml", &content.keys[0]).unwrap();
+        assert_eq!(object.unwrap()["metadata"]["name"], "a");
+        step.read_changed(&kinds, "a.yaml", blob).unwrap_err();
+    }
 }

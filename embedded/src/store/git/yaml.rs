@@ -29,6 +29,37 @@ pub(super) fn documents(text: &str) -> Vec<Range<usize>> {
     ranges
 }
 
+/// The documents of a file.
+#[derive(Debug, Default)]
+pub(super) struct ParsedFile {
+    /// Those that parse, in their order.
+    pub(super) documents: Vec<Value>,
+    /// Why a document does not parse.
+    pub(super) problem: Option<String>,
+}
+
+impl ParsedFile {
+    /// Parses a file.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut file = Self::default();
+        for range in documents(text) {
+            match parse(&text[range]) {
+                Ok(document) => file.documents.push(document),
+                Err(reason) => file.problem = Some(reason),
+            }
+        }
+        file
+    }
+
+    /// Creates a file that is not read for this reason.
+    pub(super) fn unreadable(reason: String) -> Self {
+        Self {
+            documents: Vec::new(),
+            problem: Some(reason),
+        }
+    }
+}
+
 /// Parses a document; `Null` for one without content. The error is the reason.
 pub(super) fn parse(document: &str) -> Result<Value, String> {
     if is_blank(document) {

@@ -3,7 +3,8 @@
 //! Only directories that differ are read. The comparison of libgit2 reads all of both commits, so that each commit costs as much as the
 //! repository has files.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use git2::{Error, ErrorCode, ObjectType, Oid, Tree, TreeEntry};
@@ -14,6 +15,9 @@ use super::Branch;
 const MAX_FILES: usize = 1 << 20;
 /// Longest path in bytes, as in a working tree on Linux (`PATH_MAX`). Longer ones are ignored.
 const MAX_PATH: usize = 4096;
+
+/// The files that a commit changes, by path, with the hash of their new content; `None` without one.
+pub(in crate::store::git) type ChangedFiles = BTreeMap<String, Option<Oid>>;
 
 /// A directory that differs; `None` where it does not exist.
 struct Directory {
@@ -29,13 +33,16 @@ impl Branch {
         &self,
         old: Option<Oid>,
         new: Oid,
-    ) -> Result<BTreeSet<String>, Error> {
+    ) -> Result<ChangedFiles, Error> {
         self.changed_up_to(old, new, MAX_FILES)
     }
 
     /// As [`Branch::changed_files`], with a limit of the number of files and of directories to read.
-    fn changed_up_to(&self, old: Option<Oid>, new: Oid, limit: usize) -> Result<BTreeSet<String>, Error> {
-        let mut files = BTreeSet::new();
+    fn changed_up_to(&self, old: Option<Oid>, new: Oid, limit: usize) -> Result<ChangedFiles, Error> {
+        let mut files = ChangedFiles::new();
+        if old == Some(new) {
+            return Ok(files);
+        }
         let old = old.map(|old| self.root(old)).transpose()?.flatten();
         let mut directories = vec![Directory {
             path: String::new(),
@@ -71,7 +78,7 @@ impl Branch {
         &self,
         directory: &Directory,
         directories: &mut Vec<Directory>,
-        files: &mut BTreeSet<String>,
+        files: &mut ChangedFiles,
     ) -> Result<(), Error> {
         let find = |id: Option<Oid>| id.map(|id| self.repository.find_tree(id)).transpose();
         let (old, new) = (find(directory.old)?, find(directory.new)?);
@@ -85,7 +92,9 @@ impl Branch {
             }
             let is_file = |entry: &TreeEntry<'_>| directory_id(entry).is_none();
             if is_yaml(&path) && (old.is_some_and(is_file) || new.is_some_and(is_file)) {
-                files.insert(path.clone());
+                // A file in place of a directory comes twice, once without content.
+                let content = files.entry(path.clone()).or_default();
+                *content = new.and_then(file_id).or(*content);
             }
             let (old, new) = (old.and_then(directory_id), new.and_then(directory_id));
             if old.is_some() || new.is_some() {
@@ -93,27 +102,44 @@ impl Branch {
                 directories.push(Directory { path, old, new });
             }
         };
-        for entry in new.iter().flat_map(Tree::iter) {
-            let before = old
-                .as_ref()
-                .and_then(|old| old.get_name_bytes(entry.name_bytes()));
-            if before.as_ref().is_none_or(|before| before.id() != entry.id()) {
-                add(before.as_ref(), Some(&entry));
+        let mut old = old.iter().flat_map(Tree::iter).peekable();
+        let mut new = new.iter().flat_map(Tree::iter).peekable();
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(old), Some(new)) => compare_names(old, new),
+            };
+            let before = if order.is_le() { old.next() } else { None };
+            let after = if order.is_ge() { new.next() } else { None };
+            if before.as_ref().map(TreeEntry::id) != after.as_ref().map(TreeEntry::id) {
+                add(before.as_ref(), after.as_ref());
             }
         }
-        for entry in old.iter().flat_map(Tree::iter) {
-            let name = entry.name_bytes();
-            if new.as_ref().is_none_or(|new| new.get_name_bytes(name).is_none()) {
-                add(Some(&entry), None);
-            }
-        }
-        Ok(())
     }
 }
 
 /// Returns the tree of an entry that is a directory.
 fn directory_id(entry: &TreeEntry<'_>) -> Option<Oid> {
     (entry.kind() == Some(ObjectType::Tree)).then(|| entry.id())
+}
+
+/// Returns the blob of an entry that is a file.
+fn file_id(entry: &TreeEntry<'_>) -> Option<Oid> {
+    (entry.kind() == Some(ObjectType::Blob)).then(|| entry.id())
+}
+
+/// Compares two entries in the order of a tree: the name of a directory counts as if it ended with a slash (`base_name_compare` in
+/// `read-cache.c` of Git).
+fn compare_names(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
+    let (first, second) = (directory_id(one).is_some(), directory_id(other).is_some());
+    if first == second && one.name_bytes() == other.name_bytes() {
+        return Ordering::Equal;
+    }
+    let slash = |is_directory: bool| is_directory.then_some(&b'/');
+    let first = one.name_bytes().iter().chain(slash(first));
+    first.cmp(other.name_bytes().iter().chain(slash(second)))
 }
 
 fn is_yaml(path: &str) -> bool {
@@ -142,7 +168,7 @@ mod tests {
     }
 
     fn changed(branch: &Branch, old: Option<Oid>, new: Oid) -> Vec<String> {
-        branch.changed_files(old, new).unwrap().into_iter().collect()
+        branch.changed_files(old, new).unwrap().into_keys().collect()
     }
 
     #[test]
@@ -168,6 +194,31 @@ mod tests {
         let expected = ["a/b/one.yaml", "a/three.yaml", "c/four.yaml"];
         assert_eq!(changed(&branch, Some(first), second), expected);
         assert_eq!(changed(&branch, Some(second), first), expected);
+        let files = branch.changed_files(Some(first), second).unwrap();
+        let texts = files.into_values().map(|id| {
+            let text = id.map(|id| branch.read_blob(id).unwrap().unwrap());
+            text.unwrap_or_default()
+        });
+        assert_eq!(texts.collect::<Vec<_>>(), ["other", "", "4"]);
+    }
+
+    #[test]
+    fn names_are_compared_in_the_order_of_git() {
+        let folder = tempfile::tempdir().unwrap();
+        let branch = branch(folder.path(), "");
+        let all = [
+            ("a-b.yaml", Some("1")),
+            ("a.yaml", Some("2")),
+            ("a/b.yaml", Some("3")),
+            ("a0.yaml", Some("4")),
+        ];
+        let first = write(&branch, None, &all);
+        // Git sorts the directory `a` as `a/`, behind `a.yaml`.
+        let second = write(&branch, Some(first), &[("a/b.yaml", Some("5"))]);
+        assert_eq!(changed(&branch, Some(first), second), ["a/b.yaml"]);
+        let third = write(&branch, Some(second), &[("a.yaml", None), ("a-b.yaml", None)]);
+        assert_eq!(changed(&branch, Some(second), third), ["a-b.yaml", "a.yaml"]);
+        assert_eq!(changed(&branch, Some(third), second), ["a-b.yaml", "a.yaml"]);
     }
 
     #[test]
@@ -177,8 +228,13 @@ mod tests {
         let first = write(&branch, None, &[("a.yaml/b.yaml", Some("1"))]);
         let second = write(&branch, None, &[("a.yaml", Some("2"))]);
         let expected = ["a.yaml", "a.yaml/b.yaml"];
-        assert_eq!(changed(&branch, Some(first), second), expected);
-        assert_eq!(changed(&branch, Some(second), first), expected);
+        for (old, new) in [(first, second), (second, first)] {
+            let files = branch.changed_files(Some(old), new).unwrap();
+            assert!(files.keys().eq(&expected), "{files:?}");
+            let is_file = new == second;
+            assert_eq!(files["a.yaml"].is_some(), is_file);
+            assert_eq!(files["a.yaml/b.yaml"].is_some(), !is_file);
+        }
     }
 
     #[test]

@@ -62,14 +62,14 @@ impl History {
     /// Reads the files with documents of these groups again, and adds the objects that can differ.
     fn read_groups(
         &mut self,
-        step: &Step<'_>,
+        step: &mut Step<'_>,
         kinds: &Kinds,
         groups: &BTreeSet<String>,
         affected: &mut BTreeSet<Key>,
     ) -> Result<(), Error> {
         for path in self.paths_of(groups) {
-            let text = step.branch.read(step.id, &path)?;
-            affected.extend(self.index(step, kinds, &path, text.as_ref()));
+            let content = step.read_again(kinds, &path)?;
+            affected.extend(self.index(step, &path, content));
         }
         // Objects without a readable file: it does not parse now, or is gone while finalizers remain.
         let objects = self.objects.keys();
