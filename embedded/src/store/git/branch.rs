@@ -10,7 +10,6 @@ use std::path::Path;
 use git2::build::TreeUpdateBuilder;
 use git2::{Error, ErrorCode, FileMode, Oid, Repository, Signature, Time, Tree};
 
-pub(super) use self::changes::ChangedFiles;
 pub(super) use self::journal::{ELSEWHERE, Heads};
 use super::signing::SigningKey;
 use super::{message, subdir};
@@ -51,6 +50,7 @@ impl fmt::Debug for Branch {
 }
 
 /// The time and the message of a commit.
+#[derive(Debug)]
 pub(super) struct CommitInfo {
     /// Seconds since 1970.
     pub(super) time: i64,
@@ -84,6 +84,23 @@ impl Branch {
             journal: None,
             signing_key: None,
         })
+    }
+
+    /// Opens the branch a second time, to read it. What libgit2 has kept of the reads is free when that is closed.
+    pub(super) fn reopened(&self) -> Result<Self, Error> {
+        Ok(Self {
+            repository: Repository::open_bare(self.repository.path())?,
+            reference: self.reference.clone(),
+            journal: self.journal.clone(),
+            prefix: self.prefix.clone(),
+            signing_key: None,
+        })
+    }
+
+    /// Closes the repository and opens it again, which frees what libgit2 has kept of the reads.
+    pub(super) fn reopen(&mut self) -> Result<(), Error> {
+        self.repository = Repository::open_bare(self.repository.path())?;
+        Ok(())
     }
 
     /// Signs the commits with a key from now on.

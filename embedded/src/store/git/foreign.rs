@@ -9,6 +9,7 @@ use super::Git;
 use super::branch::{Branch, Heads};
 use super::history::{self, History, Problem};
 use super::kinds::Kinds;
+use super::read_ahead::COMMITS_PER_REPOSITORY;
 use crate::meta;
 use crate::store::backend::{Foreign, Origin, Record};
 use crate::store::file::{Identities, Identity};
@@ -248,10 +249,13 @@ pub(super) fn read_journal(
     journal: git2::Oid,
 ) -> Result<History, git2::Error> {
     let mut history = History::new(identities);
-    for id in branch.chain(None, journal)?.unwrap_or_default() {
-        history.apply_entry(branch, kinds, id, None)?;
-        history.reports.clear();
-        history.problems.clear();
+    let chain = branch.reopened()?.chain(None, journal)?.unwrap_or_default();
+    for part in chain.chunks(COMMITS_PER_REPOSITORY) {
+        let reader = branch.reopened()?;
+        for id in part {
+            history.apply_entry(&reader, kinds, *id, None)?;
+            history.forget_problems();
+        }
     }
     Ok(history)
 }
@@ -264,12 +268,8 @@ pub(super) fn read_to(
     head: git2::Oid,
 ) -> Result<History, git2::Error> {
     let mut history = History::new(identities);
-    for id in branch.line(None, head)?.unwrap_or_default() {
-        history.apply(branch, kinds, id)?;
-        // An edit is reported and logged when it arrives. Most of these were repaired long ago.
-        history.reports.clear();
-        history.problems.clear();
-    }
+    let line = branch.reopened()?.line(None, head)?.unwrap_or_default();
+    history.apply_line(branch, kinds, &line, |history, _| history.forget_problems())?;
     Ok(history)
 }
 

@@ -24,6 +24,7 @@ use super::admit;
 use super::branch::Branch;
 use super::kinds::{Content, Kinds};
 use super::message::Trailers;
+use super::read_ahead;
 use super::step::Step;
 use crate::meta;
 use crate::store::backend::{InvalidFile, Origin, Record};
@@ -112,6 +113,22 @@ impl History {
         self.apply_step(kinds, step, BTreeSet::new())
     }
 
+    /// Applies the next commits of the branch, and calls `add` with the changes of each. Those before an error count.
+    pub(super) fn apply_line(
+        &mut self,
+        branch: &Branch,
+        kinds: &mut Kinds,
+        line: &[Oid],
+        mut add: impl FnMut(&mut Self, Vec<Record>),
+    ) -> Result<(), Error> {
+        read_ahead::for_each_commit(branch, self.head, line, |id, content| {
+            let step = Step::with_content(branch, self.head, id, self.journal, content);
+            let records = self.apply_step(kinds, step, BTreeSet::new())?;
+            add(self, records);
+            Ok(())
+        })
+    }
+
     /// Applies a commit. `affected` are objects that can differ beside those in changed files.
     fn apply_step(
         &mut self,
@@ -123,8 +140,8 @@ impl History {
         let next = self.next_generation(&step.trailers)?;
         affected.extend(step.trailers.removed.iter().cloned());
         let mut files_before = Vec::new();
-        for (path, blob) in std::mem::take(&mut step.files) {
-            let content = step.read_changed(kinds, &path, blob)?;
+        for (path, file) in std::mem::take(&mut step.files) {
+            let content = step.read_changed(kinds, &path, file)?;
             let keys = self.files.get(&path).cloned().unwrap_or_default();
             affected.extend(self.index(&step, &path, content));
             files_before.push(Before { path, keys });

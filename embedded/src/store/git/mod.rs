@@ -13,12 +13,14 @@
 mod admit;
 mod branch;
 mod command;
+mod commit_content;
 mod file_edit;
 mod foreign;
 mod history;
 mod kinds;
 mod last_run;
 mod message;
+mod read_ahead;
 mod remote;
 mod signing;
 mod status;
@@ -124,6 +126,7 @@ impl Git {
             saved: Heads::default(),
         };
         git.carry_over_and_follow()
+            .and_then(|()| git.branch.reopen())
             .map_err(|error| unreadable(&git.options, &error))?;
         foreign::log_problems(&git.history.present_problems(&git.kinds));
         let revision = git.start_revision(state.revision(), is_other_journal);

@@ -6,7 +6,8 @@ use std::collections::btree_map::Entry;
 use git2::{Error, Oid};
 use serde_json::Value;
 
-use super::branch::{Branch, ChangedFiles, CommitInfo, FileText};
+use super::branch::{Branch, CommitInfo};
+use super::commit_content::{self, ChangedFile, CommitContent};
 use super::kinds::{Content, Kinds};
 use super::message::{self, Trailers};
 use super::yaml::ParsedFile;
@@ -24,7 +25,7 @@ pub(super) struct Step<'a> {
     pub(super) info: CommitInfo,
     pub(super) trailers: Trailers,
     /// The files that differ from the commit before it.
-    pub(super) files: ChangedFiles,
+    pub(super) files: BTreeMap<String, ChangedFile>,
     /// Objects in the files that were read, by path. Other kinds make other objects of the same files.
     pub(super) contents: BTreeMap<String, BTreeMap<Key, Value>>,
 }
@@ -37,17 +38,28 @@ impl<'a> Step<'a> {
         id: Oid,
         journal: Option<Oid>,
     ) -> Result<Self, Error> {
-        let info = branch.info(id)?;
-        Ok(Self {
+        let content = CommitContent::of(branch, previous, id)?;
+        Ok(Self::with_content(branch, previous, id, journal, content))
+    }
+
+    /// Creates the step to a commit of the branch that was compared with the one before it.
+    pub(super) fn with_content(
+        branch: &'a Branch,
+        previous: Option<Oid>,
+        id: Oid,
+        journal: Option<Oid>,
+        content: CommitContent,
+    ) -> Self {
+        Self {
             branch,
             id,
             previous,
             journal,
-            trailers: message::parse(&info.message),
-            info,
-            files: branch.changed_files(previous, id)?,
+            trailers: message::parse(&content.info.message),
+            info: content.info,
+            files: content.files,
             contents: BTreeMap::new(),
-        })
+        }
     }
 
     /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once.
@@ -55,7 +67,7 @@ impl<'a> Step<'a> {
         let objects = match self.contents.entry(path.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let file = parse(self.branch.read(self.id, path)?);
+                let file = read(self.branch, self.id, path)?;
                 entry.insert(kinds.content(file).objects)
             }
         };
@@ -67,16 +79,16 @@ impl<'a> Step<'a> {
         &mut self,
         kinds: &Kinds,
         path: &str,
-        blob: Option<Oid>,
+        file: ChangedFile,
     ) -> Result<Content, Error> {
-        let text = blob.map(|blob| self.branch.read_blob(blob)).transpose()?;
-        Ok(self.add(kinds, path, parse(text)))
+        let file = file.into_parsed(self.branch)?;
+        Ok(self.add(kinds, path, file))
     }
 
     /// Reads a file again with other kinds, and returns what it contains.
     pub(super) fn read_again(&mut self, kinds: &Kinds, path: &str) -> Result<Content, Error> {
-        let text = self.branch.read(self.id, path)?;
-        Ok(self.add(kinds, path, parse(text)))
+        let file = read(self.branch, self.id, path)?;
+        Ok(self.add(kinds, path, file))
     }
 
     fn add(&mut self, kinds: &Kinds, path: &str, file: ParsedFile) -> Content {
@@ -99,13 +111,10 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Parses a file; `None` is one without documents.
-fn parse(text: Option<FileText>) -> ParsedFile {
-    match text {
-        Some(Ok(text)) => ParsedFile::parse(&text),
-        Some(Err(reason)) => ParsedFile::unreadable(reason),
-        None => ParsedFile::default(),
-    }
+/// Reads and parses a file of a commit. One that does not exist has no documents.
+fn read(branch: &Branch, id: Oid, path: &str) -> Result<ParsedFile, Error> {
+    let text = branch.read(id, path)?;
+    Ok(text.map(commit_content::parse).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -123,12 +132,15 @@ mod tests {
         let id = branch.write(None, &edits, "test\n", 0).unwrap();
         let kinds = Kinds::new(&[]).unwrap();
         let mut step = Step::new(&branch, None, id, None).unwrap();
-        let blob = step.files["a.yaml"];
-        let content = step.read_changed(&kinds, "a.yaml", blob).unwrap();
-        let hash = blob.unwrap().to_string();
+        let Some(ChangedFile::Blob(blob)) = step.files.remove("a.yaml") else {
+            panic!("it is not read before")
+        };
+        let file = || ChangedFile::Blob(blob);
+        let content = step.read_changed(&kinds, "a.yaml", file()).unwrap();
+        let hash = blob.to_string();
         std::fs::remove_file(folder.path().join("objects").join(&hash[..2]).join(&hash[2..])).unwrap();
         let object = step.take(&kinds, "a.yaml", &content.keys[0]).unwrap();
         assert_eq!(object.unwrap()["metadata"]["name"], "a");
-        step.read_changed(&kinds, "a.yaml", blob).unwrap_err();
+        step.read_changed(&kinds, "a.yaml", file()).unwrap_err();
     }
 }

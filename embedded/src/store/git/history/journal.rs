@@ -42,9 +42,7 @@ impl History {
             if let Some(head) = entry.head {
                 // Only the newest commit of a rewritten branch counts.
                 let line = branch.line(self.head, head)?.unwrap_or_else(|| vec![head]);
-                for commit in line {
-                    add(self.apply(branch, kinds, commit)?);
-                }
+                self.apply_line(branch, kinds, &line, |_, changes| add(changes))?;
             }
         } else {
             statuses.extend(trailers.versions.keys().cloned());

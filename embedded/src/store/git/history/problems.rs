@@ -74,6 +74,13 @@ impl Problem {
 }
 
 impl History {
+    /// Forgets the problems of commits that were read at a start: each is reported and logged when it arrives, and most of these were
+    /// repaired long ago.
+    pub(in crate::store::git) fn forget_problems(&mut self) {
+        self.reports.clear();
+        self.problems.clear();
+    }
+
     /// Returns the problems that the newest commit has.
     pub(in crate::store::git) fn present_problems(&self, kinds: &Kinds) -> Vec<Problem> {
         let unreadable = self.unreadable.iter().map(|(path, reason)| Problem::Unreadable {

@@ -141,6 +141,26 @@ fn a_start_logs_the_problems_that_remain() {
 }
 
 #[test]
+fn each_commit_of_a_long_history_counts() {
+    const COMMITS: u64 = 80;
+    let environment = Environment::new();
+    for number in 1..=COMMITS {
+        let text = match number {
+            40 => "kind: [\n".to_owned(),
+            _ => BY_HAND.replace("\"1\"", &format!("\"{number}\"")),
+        };
+        environment.commit([("mine.yaml", Some(text.as_str()))]);
+    }
+    let store = environment.store("a");
+    let last = object(&store, "a").unwrap();
+    assert_eq!(last["data"]["one"], COMMITS.to_string());
+    let version = meta::resource_version(&last).parse().unwrap();
+    assert_eq!(history::generation(version), COMMITS);
+    let uid = admit::uid(&key("a"), None);
+    assert_eq!(meta::uid(&last), uid, "the first commit creates it");
+}
+
+#[test]
 fn a_branch_that_lost_its_objects_between_two_runs_is_not_taken_over() {
     let environment = Environment::with(StatusLocation::Branch);
     let store = environment.store("a");
@@ -201,4 +221,5 @@ pub(super) const TESTS: &[fn()] = &[
     a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one,
     a_wrong_name_of_the_branch_is_an_error,
     a_start_logs_the_problems_that_remain,
+    each_commit_of_a_long_history_counts,
 ];

@@ -1,0 +1,155 @@
+//! Reads the commits of a long history ahead, on a thread of its own: a start reads and parses files while it applies those before them.
+//!
+//! libgit2 keeps up to 256 MiB of the commits and directories that a repository has read (`git_cache__max_storage` in its `cache.c`), and
+//! the history needs them once. So a long history is read with repositories that are closed after some commits.
+
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
+
+use git2::{Error, Oid};
+
+use super::branch::Branch;
+use super::commit_content::CommitContent;
+
+/// Commits that are read with one repository.
+pub(super) const COMMITS_PER_REPOSITORY: usize = 1024;
+/// Length of a history that has a thread of its own.
+const LONG: usize = 64;
+/// Commits that wait to be applied.
+const WAITING: usize = 32;
+/// Bytes of the files of one commit that are read ahead. Together with [`WAITING`] it limits the memory. The rest is read when the commit
+/// is applied.
+const MAX_BYTES: usize = 256 << 10;
+
+/// Calls `apply` with the commits of a line, oldest first. `previous` is the commit before the first one.
+pub(super) fn for_each_commit(
+    branch: &Branch,
+    previous: Option<Oid>,
+    line: &[Oid],
+    mut apply: impl FnMut(Oid, CommitContent) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if line.len() < LONG {
+        let mut previous = previous;
+        for id in line {
+            apply(*id, CommitContent::of(branch, previous, *id)?)?;
+            previous = Some(*id);
+        }
+        return Ok(());
+    }
+    let reader = branch.reopened()?;
+    let (sender, contents) = mpsc::sync_channel(WAITING);
+    thread::scope(|scope| {
+        scope.spawn(move || read_all(&reader, previous, line, &sender));
+        for (id, content) in line.iter().zip(contents) {
+            apply(*id, content?)?;
+        }
+        Ok(())
+    })
+}
+
+/// Sends what the commits of a line change, up to the first error.
+fn read_all(
+    branch: &Branch,
+    mut previous: Option<Oid>,
+    line: &[Oid],
+    sender: &SyncSender<Result<CommitContent, Error>>,
+) {
+    for part in line.chunks(COMMITS_PER_REPOSITORY) {
+        let reader = match branch.reopened() {
+            Ok(reader) => reader,
+            Err(error) => {
+                // The receiver is gone after an error of its own.
+                drop(sender.send(Err(error)));
+                return;
+            }
+        };
+        for id in part {
+            let content = read_one(&reader, previous, *id);
+            let is_last = content.is_err();
+            if sender.send(content).is_err() || is_last {
+                return;
+            }
+            previous = Some(*id);
+        }
+    }
+}
+
+fn read_one(branch: &Branch, previous: Option<Oid>, id: Oid) -> Result<CommitContent, Error> {
+    let mut content = CommitContent::of(branch, previous, id)?;
+    content.read(branch, MAX_BYTES)?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::branch::Edits;
+    use super::super::commit_content::ChangedFile;
+    use super::*;
+
+    const PATH: &str = "a.yaml";
+
+    /// Writes commits that change one file each.
+    fn history(folder: &Path, texts: impl Iterator<Item = String>) -> (Branch, Vec<Oid>) {
+        git2::Repository::init_bare(folder).unwrap();
+        let branch = Branch::open(folder, "main", "").unwrap();
+        let mut line = Vec::new();
+        for text in texts {
+            let edits = Edits::from([(PATH.to_owned(), Some(text))]);
+            let id = branch.write(line.last().copied(), &edits, "test\n", 0).unwrap();
+            line.push(id);
+        }
+        (branch, line)
+    }
+
+    #[test]
+    fn commits_are_read_in_their_order() {
+        for length in [LONG - 1, 2 * LONG] {
+            let folder = tempfile::tempdir().unwrap();
+            let (branch, line) = history(folder.path(), (0..length).map(|number| format!("n: {number}\n")));
+            let (mut ids, mut numbers) = (Vec::new(), Vec::new());
+            let add = |id: Oid, mut content: CommitContent| {
+                let file = content.files.remove(PATH).unwrap().into_parsed(&branch)?;
+                ids.push(id);
+                numbers.push(file.documents[0]["n"].as_u64().unwrap());
+                Ok(())
+            };
+            for_each_commit(&branch, None, &line, add).unwrap();
+            assert_eq!(ids, line);
+            assert!(numbers.into_iter().eq(0..u64::try_from(length).unwrap()));
+        }
+    }
+
+    #[test]
+    fn files_above_the_limit_are_read_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts = ["n: 1\n".to_owned(), format!("# {}\n", "x".repeat(MAX_BYTES))];
+        let (branch, line) = history(folder.path(), texts.into_iter());
+        let small = read_one(&branch, None, line[0]).unwrap();
+        assert!(matches!(small.files[PATH], ChangedFile::Parsed(_)));
+        let large = read_one(&branch, Some(line[0]), line[1]).unwrap();
+        assert!(matches!(large.files[PATH], ChangedFile::Blob(_)));
+    }
+
+    #[test]
+    fn the_first_error_ends_the_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (branch, mut line) = history(folder.path(), (0..LONG).map(|number| format!("n: {number}\n")));
+        let mut applied = 0;
+        let refuse = |_: Oid, _: CommitContent| {
+            applied += 1;
+            Err(Error::from_str("no"))
+        };
+        for_each_commit(&branch, None, &line, refuse).unwrap_err();
+        assert_eq!(applied, 1);
+        line[2] = Oid::from_str("1234567890123456789012345678901234567890").unwrap();
+        let mut applied = 0;
+        let count = |_: Oid, _: CommitContent| {
+            applied += 1;
+            Ok(())
+        };
+        for_each_commit(&branch, None, &line, count).unwrap_err();
+        assert_eq!(applied, 2, "a missing commit");
+    }
+}
