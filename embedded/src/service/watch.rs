@@ -182,7 +182,8 @@ impl Watch {
 
     /// Reads the next batch of changes.
     fn read_changes(&mut self) {
-        let changes = self.request.api.store.read().changes_since(self.revision);
+        let resource = self.request.resource.group_resource();
+        let changes = self.request.api.store.read().changes_of(&resource, self.revision);
         match changes {
             Ok(changes) => {
                 for change in changes.into_iter().take(BATCH_SIZE) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::git::has_history;
 use super::list_snapshot::{ListSizes, ListSnapshot};
 use super::watch_cache::{Change, ChangeType, Expired, WatchCache};
 use crate::{meta, rbac};
@@ -63,8 +64,13 @@ pub(crate) struct State {
 impl State {
     /// Restores the content of a file at `revision`.
     pub(super) fn restore(objects: BTreeMap<Key, Arc<Value>>, revision: u64) -> Self {
+        Self::resume(objects, WatchCache::starting_at(revision))
+    }
+
+    /// Restores objects with the changes before them.
+    pub(super) fn resume(objects: BTreeMap<Key, Arc<Value>>, watch_cache: WatchCache) -> Self {
         let mut state = Self {
-            watch_cache: WatchCache::starting_at(revision),
+            watch_cache,
             ..Self::default()
         };
         for (key, object) in &objects {
@@ -108,7 +114,7 @@ impl State {
         namespace: &'a str,
         revision: u64,
     ) -> Result<ListSnapshot<'a>, Expired> {
-        let changes = self.changes_since(revision)?;
+        let changes = self.changes_of(resource, revision)?;
         Ok(ListSnapshot::before(self, resource, namespace, &changes))
     }
 
@@ -194,6 +200,16 @@ impl State {
     /// Returns the changes after `revision`, oldest first.
     pub(crate) fn changes_since(&self, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
         self.watch_cache.since(revision)
+    }
+
+    /// Returns the changes after `revision`, oldest first. Those of this resource are complete, also before a restart if they have a
+    /// history.
+    pub(crate) fn changes_of(&self, resource: &str, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
+        if has_history(resource) {
+            self.watch_cache.since_in_history(revision)
+        } else {
+            self.changes_since(revision)
+        }
     }
 
     /// Publishes a persisted change.

@@ -98,6 +98,8 @@ pub(crate) struct WatchCache {
     newest: u64,
     /// Oldest revision from which watches can resume.
     oldest: u64,
+    /// The same for objects whose changes before the start are known.
+    oldest_in_history: u64,
     max_changes: usize,
     /// Size of all changes.
     total_size: usize,
@@ -117,9 +119,18 @@ impl WatchCache {
             changes: VecDeque::new(),
             newest,
             oldest: newest,
+            oldest_in_history: newest,
             max_changes: MAX_CHANGES,
             total_size: 0,
         }
+    }
+
+    /// Returns the cache of a start at this revision, with the changes of earlier runs. They are not complete: objects without a history
+    /// can have changed, too.
+    pub(super) const fn resumed_at(mut self, newest: u64) -> Self {
+        self.newest = newest;
+        self.oldest = newest;
+        self
     }
 
     /// Returns the newest revision.
@@ -144,7 +155,8 @@ impl WatchCache {
                 break;
             };
             self.total_size -= oldest.size;
-            self.oldest = oldest.revision;
+            self.oldest = self.oldest.max(oldest.revision);
+            self.oldest_in_history = oldest.revision;
         }
     }
 
@@ -153,12 +165,22 @@ impl WatchCache {
         self.changes.clear();
         self.total_size = 0;
         self.oldest = self.newest;
+        self.oldest_in_history = self.newest;
     }
 
     /// Returns the changes after `revision`; none if it is the newest or a later one.
     pub(crate) fn since(&self, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
-        if revision < self.oldest {
-            return Err(Expired { oldest: self.oldest });
+        self.after(revision, self.oldest)
+    }
+
+    /// As [`WatchCache::since`], for objects whose changes before the start are known. The changes of others can be missing.
+    pub(crate) fn since_in_history(&self, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
+        self.after(revision, self.oldest_in_history)
+    }
+
+    fn after(&self, revision: u64, oldest: u64) -> Result<Vec<Arc<Change>>, Expired> {
+        if revision < oldest {
+            return Err(Expired { oldest });
         }
         let skip = self.changes.partition_point(|change| change.revision <= revision);
         Ok(self.changes.iter().skip(skip).cloned().collect())
@@ -215,6 +237,30 @@ mod tests {
         cache.forget();
         assert_eq!(revisions(&cache, 12), Err(Expired { oldest: 1 << 32 }));
         assert_eq!(revisions(&cache, 1 << 32), Ok(vec![]));
+    }
+
+    #[test]
+    fn changes_of_earlier_runs_are_in_the_history_only() {
+        // 11, 12 and 13 happened before the start at 20.
+        let mut cache = filled(3, 4).resumed_at(20);
+        assert_eq!(cache.newest(), 20);
+        assert_eq!(revisions(&cache, 19), Err(Expired { oldest: 20 }));
+        let in_history = |cache: &WatchCache, since: u64| {
+            let changes = cache.since_in_history(since);
+            changes.map(|changes| changes.iter().map(|change| change.revision).collect::<Vec<_>>())
+        };
+        assert_eq!(in_history(&cache, 9), Err(Expired { oldest: 10 }));
+        assert_eq!(in_history(&cache, 11), Ok(vec![12, 13]));
+        for revision in [21, 22] {
+            let key = Key::new("secrets", "default", "a");
+            cache.push(Change::new(revision, key, ChangeType::Put, Arc::default(), None));
+        }
+        assert_eq!(in_history(&cache, 11), Ok(vec![12, 13, 21, 22]));
+        assert_eq!(in_history(&cache, 10), Err(Expired { oldest: 11 }));
+        assert_eq!(revisions(&cache, 20), Ok(vec![21, 22]));
+        assert_eq!(revisions(&cache, 19), Err(Expired { oldest: 20 }));
+        cache.forget();
+        assert_eq!(in_history(&cache, 21), Err(Expired { oldest: 22 }));
     }
 
     #[test]

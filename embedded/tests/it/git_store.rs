@@ -334,3 +334,48 @@ fn an_unknown_ssh_host_is_refused_without_a_question() {
     assert!(error.contains("requested strict checking"), "{error}");
     assert!(host.commands().is_empty(), "nobody logged in");
 }
+
+/// Opens the store again as soon as the tasks of the previous server have ended.
+async fn open_when_released(dir: &Path, repository: &Path) -> Store {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        match Store::git(options(dir, repository), &[widget_definition()]) {
+            Ok(store) => return store,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_resumes_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = repository(dir.path());
+    let client = server(dir.path(), &repository).client();
+    let created = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
+    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
+    let clone = dir.path().join("clone");
+    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("size: 1", "size: 2")).unwrap();
+    git(&clone, &["commit", "--quiet", "-am", "Grow"]);
+    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    let path = format!("{WIDGETS}/a");
+    let path = path.as_str();
+    eventually("the edit is served", || async {
+        ok(&client, "GET", path, None).await["spec"]["size"] == 2
+    })
+    .await;
+    ok(&client, "PATCH", path, Some(&json!({"spec": {"size": 3}}))).await;
+    drop(client);
+    let client = server_on(open_when_released(dir.path(), &repository).await).client();
+    let version = created["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = watch(&client, &format!("{WIDGETS}?watch=1&resourceVersion={version}")).await;
+    for size in [2, 3] {
+        let (type_, object) = events.next().await.unwrap();
+        assert_eq!(
+            (type_.as_str(), &object["spec"]["size"]),
+            ("MODIFIED", &json!(size))
+        );
+    }
+}

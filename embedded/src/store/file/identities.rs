@@ -17,6 +17,8 @@ const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
 const HEAD: &str = "head";
 /// Name of that of the journal.
 const JOURNAL: &str = "journal";
+/// Name of the version from which watches can resume.
+const RESUMABLE_FROM: &str = "resumable-from";
 
 /// Distinguishes an object from another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,22 @@ impl File {
 
     /// Stores the newest known commit, and that of the journal if there is one.
     pub(in crate::store) fn set_heads(&self, head: &str, journal: Option<&str>) -> Result<(), StoreError> {
-        self.write_heads(head, journal)
+        self.write_texts(&[(HEAD, Some(head)), (JOURNAL, journal)])
+            .map_err(|source| database_error(&self.path, source))
+    }
+
+    /// Returns the version from which watches can resume after a restart; `None` if they cannot.
+    pub(in crate::store) fn resumable_from(&self) -> Result<Option<u64>, StoreError> {
+        let text = self
+            .read_text(RESUMABLE_FROM)
+            .map_err(|source| database_error(&self.path, source))?;
+        Ok(text.and_then(|text| text.parse().ok()))
+    }
+
+    /// Stores the version from which watches can resume after a restart.
+    pub(in crate::store) fn set_resumable_from(&self, version: Option<u64>) -> Result<(), StoreError> {
+        let text = version.map(|version| version.to_string());
+        self.write_texts(&[(RESUMABLE_FROM, text.as_deref())])
             .map_err(|source| database_error(&self.path, source))
     }
 
@@ -74,21 +91,19 @@ impl File {
         Ok(table.get(name)?.map(|text| text.value().to_owned()))
     }
 
-    fn write_heads(&self, head: &str, journal: Option<&str>) -> Result<(), redb::Error> {
+    /// Stores texts by name, and removes those that are `None`.
+    fn write_texts(&self, texts: &[(&str, Option<&str>)]) -> Result<(), redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
         };
         let transaction = database.begin_write()?;
         {
-            let mut texts = transaction.open_table(TEXTS)?;
-            texts.insert(HEAD, head)?;
-            match journal {
-                Some(journal) => {
-                    texts.insert(JOURNAL, journal)?;
-                }
-                None => {
-                    texts.remove(JOURNAL)?;
-                }
+            let mut table = transaction.open_table(TEXTS)?;
+            for (name, text) in texts {
+                match text {
+                    Some(text) => table.insert(*name, *text)?,
+                    None => table.remove(*name)?,
+                };
             }
         }
         transaction.commit()?;

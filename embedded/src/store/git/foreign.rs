@@ -112,7 +112,8 @@ impl Git {
     /// was created again has its own identity.
     pub(super) fn replace_history(&mut self, is_rewritten: bool) -> Result<Foreign, git2::Error> {
         let mut kinds = self.kinds.before_history();
-        let mut new = read(&self.branch, &mut kinds, self.history.identities.clone())?;
+        let empty = History::new(self.history.identities.clone());
+        let mut new = read(&self.branch, &mut kinds, empty)?;
         log_problems(&new.present_problems(&kinds));
         // What was read since the last publication has versions, too.
         let known = history::generation(self.newest).max(self.history.generation);
@@ -126,6 +127,10 @@ impl Git {
                 .set_identities(&new.identities)
                 .map_err(|error| git2::Error::from_str(&error.to_string()))?;
         }
+        // The versions below do not follow from the history.
+        self.local
+            .set_resumable_from(None)
+            .map_err(|error| git2::Error::from_str(&error.to_string()))?;
         let changes = differences(&self.history.objects, &mut new);
         let mut foreign = Foreign {
             rewritten: true,
@@ -227,17 +232,14 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     without_version(one) == without_version(other)
 }
 
-/// Reads the whole history of a branch, or of its journal. `kinds` are those before the first commit, and then those after the last one.
-pub(super) fn read(
-    branch: &Branch,
-    kinds: &mut Kinds,
-    identities: Identities,
-) -> Result<History, git2::Error> {
+/// Reads the whole history of a branch, or of its journal. `empty` is the history before the first commit. `kinds` are those before the
+/// first commit, and then those after the last one.
+pub(super) fn read(branch: &Branch, kinds: &mut Kinds, empty: History) -> Result<History, git2::Error> {
     let heads = branch.heads()?;
     match (heads.branch, heads.journal) {
-        (Some(head), _) if !branch.has_journal() => read_to(branch, kinds, identities, head),
-        (_, Some(journal)) => read_journal(branch, kinds, identities, journal),
-        (_, None) => Ok(History::new(identities)),
+        (Some(head), _) if !branch.has_journal() => read_to(branch, kinds, empty.identities, head),
+        (_, Some(journal)) => read_journal(branch, kinds, empty, journal),
+        (_, None) => Ok(empty),
     }
 }
 
@@ -245,10 +247,10 @@ pub(super) fn read(
 pub(super) fn read_journal(
     branch: &Branch,
     kinds: &mut Kinds,
-    identities: Identities,
+    empty: History,
     journal: git2::Oid,
 ) -> Result<History, git2::Error> {
-    let mut history = History::new(identities);
+    let mut history = empty;
     let chain = branch.reopened()?.chain(None, journal)?.unwrap_or_default();
     for part in chain.chunks(COMMITS_PER_REPOSITORY) {
         let reader = branch.reopened()?;

@@ -30,7 +30,7 @@ use crate::meta;
 use crate::store::backend::{InvalidFile, Origin, Record};
 use crate::store::file::{Identities, Identity};
 use crate::store::state::Key;
-use crate::store::watch_cache::ChangeType;
+use crate::store::watch_cache::{Change, ChangeType, WatchCache};
 
 /// Bits of a revision below the generation of the commit.
 const NUMBER_BITS: u32 = 32;
@@ -67,6 +67,8 @@ pub(super) struct History {
     pub(super) revision: u64,
     /// Served objects.
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
+    /// Changes for watches that resume, during a start.
+    pub(super) changes: Option<WatchCache>,
     /// Identities from before a rewrite of the history.
     pub(super) identities: Identities,
     /// Invalid edits that are not reported yet.
@@ -158,16 +160,27 @@ impl History {
         self.head = Some(id);
         let records = self.number(changes, &step.trailers);
         for record in &records {
-            match record.kind {
-                ChangeType::Put => self.objects.insert(record.key.clone(), record.object.clone()),
-                ChangeType::Remove => self.objects.remove(&record.key),
-            };
+            self.publish(record);
         }
         self.withdraw(kinds, &records);
         self.retire_statuses(touched, &records);
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest).max(first_revision(self.generation) - 1);
         Ok(records)
+    }
+
+    fn publish(&mut self, record: &Record) {
+        let Record { key, object, .. } = record;
+        let before = match record.kind {
+            ChangeType::Put => self.objects.insert(key.clone(), object.clone()),
+            ChangeType::Remove => self.objects.remove(key),
+        };
+        if let Some(changes) = &mut self.changes
+            && record.revision > changes.newest()
+        {
+            let (key, object) = (key.clone(), object.clone());
+            changes.push(Change::new(record.revision, key, record.kind, object, before));
+        }
     }
 
     /// Returns the generation of the next commit: the one of its trailers, or the next number. Trailers that no store has written are

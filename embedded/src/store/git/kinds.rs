@@ -31,6 +31,11 @@ const LOCAL: [&str; 9] = [
     "roles.rbac.authorization.k8s.io",
 ];
 
+/// Whether the changes of all objects of a resource follow from the repository. Some namespaces and definitions are on this machine.
+pub(in crate::store) fn has_history(resource: &str) -> bool {
+    !LOCAL.contains(&resource) && resource != "namespaces" && resource != DEFINITIONS
+}
+
 /// The served kinds: those of the program, and those of the definitions in the repository.
 #[derive(Debug)]
 pub(super) struct Kinds {

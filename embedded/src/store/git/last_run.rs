@@ -89,7 +89,8 @@ fn identities_of_journal(
     identities: &Identities,
     journal: git2::Oid,
 ) -> Result<Identities, git2::Error> {
-    let old = foreign::read_journal(branch, &mut kinds.before_history(), identities.clone(), journal)?;
+    let empty = History::new(identities.clone());
+    let old = foreign::read_journal(branch, &mut kinds.before_history(), empty, journal)?;
     let Some(head) = old.head else {
         return Ok(identities.clone());
     };
@@ -137,7 +138,7 @@ fn last_head(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
 }
 
 /// Returns the newest commit of the journal that this machine knows.
-fn last_journal(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
+pub(super) fn last_journal(local: &File) -> Result<Option<git2::Oid>, git2::Error> {
     commit(local.journal())
 }
 

@@ -22,6 +22,7 @@ mod last_run;
 mod message;
 mod read_ahead;
 mod remote;
+mod resume;
 mod signing;
 mod status;
 mod step;
@@ -41,6 +42,7 @@ use serde_json::Value;
 use self::branch::{Branch, Heads};
 use self::history::History;
 use self::kinds::Kinds;
+pub(super) use self::kinds::has_history;
 use self::remote::Remote;
 use super::backend::{Backend, CommitError, Foreign, Job, Record, StorageHealth};
 use super::error::StoreError;
@@ -110,8 +112,9 @@ impl Git {
         let mut kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
         let (branch, remote) = remote::connect(&options).map_err(|error| unreadable(&options, &error))?;
         let (local, state) = File::open(&options.local)?;
-        let history = foreign::read(&branch, &mut kinds, local.identities()?)
-            .map_err(|error| unreadable(&options, &error))?;
+        let history = resume::empty_history(&branch, &local)?;
+        let history =
+            foreign::read(&branch, &mut kinds, history).map_err(|error| unreadable(&options, &error))?;
         let is_other_journal = branch.has_journal() && history.journal.is_none() && local.head()?.is_some();
         let mut git = Self {
             options,
@@ -125,11 +128,15 @@ impl Git {
             stale: false,
             saved: Heads::default(),
         };
-        git.carry_over_and_follow()
-            .and_then(|()| git.branch.reopen())
+        let is_replaced = git
+            .carry_over_and_follow()
+            .and_then(|is_replaced| git.branch.reopen().map(|()| is_replaced))
             .map_err(|error| unreadable(&git.options, &error))?;
         foreign::log_problems(&git.history.present_problems(&git.kinds));
+        let generation = git.history.generation;
         let revision = git.start_revision(state.revision(), is_other_journal);
+        let follows_journal = !is_replaced && git.history.generation == generation;
+        let watch_cache = git.watch_cache(revision, follows_journal)?;
         git.newest = revision;
         let mut objects: BTreeMap<Key, Arc<Value>> = state.into_objects();
         objects.retain(|key, _| !git.kinds.is_shared(key));
@@ -140,7 +147,7 @@ impl Git {
                 .map(|(key, object)| (key.clone(), object.clone())),
         );
         git.save_heads();
-        Ok((git, State::restore(objects, revision)))
+        Ok((git, State::resume(objects, watch_cache)))
     }
 
     /// Returns the revision of a start. It is a new one if the history is not that of the last run, which had a journal that is gone, or
@@ -154,16 +161,19 @@ impl Git {
         history::first_revision(generation + 1) - 1
     }
 
-    /// Takes over the commits of others that no journal has yet, and identities from before a rewritten history.
-    fn carry_over_and_follow(&mut self) -> Result<(), git2::Error> {
+    /// Takes over the commits of others that no journal has yet, and identities from before a rewritten history. Returns whether another
+    /// process has replaced the journal meanwhile.
+    fn carry_over_and_follow(&mut self) -> Result<bool, git2::Error> {
+        let mut is_replaced = false;
         if self.branch.has_journal() {
             // First, because the journal would keep a branch that lost its objects.
             last_run::check_last_run(&self.branch, &self.kinds, &self.local, &self.history)?;
-            self.follow_journal()?;
+            is_replaced = self.follow_journal()?.rewritten;
             // Those that remain are logged.
             self.history.problems.clear();
         }
-        last_run::carry_over_from_last_run(&self.branch, &self.kinds, &self.local, &mut self.history)
+        last_run::carry_over_from_last_run(&self.branch, &self.kinds, &self.local, &mut self.history)?;
+        Ok(is_replaced)
     }
 
     /// Returns the changes of others after a move of the branch, unless that failed.

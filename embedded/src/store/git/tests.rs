@@ -4,6 +4,7 @@ mod definitions;
 mod foreign;
 mod moves;
 mod remote;
+mod resume;
 mod starts;
 mod status;
 mod status_in_file;

@@ -1,0 +1,52 @@
+//! From which versions a watch can resume after a restart.
+//!
+//! Versions follow from the journal, so that a start computes the changes of earlier runs with the same versions, and keeps the newest ones
+//! for watches. That holds as long as the journal continues that of the last run. If a run had to give changes versions that do not follow
+//! from the journal, no later start can tell what its clients have seen. Therefore the local file has the version from which the changes
+//! are those that the clients of this machine know. Objects that are only in the local file have no history.
+
+use super::branch::Branch;
+use super::history::History;
+use super::{Git, last_run, unreadable};
+use crate::store::error::StoreError;
+use crate::store::file::File;
+use crate::store::watch_cache::WatchCache;
+
+/// Returns the history before the first commit. It keeps the changes from which a watch can resume.
+pub(super) fn empty_history(branch: &Branch, local: &File) -> Result<History, StoreError> {
+    let mut history = History::new(local.identities()?);
+    if branch.has_journal() {
+        history.changes = local.resumable_from()?.map(WatchCache::starting_at);
+    }
+    Ok(history)
+}
+
+impl Git {
+    /// Returns the watch cache of a start at a revision. `follows_journal` says whether the versions of this run follow from the journal.
+    pub(super) fn watch_cache(
+        &mut self,
+        revision: u64,
+        follows_journal: bool,
+    ) -> Result<WatchCache, StoreError> {
+        let changes = self.history.changes.take();
+        if let Some(changes) = changes.filter(|changes| follows_journal && changes.newest() <= revision)
+            && self
+                .continues_last_journal()
+                .map_err(|error| unreadable(&self.options, &error))?
+        {
+            return Ok(changes.resumed_at(revision));
+        }
+        let is_resumable = follows_journal && self.branch.has_journal();
+        self.local.set_resumable_from(is_resumable.then_some(revision))?;
+        Ok(WatchCache::starting_at(revision))
+    }
+
+    /// Whether the journal has the newest commit that the last run knew.
+    fn continues_last_journal(&self) -> Result<bool, git2::Error> {
+        let last = last_run::last_journal(&self.local)?;
+        let (Some(last), Some(journal)) = (last, self.history.journal) else {
+            return Ok(false);
+        };
+        Ok(self.branch.reopened()?.chain(Some(last), journal)?.is_some())
+    }
+}
