@@ -81,6 +81,13 @@ pub(super) struct Foreign {
 pub(super) enum CommitError {
     /// Another process has written since the newest revision that this one has published, or writes now. The text is the reason.
     Rejected(String),
+    /// One change cannot be stored. The batch can be stored without it.
+    Refused {
+        /// Key of the object.
+        key: Key,
+        /// The reason.
+        error: StoreError,
+    },
     /// The backend failed.
     Failed(StoreError),
 }

@@ -74,6 +74,15 @@ impl Commit {
         });
     }
 
+    /// Adds a write that cannot be stored, with its error.
+    pub(super) fn refuse(&mut self, error: StatusError) {
+        self.decided.push(Decided {
+            outcome: Err(error),
+            depends: false,
+            changes: false,
+        });
+    }
+
     fn stage(
         &mut self,
         backend: &mut dyn Backend,

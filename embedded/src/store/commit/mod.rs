@@ -160,19 +160,8 @@ impl Store {
             return;
         }
         let uses_reserve = backend.health() == StorageHealth::OnReserve;
-        let (transactions, mut commit) = self.take(&mut **backend, uses_reserve, next);
-        let end = Instant::now() + RETRY_LIMIT;
-        let mut stored = self.store(&mut **backend, &mut commit);
-        for _ in 1..ATTEMPTS {
-            if !matches!(stored, Err(Failure::Rejected(_))) || Instant::now() >= end {
-                break;
-            }
-            stored = self.take_foreign(&mut **backend).map_err(Failure::Error);
-            if stored.is_ok() {
-                commit = self.decide_again(&mut **backend, uses_reserve, &transactions);
-                stored = self.store(&mut **backend, &mut commit);
-            }
-        }
+        let (transactions, commit) = self.take(&mut **backend, uses_reserve, next);
+        let (mut commit, stored) = self.store_all(&mut **backend, uses_reserve, &transactions, commit);
         if stored.is_ok() {
             commit.correct_outcomes(&transactions);
             // Under the lock of the backend, so that revisions are published in order.
@@ -186,6 +175,38 @@ impl Store {
                 Some(failure) => Err(failure.to_status(&transaction.key)),
             };
             reply(transaction.reply, outcome);
+        }
+    }
+
+    /// Stores a commit. Its writes decide again after a rejection, and without one that cannot be stored.
+    fn store_all(
+        &self,
+        backend: &mut dyn Backend,
+        uses_reserve: bool,
+        transactions: &[Transaction<'_>],
+        mut commit: Commit,
+    ) -> (Commit, Result<(), Failure>) {
+        let end = Instant::now() + RETRY_LIMIT;
+        let mut attempts = 1;
+        let mut refused = HashMap::new();
+        let mut stored = self.store(backend, &mut commit);
+        loop {
+            match stored {
+                // Each round has one write less.
+                Err(Failure::Refused(key, error)) if !refused.contains_key(&key) => {
+                    refused.insert(key, error);
+                }
+                Err(Failure::Rejected(_)) if attempts < ATTEMPTS && Instant::now() < end => {
+                    attempts += 1;
+                    if let Err(error) = self.take_foreign(backend) {
+                        return (commit, Err(Failure::Error(error)));
+                    }
+                    refused.clear();
+                }
+                stored => return (commit, stored),
+            }
+            commit = self.decide_again(backend, uses_reserve, transactions, &refused);
+            stored = self.store(backend, &mut commit);
         }
     }
 
@@ -211,17 +232,21 @@ impl Store {
         (transactions, commit)
     }
 
-    /// Lets the writes of a rejected commit decide from the newest state.
+    /// Lets the writes of a commit that is not stored decide from the newest state, without those that cannot be stored.
     fn decide_again(
         &self,
         backend: &mut dyn Backend,
         uses_reserve: bool,
         transactions: &[Transaction<'_>],
+        refused: &HashMap<Key, StatusError>,
     ) -> Commit {
         let state = self.read();
         let mut commit = Commit::after(&state, uses_reserve);
         for transaction in transactions {
-            commit.add(&state, backend, transaction);
+            match refused.get(&transaction.key) {
+                Some(error) => commit.refuse(error.clone()),
+                None => commit.add(&state, backend, transaction),
+            }
         }
         commit
     }
@@ -234,6 +259,7 @@ impl Store {
         self.update_health(backend);
         stored.map_err(|error| match error {
             CommitError::Rejected(reason) => Failure::Rejected(reason),
+            CommitError::Refused { key, error } => Failure::Refused(key, write_error(&error)),
             CommitError::Failed(error) => Failure::Error(write_error(&error)),
         })
     }
@@ -243,6 +269,8 @@ impl Store {
 enum Failure {
     /// Other processes wrote first, for this reason.
     Rejected(String),
+    /// The write of this object cannot be stored.
+    Refused(Key, StatusError),
     /// The backend or its recovery failed.
     Error(StatusError),
 }
@@ -251,7 +279,7 @@ impl Failure {
     fn to_status(&self, key: &Key) -> StatusError {
         match self {
             Self::Rejected(reason) => StatusError::try_again(&key.resource, &key.name, reason),
-            Self::Error(error) => error.clone(),
+            Self::Refused(_, error) | Self::Error(error) => error.clone(),
         }
     }
 }

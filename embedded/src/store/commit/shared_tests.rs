@@ -13,6 +13,8 @@ use crate::store::watch_cache::ChangeType;
 
 /// Name of an object that cannot be stored.
 const READ_ONLY: &str = "read-only";
+/// Name of an object whose commit is refused.
+const TOO_LARGE: &str = "too-large";
 /// Name of an object that changes the kinds.
 const DEFINITION: &str = "definition";
 
@@ -51,17 +53,19 @@ impl Backend for Shared {
         if key.name != READ_ONLY {
             return Ok(());
         }
-        Err(StoreError::Git {
-            repository: "objects.git".to_owned(),
-            branch: "main".to_owned(),
-            reason: format!("{key} is read-only"),
-        })
+        Err(unwritable(format!("{key} is read-only")))
     }
 
     fn commit(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() != self.known || self.outpaced {
             return Err(CommitError::Rejected("another process was first".to_owned()));
+        }
+        if let Some(refused) = records.iter().find(|record| record.key.name == TOO_LARGE) {
+            return Err(CommitError::Refused {
+                key: refused.key.clone(),
+                error: unwritable(format!("{} is too large", refused.key)),
+            });
         }
         log.extend_from_slice(records);
         self.known = log.len();
@@ -86,6 +90,14 @@ impl Backend for Shared {
             records: new,
             ..Foreign::default()
         })
+    }
+}
+
+fn unwritable(reason: String) -> StoreError {
+    StoreError::Git {
+        repository: "objects.git".to_owned(),
+        branch: "main".to_owned(),
+        reason,
     }
 }
 
@@ -244,6 +256,42 @@ fn a_write_that_cannot_be_stored_fails_alone() {
     assert!(error.message().contains("is read-only"), "{}", error.message());
     stored.try_recv().unwrap().unwrap();
     assert_eq!(log.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_commit_that_is_refused_for_one_write_has_the_others() {
+    let (first, second, log) = stores();
+    // So that the first attempt of the batch is rejected.
+    increment(&first).unwrap();
+    let put = |name: &'static str| {
+        let of = Key::new("configmaps", "default", name);
+        let too_large = Key::new("configmaps", "default", TOO_LARGE);
+        Transaction::new(of, Origin::default(), move |view| {
+            let seen = view.get(&too_large).is_some();
+            Ok(Write::Put(json!({"metadata": {"name": name}, "seen": seen})))
+        })
+    };
+    let names = ["before", TOO_LARGE, "after"];
+    let (transactions, outcomes): (Vec<_>, Vec<_>) = names.into_iter().map(put).unzip();
+    second.queue().extend(transactions);
+    second.commit_waiting();
+    let mut answers = outcomes
+        .into_iter()
+        .map(|mut outcome| outcome.try_recv().unwrap());
+    let [before, refused, after] = [(); 3].map(|()| answers.next().unwrap());
+    assert_eq!(before.unwrap()["seen"], false);
+    let error = refused.unwrap_err();
+    assert!(error.message().contains("is too large"), "{}", error.message());
+    assert_eq!(
+        after.unwrap()["seen"],
+        false,
+        "it decided without the refused write"
+    );
+    let log = log.lock().unwrap();
+    let names: Vec<&str> = log.iter().map(|record| record.key.name.as_str()).collect();
+    assert_eq!(names, ["counter", "before", "after"]);
+    let revisions: Vec<u64> = log.iter().map(|record| record.revision).collect();
+    assert_eq!(revisions, [2, 3, 4]);
 }
 
 #[test]

@@ -120,6 +120,16 @@ impl FileEdit {
         documents.filter_map(|document| document.key.clone()).collect()
     }
 
+    /// Returns the length of the text of the file.
+    pub(super) fn size(&self) -> usize {
+        let documents = self.documents.iter().flatten();
+        let sizes = documents.enumerate().map(|(number, document)| {
+            let separator = if number > 0 { &*document.separator } else { "" };
+            yaml::size_of_lines(separator) + yaml::size_of_lines(&document.text)
+        });
+        sizes.sum()
+    }
+
     /// Returns the text of the file; `None` if no document with content is left.
     pub(super) fn render(&self) -> Option<String> {
         let documents: Vec<&Document> = self.documents.iter().flatten().collect();
@@ -164,8 +174,10 @@ mod tests {
         file.put(&key("b"), content).unwrap();
         let expected = text.replace("green # first\n", "green # first\n  two: blue\n");
         assert_eq!(file.render(), Some(expected));
+        assert_eq!(file.size(), file.render().unwrap().len());
         file.remove(&key("a"));
         let rest = file.render().unwrap();
+        assert_eq!(file.size(), rest.len());
         assert!(
             rest.starts_with("apiVersion: v1\n") && rest.ends_with("  two: blue\n---\n# the end\n"),
             "{rest}"
@@ -182,6 +194,7 @@ mod tests {
             file.put(&key(name), yaml::parse(&text).unwrap()).unwrap();
         }
         let text = file.render().unwrap();
+        assert_eq!(file.size(), text.len());
         assert!(
             text.starts_with("# mine\n") && text.contains("name: a\n---\n"),
             "{text}"

@@ -24,9 +24,9 @@ impl Git {
     pub(super) fn commit_shared(&mut self, records: &mut Vec<Record>) -> Result<(), CommitError> {
         let time = self.time.take();
         let time = time.unwrap_or_else(|| jiff::Timestamp::now().as_second());
-        let BatchEdit { files, statuses } = self.edit(records).map_err(CommitError::Failed)?;
+        let BatchEdit { files, statuses } = self.edit(records)?;
         let edits = self.render(&files).map_err(CommitError::Failed)?;
-        let status_edits = self.render_statuses(&statuses).map_err(CommitError::Failed)?;
+        let status_edits = self.render_statuses(&statuses)?;
         let message = message::compose(records, &self.history.objects);
         let heads = self
             .store(&edits, &status_edits, &message, time)
@@ -114,26 +114,19 @@ impl Git {
         }
     }
 
-    /// Returns the edited files. Each is read and parsed once.
-    fn edit(&self, records: &[Record]) -> Result<BatchEdit, StoreError> {
+    /// Returns the edited files. Each is read and parsed once. The first record that cannot be stored after those before it is refused.
+    fn edit(&self, records: &[Record]) -> Result<BatchEdit, CommitError> {
         let mut batch = BatchEdit::default();
         for record in records {
             let key = &record.key;
             if record.kind == ChangeType::Remove {
                 batch.statuses.insert(key.clone(), None);
             }
-            let Some(path) = self.path(key, record.kind)? else {
-                continue;
-            };
-            let file = match batch.files.entry(path) {
+            let path = self.path(key, record.kind).map_err(|error| refused(key, error))?;
+            let Some(path) = path else { continue };
+            let file = match batch.files.entry(path.clone()) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => {
-                    let unusable =
-                        |reason: String| failed(&self.options, unparsable(entry.key(), key, &reason));
-                    let text = self.read(entry.key())?.transpose().map_err(unusable)?;
-                    let file = FileEdit::parse(&self.kinds, &text.unwrap_or_default()).map_err(unusable)?;
-                    entry.insert(file)
-                }
+                Entry::Vacant(entry) => entry.insert(self.open_file(&path, key)?),
             };
             match record.kind {
                 ChangeType::Put => {
@@ -142,8 +135,17 @@ impl Git {
                 }
                 ChangeType::Remove => file.remove(key),
             }
+            check_size(file.size()).map_err(|reason| refused(key, self.unwritable(&path, &reason)))?;
         }
         Ok(batch)
+    }
+
+    /// Reads and parses the file of an object.
+    fn open_file(&self, path: &str, key: &Key) -> Result<FileEdit, CommitError> {
+        let unusable = |reason: String| refused(key, failed(&self.options, unparsable(path, key, &reason)));
+        let text = self.read(path).map_err(CommitError::Failed)?;
+        let text = text.transpose().map_err(unusable)?;
+        FileEdit::parse(&self.kinds, &text.unwrap_or_default()).map_err(unusable)
     }
 
     /// Returns the new texts of files. One that other processes would not read is an error.
@@ -313,6 +315,11 @@ fn is_in_effect(record: &Record, objects: &BTreeMap<Key, Arc<Value>>) -> bool {
                 &in_order(admit::as_read(&record.object)),
             )
         })
+}
+
+fn refused(key: &Key, error: StoreError) -> CommitError {
+    let key = key.clone();
+    CommitError::Refused { key, error }
 }
 
 fn unparsable(path: &str, key: &Key, reason: &str) -> String {

@@ -119,6 +119,11 @@ pub(super) fn push_lines(to: &mut String, text: &str) {
     }
 }
 
+/// Returns the length of what [`push_lines`] appends.
+pub(super) fn size_of_lines(text: &str) -> usize {
+    text.len() + usize::from(!text.is_empty() && !text.ends_with('\n'))
+}
+
 /// Whether a document has no content: only blank lines, comments and, before the first separator, the version of YAML.
 pub(super) fn is_blank(document: &str) -> bool {
     document.lines().all(|line| is_gap(line) || is_version(line))

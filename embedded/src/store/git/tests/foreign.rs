@@ -146,7 +146,7 @@ fn a_local_object_is_never_committed() {
     let mut secret = vec![record("secrets", 1)];
     assert!(matches!(
         git.commit_shared(&mut secret),
-        Err(CommitError::Failed(_))
+        Err(CommitError::Refused { .. })
     ));
     assert_eq!(environment.commits(), 0);
     git.commit(&mut secret).unwrap();
@@ -245,6 +245,36 @@ fn a_file_that_is_too_large_changes_nothing_until_it_is_split() {
 }
 
 #[test]
+fn a_write_that_makes_its_file_too_large_is_refused_alone() {
+    let environment = Environment::new();
+    let full = format!("{BY_HAND}# {}\n", "x".repeat((16 << 20) - BY_HAND.len() - 8));
+    environment.commit([("mine.yaml", Some(full.as_str()))]);
+    let (mut git, state) = Git::open(environment.options("a"), &[]).unwrap();
+    let first = git.first_revision(state.revision(), &key("b"));
+    let record = |name: &str, revision: u64| Record {
+        key: key(name),
+        kind: ChangeType::Put,
+        object: Arc::new(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"one": "1", "two": "2"},
+            "metadata": {"name": name, "namespace": "default", "resourceVersion": revision.to_string()}}),
+        ),
+        revision,
+        origin: Origin::default(),
+    };
+    let mut both = vec![record("b", first), record("a", first + 1)];
+    let Err(CommitError::Refused { key: refused, error }) = git.commit(&mut both) else {
+        panic!("the second one is refused")
+    };
+    assert_eq!(refused, key("a"));
+    let error = error.to_string();
+    assert!(error.contains("mine.yaml cannot be written"), "{error}");
+    let path = "core/v1/configmaps/default/b.yaml";
+    assert_eq!(environment.read(path), None, "nothing is stored");
+    git.commit(&mut vec![record("b", first)]).unwrap();
+    assert!(environment.read(path).unwrap().contains("two: '2'"));
+}
+
+#[test]
 fn a_branch_that_stays_locked_is_named() {
     let environment = Environment::new();
     let store = environment.store("a");
@@ -292,6 +322,7 @@ pub(super) const TESTS: &[fn()] = &[
     files_of_older_layouts_keep_their_place,
     a_write_changes_one_of_many_documents,
     a_file_that_is_too_large_changes_nothing_until_it_is_split,
+    a_write_that_makes_its_file_too_large_is_refused_alone,
     a_branch_that_stays_locked_is_named,
     a_file_that_is_not_utf8_has_no_text,
 ];

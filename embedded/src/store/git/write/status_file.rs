@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::refused;
 use crate::resource::Strategy;
-use crate::store::backend::Record;
+use crate::store::backend::{CommitError, Record};
 use crate::store::error::StoreError;
 use crate::store::git::branch::Edits;
 use crate::store::git::file_edit::FileEdit;
@@ -14,11 +15,14 @@ use crate::store::state::Key;
 
 impl Git {
     /// Changes the document of an object, unless only its status differs and that is in the journal. Returns the new status file.
-    pub(super) fn put(&self, file: &mut FileEdit, record: &Record) -> Result<Option<Value>, StoreError> {
+    pub(super) fn put(&self, file: &mut FileEdit, record: &Record) -> Result<Option<Value>, CommitError> {
         let key = &record.key;
         let document = file.content(key);
         let written = match document {
-            Some(document) => Some(self.with_status(key, document.clone())?),
+            Some(document) => {
+                let written = self.with_status(key, document.clone());
+                Some(written.map_err(CommitError::Failed)?)
+            }
             None => None,
         };
         let content = self.content(written.as_ref(), record);
@@ -38,9 +42,9 @@ impl Git {
         Ok(status)
     }
 
-    fn put_document(&self, file: &mut FileEdit, key: &Key, content: Value) -> Result<(), StoreError> {
+    fn put_document(&self, file: &mut FileEdit, key: &Key, content: Value) -> Result<(), CommitError> {
         file.put(key, content)
-            .map_err(|reason| self.unwritable(&key.to_string(), &reason))
+            .map_err(|reason| refused(key, self.unwritable(&key.to_string(), &reason)))
     }
 
     fn with_status(&self, key: &Key, document: Value) -> Result<Value, StoreError> {
@@ -65,11 +69,11 @@ impl Git {
                 .is_some_and(|resource| resource.has_status && resource.strategy != Strategy::Namespace)
     }
 
-    /// Returns the new texts of the status files that differ.
+    /// Returns the new texts of the status files that differ. An object whose file other processes would not read is refused.
     pub(super) fn render_statuses(
         &self,
         statuses: &BTreeMap<Key, Option<Value>>,
-    ) -> Result<Edits, StoreError> {
+    ) -> Result<Edits, CommitError> {
         let mut edits = Edits::new();
         if !self.branch.has_journal() {
             return Ok(edits);
@@ -78,11 +82,12 @@ impl Git {
         let outdated = outdated.filter(|key| !statuses.contains_key(*key));
         let all = statuses.iter().map(|(key, status)| (key, status.as_ref()));
         for (key, status) in all.chain(outdated.map(|key| (key, None))) {
-            if self.read_status(key)?.as_ref() != status {
+            let known = self.read_status(key).map_err(CommitError::Failed)?;
+            if known.as_ref() != status {
                 let path = status::path(key);
                 let text = status.map(yaml::write).transpose();
-                let text = text.map_err(|reason| self.unwritable(&key.to_string(), &reason))?;
-                let text = self.checked(&path, text)?;
+                let text = text.map_err(|reason| refused(key, self.unwritable(&key.to_string(), &reason)))?;
+                let text = self.checked(&path, text).map_err(|error| refused(key, error))?;
                 edits.insert(path, text);
             }
         }
