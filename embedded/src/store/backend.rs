@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -140,8 +141,9 @@ pub(super) trait Backend: fmt::Debug + Send {
         Ok(Vec::new())
     }
 
-    /// Returns what other processes have stored since the newest published revision.
-    fn foreign(&mut self) -> Result<Foreign, StoreError> {
+    /// Returns what other processes have stored since the newest published revision. No further attempt begins after this time, because
+    /// writes wait.
+    fn foreign(&mut self, _: Instant) -> Result<Foreign, StoreError> {
         Ok(Foreign::default())
     }
 
@@ -151,8 +153,8 @@ pub(super) trait Backend: fmt::Debug + Send {
     }
 
     /// Returns what other processes have stored, like [`Backend::foreign`], but without the network.
-    fn downloaded(&mut self) -> Result<Foreign, StoreError> {
-        self.foreign()
+    fn downloaded(&mut self, end: Instant) -> Result<Foreign, StoreError> {
+        self.foreign(end)
     }
 
     /// Returns a job that removes what the store no longer needs from the disk.

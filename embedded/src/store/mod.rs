@@ -16,7 +16,7 @@ mod watch_cache;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
@@ -25,8 +25,8 @@ use tokio::sync::watch;
 pub use self::backend::StorageHealth;
 use self::backend::{Backend, Foreign, Memory, Record};
 pub(crate) use self::backend::{InvalidFile, Origin};
-use self::commit::Queue;
 pub(crate) use self::commit::TransactionView;
+use self::commit::{Queue, RETRY_LIMIT};
 pub use self::error::StoreError;
 use self::file::File;
 use self::git::Git;
@@ -163,8 +163,8 @@ impl Store {
     }
 
     /// Publishes the changes that other processes have stored.
-    fn take_foreign(&self, backend: &mut dyn Backend) -> Result<(), StatusError> {
-        let outcome = backend.foreign();
+    fn take_foreign(&self, backend: &mut dyn Backend, end: Instant) -> Result<(), StatusError> {
+        let outcome = backend.foreign(end);
         self.update_health(backend);
         self.publish_foreign(outcome)
     }
@@ -196,7 +196,7 @@ impl Store {
         let download = self.lock_backend().download();
         let downloaded = download.map_or(Ok(()), |download| download());
         let mut backend = self.lock_backend();
-        let outcome = downloaded.and_then(|()| backend.downloaded());
+        let outcome = downloaded.and_then(|()| backend.downloaded(Instant::now() + RETRY_LIMIT));
         self.update_health(&**backend);
         // The error is logged; the next poll tries again.
         drop(self.publish_foreign(outcome));

@@ -27,7 +27,7 @@ use crate::status_error::StatusError;
 const ATTEMPTS: usize = 8;
 /// Time after which no further attempt begins: writes of objects in the other location (the repository or the local file) wait for the same
 /// lock.
-const RETRY_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const RETRY_LIMIT: Duration = Duration::from_secs(30);
 /// Approximate size limit of a commit in bytes: on a full disk it must fit into the reserve.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 
@@ -198,7 +198,7 @@ impl Store {
                 }
                 Err(Failure::Rejected(_)) if attempts < ATTEMPTS && Instant::now() < end => {
                     attempts += 1;
-                    if let Err(error) = self.take_foreign(backend) {
+                    if let Err(error) = self.take_foreign(backend, end) {
                         return (commit, Err(Failure::Error(error)));
                     }
                     refused.clear();

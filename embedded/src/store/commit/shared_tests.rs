@@ -82,7 +82,7 @@ impl Backend for Shared {
         }))
     }
 
-    fn foreign(&mut self) -> Result<Foreign, StoreError> {
+    fn foreign(&mut self, _: Instant) -> Result<Foreign, StoreError> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let new = log[self.known..].to_vec();
         self.known = log.len();

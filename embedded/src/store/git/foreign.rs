@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -24,9 +25,9 @@ type Change = (Key, ChangeType, Value);
 
 impl Git {
     /// Applies the commits on the branch that the store does not know yet.
-    pub(super) fn follow(&mut self) -> Result<Foreign, git2::Error> {
+    pub(super) fn follow(&mut self, end: Instant) -> Result<Foreign, git2::Error> {
         if self.branch.has_journal() {
-            let followed = self.follow_journal();
+            let followed = self.follow_journal(end);
             log_problems(&std::mem::take(&mut self.history.problems));
             return followed;
         }

@@ -34,7 +34,7 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
@@ -99,6 +99,8 @@ pub(super) struct Git {
     time: Option<i64>,
     /// Whether the read of a commit failed before its end, so that the next poll must read the whole history.
     stale: bool,
+    /// Why the journal has not taken over the commits of the branch, after the last attempt.
+    not_taken_over: Option<String>,
     /// The commits that the local file names as the newest known ones.
     saved: Heads,
 }
@@ -126,6 +128,7 @@ impl Git {
             newest: 0,
             time: None,
             stale: false,
+            not_taken_over: None,
             saved: Heads::default(),
         };
         let is_replaced = git
@@ -168,7 +171,9 @@ impl Git {
         if self.branch.has_journal() {
             // First, because the journal would keep a branch that lost its objects.
             last_run::check_last_run(&self.branch, &self.kinds, &self.local, &self.history)?;
-            is_replaced = self.follow_journal()?.rewritten;
+            is_replaced = self
+                .follow_journal(Instant::now() + takeover::START_LIMIT)?
+                .rewritten;
             // Those that remain are logged.
             self.history.problems.clear();
         }
@@ -177,8 +182,8 @@ impl Git {
     }
 
     /// Returns the changes of others after a move of the branch, unless that failed.
-    fn publish(&mut self, moved: Result<(), git2::Error>) -> Result<Foreign, StoreError> {
-        let foreign = moved.and_then(|()| self.follow());
+    fn publish(&mut self, moved: Result<(), git2::Error>, end: Instant) -> Result<Foreign, StoreError> {
+        let foreign = moved.and_then(|()| self.follow(end));
         let foreign = foreign.map_err(|error| unreadable(&self.options, &error))?;
         self.newest = foreign
             .records
@@ -282,12 +287,12 @@ impl Backend for Git {
         self.local.recover()
     }
 
-    fn foreign(&mut self) -> Result<Foreign, StoreError> {
+    fn foreign(&mut self, end: Instant) -> Result<Foreign, StoreError> {
         let fetched = match &self.remote {
             Some(remote) => remote.fetch(&self.branch),
             None => Ok(()),
         };
-        self.publish(fetched)
+        self.publish(fetched, end)
     }
 
     fn download(&self) -> Option<Job> {
@@ -302,12 +307,12 @@ impl Backend for Git {
         }))
     }
 
-    fn downloaded(&mut self) -> Result<Foreign, StoreError> {
+    fn downloaded(&mut self, end: Instant) -> Result<Foreign, StoreError> {
         let moved = match &self.remote {
             Some(remote) => remote.take_download(&self.branch),
             None => Ok(()),
         };
-        self.publish(moved)
+        self.publish(moved, end)
     }
 
     fn compaction(&self) -> Option<Job> {

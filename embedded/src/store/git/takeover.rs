@@ -14,12 +14,16 @@
 //! * The journal of a branch without one begins with all of its history, so that no object changes.
 //! * A journal only moves forward. If somebody deletes it or moves it back, a running process restores it.
 
+use std::time::{Duration, Instant};
+
 use super::branch::{ELSEWHERE, Edits, Heads, Moved};
 use super::{Git, foreign, message};
 use crate::store::backend::Foreign;
 
 /// Attempts to take over the commits of others while other processes write.
 const ATTEMPTS: usize = 8;
+/// Time after which a start begins no further attempt.
+pub(super) const START_LIMIT: Duration = Duration::from_mins(1);
 
 impl Git {
     /// Returns the newest known commits.
@@ -32,11 +36,14 @@ impl Git {
 
     /// Applies the commits of the journal that the store does not know yet, and takes over those of the branch.
     ///
-    /// Fails if no commit is known afterwards: a start on a branch with objects must not look like one without.
-    pub(super) fn follow_journal(&mut self) -> Result<Foreign, git2::Error> {
+    /// Begins no further attempt after `end`. Fails if no commit is known afterwards: a start on a branch with objects must not look like one
+    /// without.
+    pub(super) fn follow_journal(&mut self, end: Instant) -> Result<Foreign, git2::Error> {
         let mut foreign = Foreign::default();
         let mut outcome = Ok(());
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 0;
+        while attempts == 0 || (attempts < ATTEMPTS && Instant::now() < end) {
+            attempts += 1;
             match self.take_over_or_fetch(&mut foreign) {
                 Ok(moved) => outcome = moved,
                 Err(error) if foreign.records.is_empty() => return Err(error),
@@ -50,9 +57,11 @@ impl Git {
                 break;
             }
         }
-        if let Err(reason) = outcome {
+        let reason = outcome.err();
+        self.not_taken_over = reason.map(|reason| self.branch.not_taken_over(attempts, &reason));
+        if let Some(reason) = &self.not_taken_over {
             if self.history.head.is_none() {
-                return Err(git2::Error::from_str(&reason));
+                return Err(git2::Error::from_str(reason));
             }
             tracing::warn!(
                 reason,
@@ -61,6 +70,15 @@ impl Git {
         }
         foreign.invalid = std::mem::take(&mut self.history.reports);
         Ok(foreign)
+    }
+
+    /// Returns why a commit of this process was rejected. A write that meets other commits without end gets the reason for which they are not
+    /// read.
+    pub(super) fn rejection(&self, reason: String) -> String {
+        match &self.not_taken_over {
+            Some(not_taken_over) if reason == ELSEWHERE => not_taken_over.clone(),
+            _ => reason,
+        }
     }
 
     /// Makes one attempt, and fetches what another process has pushed if that came first.

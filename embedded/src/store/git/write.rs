@@ -31,7 +31,7 @@ impl Git {
         let heads = self
             .store(&edits, &status_edits, &message, time)
             .map_err(|error| CommitError::Failed(unreadable(&self.options, &error)))?
-            .map_err(CommitError::Rejected)?;
+            .map_err(|reason| CommitError::Rejected(self.rejection(reason)))?;
         if records.iter().any(|record| record.key.resource == DEFINITIONS) {
             self.apply_own(heads, records);
         } else {

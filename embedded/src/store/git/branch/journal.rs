@@ -52,6 +52,17 @@ impl Branch {
         Ok(Heads { branch, journal })
     }
 
+    /// Returns the error of a journal that has not taken over the commits of the branch, and what to do if it remains.
+    pub(in crate::store::git) fn not_taken_over(&self, attempts: usize, reason: &str) -> String {
+        let journal = self.journal.as_deref().unwrap_or_default();
+        let plural = if attempts == 1 { "" } else { "s" };
+        format!(
+            "{journal} has not taken over the commits of {} in {attempts} attempt{plural}: {reason}; if this remains, remove the lock file \
+             that the reason names, or stop the process that moves the branch",
+            self.reference
+        )
+    }
+
     /// Returns the commits of a journal after `until` up to `head`, oldest first; `None` if `until` is not one of them.
     pub(in crate::store::git) fn chain(
         &self,

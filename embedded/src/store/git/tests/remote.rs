@@ -138,7 +138,7 @@ fn a_clone_that_is_behind_a_push_of_its_own_is_not_rewritten() {
     let pushed = environment.branch().head().unwrap();
     // As if its branch had been locked at the end of the push.
     assert!(git.branch.advance(pushed, before).unwrap());
-    let foreign = git.follow().unwrap();
+    let foreign = git.follow(Instant::now()).unwrap();
     assert!(foreign.records.is_empty() && !foreign.rewritten);
     assert!(git.history.objects.contains_key(&key("b")));
     assert_eq!(git.branch.head().unwrap(), pushed);

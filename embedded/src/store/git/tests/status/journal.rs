@@ -11,6 +11,11 @@ fn move_journal(environment: &Environment, to: Option<git2::Oid>) {
     branch.advance_heads(known, new).unwrap().unwrap();
 }
 
+/// The deadline of an attempt that is not to reach it.
+fn end() -> Instant {
+    Instant::now() + Duration::from_mins(1)
+}
+
 /// Locks the journal, as a process that was killed leaves it. Returns the path of the lock.
 fn lock_journal(environment: &Environment) -> PathBuf {
     let lock = environment.repository().join("refs/heads/main-status.lock");
@@ -107,15 +112,40 @@ fn versions_rise_if_the_journal_begins_again_while_it_is_read() {
     for phase in ["One", "Two", "Three"] {
         status(&other, phase);
     }
-    let read = git.follow_journal().unwrap();
+    let read = git.follow_journal(end()).unwrap();
     let newest = read.records.last().unwrap().revision;
     let branch = environment.branch().with_journal();
     let rebased = branch.write_entry(None, None, &Edits::new(), "rebased\n", 0);
     move_journal(&environment, Some(rebased.unwrap()));
     // In the same poll, so that nothing is published yet.
-    let replaced = git.follow_journal().unwrap();
+    let replaced = git.follow_journal(end()).unwrap();
     assert!(replaced.rewritten && !replaced.records.is_empty());
     assert!(replaced.records.iter().all(|record| record.revision > newest));
+}
+
+#[test]
+fn a_journal_that_cannot_be_moved_is_named_after_the_deadline() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let (mut git, _) = Git::open(environment.options("a"), &[widgets()]).unwrap();
+    environment.commit([("mine.yaml", None)]);
+    let lock = lock_journal(&environment);
+    for (end, attempts) in [(Instant::now(), "in 1 attempt:"), (end(), "in 8 attempts:")] {
+        assert!(git.follow_journal(end).unwrap().records.is_empty());
+        let reason = git.rejection(branch::ELSEWHERE.to_owned());
+        for part in [
+            "refs/heads/main-status has not",
+            "of refs/heads/main ",
+            attempts,
+            "main-status.lock",
+        ] {
+            assert!(reason.contains(part), "{part}: {reason}");
+        }
+        assert_eq!(git.rejection("locked".to_owned()), "locked");
+    }
+    std::fs::remove_file(lock).unwrap();
+    assert_eq!(git.follow_journal(end()).unwrap().records.len(), 1);
+    assert_eq!(git.not_taken_over, None);
 }
 
 #[test]
@@ -130,7 +160,7 @@ fn an_object_that_is_created_again_before_the_whole_history_is_read_has_its_own_
     set(&other, "spec", &json!({"size": 1})).unwrap();
     // As after an error of the disk.
     git.stale = true;
-    assert!(git.follow_journal().unwrap().rewritten);
+    assert!(git.follow_journal(end()).unwrap().rewritten);
     let object = git
         .history
         .objects
