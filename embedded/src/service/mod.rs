@@ -134,6 +134,7 @@ impl Api {
         if misplaced || (!resource.namespaced && !at.namespace.is_empty()) {
             return Err(path_not_found(&registry, &at.group, &at.version));
         }
+        let is_item = !at.name.is_empty();
         let mut query = Query::parse(parts.uri.query().unwrap_or(""), options(&parts.method))?;
         if requested_resource.group == event::GROUP {
             query.field_selector = event::selector_to_core(&query.field_selector);
@@ -148,6 +149,7 @@ impl Api {
             query,
             format: ResponseFormat::parse(accept)?,
             field_manager: String::new(),
+            write_verb: write_verb(parts, is_item),
             requester,
         })
     }
@@ -312,6 +314,16 @@ fn verb(method: &Method, is_item: bool) -> &'static str {
         ("GET" | "HEAD", true) => "get",
         ("GET" | "HEAD", false) => "list",
         _ => "",
+    }
+}
+
+/// Returns the verb of a write, of which an apply is a patch.
+fn write_verb(parts: &Parts, is_item: bool) -> &'static str {
+    let content_type = header(parts, http::header::CONTENT_TYPE.as_str());
+    if parts.method == Method::PATCH && negotiation::media_type(content_type) == patch::APPLY {
+        "apply"
+    } else {
+        verb(&parts.method, is_item)
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct ObjectRequest {
     pub(crate) warnings: Warnings,
     /// Name of the field manager of a write; empty if unknown.
     pub(crate) field_manager: String,
+    /// Verb of a write, for the history of the store: that of its authorization, or `apply`.
+    pub(crate) write_verb: &'static str,
     /// Who sent it.
     pub(crate) requester: Arc<Requester>,
 }
@@ -185,6 +187,7 @@ impl ObjectRequest {
             user: self.requester.user().name.clone(),
             manager: self.field_manager.clone(),
             subresource: self.at.subresource.clone(),
+            verb: self.write_verb,
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Origin {
     pub(crate) manager: String,
     /// Written subresource; empty for the object itself.
     pub(crate) subresource: String,
+    /// Verb of the request.
+    pub(crate) verb: &'static str,
 }
 
 /// One change of an object.

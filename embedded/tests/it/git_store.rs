@@ -79,11 +79,11 @@ async fn the_api_and_people_write_the_same_files() {
                 "log",
                 "-2",
                 "--first-parent",
-                "--format=%s %(trailers:key=User,separator=;)",
+                "--format=%s %(trailers:key=Reason,key=User,separator=;)",
                 "main-status"
             ]
         ),
-        "update widgets default/a status User: admin\ncreate widgets default/a User: admin\n"
+        "update widgets default/a status Reason: patch;User: admin\ncreate widgets default/a Reason: create;User: admin\n"
     );
     let file = git(
         &repository,

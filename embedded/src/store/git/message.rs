@@ -18,7 +18,11 @@ const REMOVED: &str = "Removed: ";
 const USER: &str = "User: ";
 /// Trailer with the field manager of a write, which says which program wrote.
 const MANAGER: &str = "Manager: ";
-/// Limit of the name of a manager, in characters.
+/// Trailer with the reason of a write: its verb, or the reason of the `Ready` condition that a status changes.
+const REASON: &str = "Reason: ";
+/// Subresource of a status.
+const STATUS: &str = "status";
+/// Limit of a user, manager or reason, in characters.
 const MAX_NAME: usize = 128;
 
 /// Returns the message of a commit that makes these changes to the objects of `before`.
@@ -34,11 +38,12 @@ pub(super) fn compose(records: &[Record], before: &BTreeMap<Key, Arc<Value>>) ->
             lines.push(format!("{REMOVED}{}", record.key));
         }
     }
-    let origins = records.iter().map(|record| &record.origin);
-    let names = origins.flat_map(|origin| {
+    let names = records.iter().flat_map(|record| {
+        let before = before.get(&record.key).map(|before| &**before);
         [
-            (USER, printable(&origin.user)),
-            (MANAGER, printable(&origin.manager)),
+            (USER, printable(&record.origin.user)),
+            (MANAGER, printable(&record.origin.manager)),
+            (REASON, printable(reason(record, before))),
         ]
     });
     let names: BTreeSet<(&str, String)> = names.filter(|(_, name)| !name.is_empty()).collect();
@@ -59,6 +64,23 @@ fn subject(record: &Record, exists: bool) -> String {
     let object = object.trim_start_matches('/');
     let subject = format!("{verb} {plural} {object} {}", record.origin.subresource);
     subject.trim_end().to_owned()
+}
+
+/// Returns the reason of a write; empty for one of the server itself.
+fn reason<'a>(record: &'a Record, before: Option<&Value>) -> &'a str {
+    let verb = record.origin.verb;
+    if record.origin.subresource != STATUS {
+        return verb;
+    }
+    let ready = ready_condition(&record.object);
+    let changed = ready.filter(|ready| before.and_then(ready_condition) != Some(*ready));
+    let reason = changed.and_then(|ready| ready["reason"].as_str());
+    reason.filter(|reason| !reason.is_empty()).unwrap_or(verb)
+}
+
+fn ready_condition(object: &Value) -> Option<&Value> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == "Ready")
 }
 
 /// Returns a name of a client on one line: a line of its own would be a trailer.
@@ -114,6 +136,8 @@ fn key(text: &str) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::store::backend::Origin;
 
@@ -153,6 +177,7 @@ mod tests {
                 user: "admin".to_owned(),
                 manager: "tf-controller\nRemoved: configmaps/default/a".to_owned(),
                 subresource: "status".to_owned(),
+                verb: "patch",
             },
         };
         let before = BTreeMap::from([(key.clone(), Arc::default())]);
@@ -161,7 +186,7 @@ mod tests {
             message,
             format!(
                 "update terraforms default/vpc status\n\nResource-Version: 7 {key}\n\
-                 Manager: tf-controllerRemoved: configmaps/default/a\nUser: admin\n"
+                 Manager: tf-controllerRemoved: configmaps/default/a\nReason: patch\nUser: admin\n"
             )
         );
         assert!(parse(&message).removed.is_empty(), "a client adds no trailer");
@@ -175,5 +200,47 @@ mod tests {
         record.key = Key::new("namespaces", "", "b");
         let message = compose(std::slice::from_ref(&record), &BTreeMap::new());
         assert!(message.starts_with("delete namespaces b\n\n"), "{message}");
+        assert!(!message.contains(REASON), "the server itself");
+    }
+
+    #[test]
+    fn the_reason_of_a_status_is_that_of_its_ready_condition() {
+        let key = Key::new("terraforms.infra.contrib.fluxcd.io", "default", "vpc");
+        let with_reason = |reason: &str| {
+            let conditions = json!([{"type": "Stalled", "reason": "a"}, {"type": "Ready", "reason": reason}]);
+            Arc::new(json!({"status": {"conditions": conditions}}))
+        };
+        let reason_of = |before: &str, after: &str, subresource: &str| {
+            let record = Record {
+                key: key.clone(),
+                kind: ChangeType::Put,
+                object: with_reason(after),
+                revision: 7,
+                origin: Origin {
+                    subresource: subresource.to_owned(),
+                    verb: "update",
+                    ..Origin::default()
+                },
+            };
+            let message = compose(&[record], &BTreeMap::from([(key.clone(), with_reason(before))]));
+            assert!(parse(&message).removed.is_empty(), "{message}");
+            let reasons: Vec<&str> = message
+                .lines()
+                .filter_map(|line| line.strip_prefix(REASON))
+                .collect();
+            assert_eq!(reasons.len(), 1, "{message}");
+            reasons[0].to_owned()
+        };
+        assert_eq!(reason_of("Progressing", "Succeeded", "status"), "Succeeded");
+        assert_eq!(reason_of("Succeeded", "Succeeded", "status"), "update");
+        assert_eq!(reason_of("Progressing", "Succeeded", ""), "update");
+        assert_eq!(reason_of("Progressing", "", "status"), "update");
+        let forged = "x\nRemoved: configmaps/default/a\nReason: y";
+        let expected = "xRemoved: configmaps/default/aReason: y";
+        assert_eq!(reason_of("Progressing", forged, "status"), expected);
+        assert_eq!(
+            reason_of("Progressing", &"x".repeat(2000), "status"),
+            "x".repeat(MAX_NAME)
+        );
     }
 }
