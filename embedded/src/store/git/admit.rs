@@ -164,12 +164,16 @@ pub(super) fn rewrite(written: &Value, before: &Value, after: &Value) -> Value {
     Value::Object(file)
 }
 
-/// Returns the uid of an object that the commit after `parent` creates: a UUID of version 5.
-pub(super) fn uid(key: &Key, parent: Option<Oid>) -> String {
+/// Returns the uid of an object that the commit after `parent` creates: a UUID of version 5. After a rewrite of the branch `parent` can be
+/// a commit on which the object was created before, so their number counts, too.
+pub(super) fn uid(key: &Key, parent: Option<Oid>, rewrites: u64) -> String {
     let mut hash = Sha1::new();
     hash.update(UID_NAMESPACE.as_bytes());
     hash.update(key.to_string().as_bytes());
     hash.update(parent.map(|id| id.to_string()).unwrap_or_default().as_bytes());
+    if rewrites > 0 {
+        hash.update(format!("/{rewrites}").as_bytes());
+    }
     let digest = hash.finalize();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
@@ -216,11 +220,17 @@ mod tests {
     #[test]
     fn a_uid_names_identity_and_creation() {
         let key = Key::new("configmaps", "default", "a");
-        let first = uid(&key, None);
-        assert_eq!(first, uid(&key, None), "the same in every process");
+        let first = uid(&key, None, 0);
+        assert_eq!(first, uid(&key, None, 0), "the same in every process");
         assert_eq!(first.chars().nth(14), Some('5'), "{first}");
-        assert_ne!(first, uid(&Key::new("configmaps", "default", "b"), None));
+        assert_ne!(first, uid(&Key::new("configmaps", "default", "b"), None, 0));
         let parent = Oid::from_str("1234567890123456789012345678901234567890").unwrap();
-        assert_ne!(first, uid(&key, Some(parent)), "a new object has a new uid");
+        let second = uid(&key, Some(parent), 0);
+        assert_ne!(first, second, "a new object has a new uid");
+        let again = [1, 2].map(|rewrites| uid(&key, Some(parent), rewrites));
+        assert!(
+            !again.contains(&second) && again[0] != again[1],
+            "also on the same commit"
+        );
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct History {
     pub(super) journal: Option<Oid>,
     /// Its number.
     pub(super) generation: u64,
+    /// Number of rewrites of the branch that the journal has taken over.
+    pub(super) rewrites: u64,
     /// Newest revision.
     pub(super) revision: u64,
     /// Served objects.
@@ -331,7 +333,7 @@ impl History {
 
     /// Returns the identity of an object that a commit creates.
     fn identity(&self, step: &Step<'_>, key: &Key) -> Identity {
-        let uid = admit::uid(key, step.previous);
+        let uid = admit::uid(key, step.previous, self.rewrites);
         self.identities.get(&uid).cloned().unwrap_or_else(|| Identity {
             created: admit::timestamp(step.info.time),
             uid,

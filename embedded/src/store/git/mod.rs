@@ -263,7 +263,8 @@ impl Backend for Git {
         if self.kinds.is_shared(key) {
             let now = || jiff::Timestamp::now().as_second();
             let time = admit::timestamp(*self.time.get_or_insert_with(now));
-            meta::set(object, "uid", admit::uid(key, self.history.head).into());
+            let uid = admit::uid(key, self.history.head, self.history.rewrites);
+            meta::set(object, "uid", uid.into());
             meta::set(object, "creationTimestamp", time.into());
         }
     }

@@ -41,7 +41,9 @@ impl History {
         if trailers.is_empty() {
             if let Some(head) = entry.head {
                 // Only the newest commit of a rewritten branch counts.
-                let line = branch.line(self.head, head)?.unwrap_or_else(|| vec![head]);
+                let line = branch.line(self.head, head)?;
+                self.rewrites += u64::from(line.is_none());
+                let line = line.unwrap_or_else(|| vec![head]);
                 self.apply_line(branch, kinds, &line, |_, changes| add(changes))?;
             }
         } else {

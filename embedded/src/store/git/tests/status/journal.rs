@@ -171,6 +171,31 @@ fn an_object_that_is_created_again_before_the_whole_history_is_read_has_its_own_
 }
 
 #[test]
+fn an_object_that_is_created_again_on_an_earlier_commit_has_its_own_uid() {
+    let environment = Environment::new();
+    environment.commit([("other.yaml", Some(BY_HAND))]);
+    let store = open(&environment, "a");
+    let base = foreign::head(&environment);
+    let mut uids: Vec<String> = Vec::new();
+    for is_pushed in [false, false, true] {
+        if is_pushed {
+            environment.commit([("mine.yaml", Some(WIDGET))]);
+            store.poll();
+        } else {
+            set(&store, "spec", &json!({"size": 1})).unwrap();
+        }
+        let uid = meta::uid(&widget(&store).unwrap()).to_owned();
+        assert!(!uids.contains(&uid), "{uid} of {uids:?}");
+        uids.push(uid);
+        assert_same_in_a_new_process(&environment, &store);
+        let head = foreign::head(&environment);
+        assert!(environment.branch().advance(Some(head), base).unwrap());
+        store.poll();
+        assert_eq!(widget(&store), None);
+    }
+}
+
+#[test]
 fn a_watch_does_not_resume_on_a_journal_that_was_removed_between_two_runs() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
