@@ -227,6 +227,9 @@ impl History {
 
     /// Replaces the identities of a file. Returns the previous and the new ones.
     fn set_keys(&mut self, path: &str, keys: Vec<Key>) -> Vec<Key> {
+        if self.files.get(path) == Some(&keys) {
+            return keys;
+        }
         let mut affected = self.files.remove(path).unwrap_or_default();
         for key in &affected {
             if let Some(paths) = self.places.get_mut(key) {

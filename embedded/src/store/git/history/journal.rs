@@ -40,8 +40,12 @@ impl History {
         let mut statuses = status::changed(branch, self.journal, id)?;
         if trailers.is_empty() {
             if let Some(head) = entry.head {
+                let line = match self.head {
+                    // The whole history: libgit2 keeps its commits until the repository is closed.
+                    None => branch.reopened()?.line(None, head)?,
+                    known => branch.line(known, head)?,
+                };
                 // Only the newest commit of a rewritten branch counts.
-                let line = branch.line(self.head, head)?;
                 self.rewrites += u64::from(line.is_none());
                 let line = line.unwrap_or_else(|| vec![head]);
                 self.apply_line(branch, kinds, &line, |_, changes| add(changes))?;
