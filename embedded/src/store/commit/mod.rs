@@ -188,7 +188,7 @@ impl Store {
     ) -> (Commit, Result<(), Failure>) {
         let end = Instant::now() + RETRY_LIMIT;
         let mut attempts = 1;
-        let mut refused = HashMap::new();
+        let mut refused: HashMap<Key, StatusError> = HashMap::new();
         let mut stored = self.store(backend, &mut commit);
         loop {
             match stored {
