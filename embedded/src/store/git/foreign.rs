@@ -10,7 +10,6 @@ use super::Git;
 use super::branch::{Branch, Heads};
 use super::history::{self, History, Problem};
 use super::kinds::Kinds;
-use super::read_ahead::COMMITS_PER_REPOSITORY;
 use crate::meta;
 use crate::store::backend::{Foreign, Origin, Record};
 use crate::store::file::{Identities, Identity};
@@ -253,13 +252,7 @@ pub(super) fn read_journal(
 ) -> Result<History, git2::Error> {
     let mut history = empty;
     let chain = branch.reopened()?.chain(None, journal)?.unwrap_or_default();
-    for part in chain.chunks(COMMITS_PER_REPOSITORY) {
-        let reader = branch.reopened()?;
-        for id in part {
-            history.apply_entry(&reader, kinds, *id, None)?;
-            history.forget_problems();
-        }
-    }
+    history.apply_chain(branch, kinds, &chain)?;
     Ok(history)
 }
 

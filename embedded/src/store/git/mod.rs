@@ -14,6 +14,7 @@ mod admit;
 mod branch;
 mod command;
 mod commit_content;
+mod entry_content;
 mod file_edit;
 mod foreign;
 mod history;

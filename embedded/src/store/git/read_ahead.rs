@@ -8,8 +8,9 @@ use std::thread;
 
 use git2::{Error, Oid};
 
-use super::branch::Branch;
+use super::branch::{Branch, Heads};
 use super::commit_content::CommitContent;
+use super::entry_content::EntryContent;
 
 /// Commits that are read with one repository.
 pub(super) const COMMITS_PER_REPOSITORY: usize = 1024;
@@ -24,37 +25,67 @@ const MAX_BYTES: usize = 256 << 10;
 /// Calls `apply` with the commits of a line, oldest first. `previous` is the commit before the first one.
 pub(super) fn for_each_commit(
     branch: &Branch,
-    previous: Option<Oid>,
+    mut previous: Option<Oid>,
     line: &[Oid],
-    mut apply: impl FnMut(Oid, CommitContent) -> Result<(), Error>,
+    apply: impl FnMut(Oid, CommitContent) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    if line.len() < LONG {
-        let mut previous = previous;
-        for id in line {
-            apply(*id, CommitContent::of(branch, previous, *id)?)?;
-            previous = Some(*id);
-        }
-        return Ok(());
+    let read = move |branch: &Branch, id: Oid| -> Result<CommitContent, Error> {
+        let mut content = CommitContent::of(branch, previous, id)?;
+        content.read(branch, MAX_BYTES)?;
+        previous = Some(id);
+        Ok(content)
+    };
+    for_each(branch, line, read, apply)
+}
+
+/// Calls `apply` with what the commits of a journal change, oldest first. `known` are the newest commits before the first one.
+pub(super) fn for_each_entry(
+    branch: &Branch,
+    mut known: Heads,
+    chain: &[Oid],
+    apply: impl FnMut(Oid, EntryContent) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let read = move |branch: &Branch, id: Oid| -> Result<EntryContent, Error> {
+        let mut content = EntryContent::of(branch, known, id)?;
+        content.read(branch, id, MAX_BYTES)?;
+        known = Heads {
+            branch: content.head.or(known.branch),
+            journal: Some(id),
+        };
+        Ok(content)
+    };
+    for_each(branch, chain, read, apply)
+}
+
+/// Reads commits in their order, and applies each.
+fn for_each<T: Send>(
+    branch: &Branch,
+    ids: &[Oid],
+    mut read: impl FnMut(&Branch, Oid) -> Result<T, Error> + Send,
+    mut apply: impl FnMut(Oid, T) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if ids.len() < LONG {
+        return ids.iter().try_for_each(|id| apply(*id, read(branch, *id)?));
     }
     let reader = branch.reopened()?;
     let (sender, contents) = mpsc::sync_channel(WAITING);
     thread::scope(|scope| {
-        scope.spawn(move || read_all(&reader, previous, line, &sender));
-        for (id, content) in line.iter().zip(contents) {
+        scope.spawn(move || read_all(&reader, ids, read, &sender));
+        for (id, content) in ids.iter().zip(contents) {
             apply(*id, content?)?;
         }
         Ok(())
     })
 }
 
-/// Sends what the commits of a line change, up to the first error.
-fn read_all(
+/// Sends what commits change, up to the first error.
+fn read_all<T>(
     branch: &Branch,
-    mut previous: Option<Oid>,
-    line: &[Oid],
-    sender: &SyncSender<Result<CommitContent, Error>>,
+    ids: &[Oid],
+    mut read: impl FnMut(&Branch, Oid) -> Result<T, Error>,
+    sender: &SyncSender<Result<T, Error>>,
 ) {
-    for part in line.chunks(COMMITS_PER_REPOSITORY) {
+    for part in ids.chunks(COMMITS_PER_REPOSITORY) {
         let reader = match branch.reopened() {
             Ok(reader) => reader,
             Err(error) => {
@@ -64,20 +95,13 @@ fn read_all(
             }
         };
         for id in part {
-            let content = read_one(&reader, previous, *id);
+            let content = read(&reader, *id);
             let is_last = content.is_err();
             if sender.send(content).is_err() || is_last {
                 return;
             }
-            previous = Some(*id);
         }
     }
-}
-
-fn read_one(branch: &Branch, previous: Option<Oid>, id: Oid) -> Result<CommitContent, Error> {
-    let mut content = CommitContent::of(branch, previous, id)?;
-    content.read(branch, MAX_BYTES)?;
-    Ok(content)
 }
 
 #[cfg(test)]
@@ -126,10 +150,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let texts = ["n: 1\n".to_owned(), format!("# {}\n", "x".repeat(MAX_BYTES))];
         let (branch, line) = history(folder.path(), texts.into_iter());
-        let small = read_one(&branch, None, line[0]).unwrap();
-        assert!(matches!(small.files[PATH], ChangedFile::Parsed(_)));
-        let large = read_one(&branch, Some(line[0]), line[1]).unwrap();
-        assert!(matches!(large.files[PATH], ChangedFile::Blob(_)));
+        let mut is_read = Vec::new();
+        let add = |_: Oid, content: CommitContent| {
+            is_read.push(matches!(content.files[PATH], ChangedFile::Parsed(_)));
+            Ok(())
+        };
+        for_each_commit(&branch, None, &line, add).unwrap();
+        assert_eq!(is_read, [true, false]);
     }
 
     #[test]

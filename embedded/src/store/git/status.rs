@@ -40,12 +40,22 @@ pub(super) fn changed(branch: &Branch, old: Option<Oid>, new: Oid) -> Result<BTr
 
 /// Returns the status file of an object; `None` if there is none, or it does not parse.
 pub(super) fn read(branch: &Branch, journal: Option<Oid>, object: &Key) -> Result<Option<Value>, Error> {
-    let Some(journal) = journal else {
-        return Ok(None);
-    };
+    match journal {
+        Some(journal) => Ok(parse(text(branch, journal, object)?)),
+        None => Ok(None),
+    }
+}
+
+/// Returns the text of the status file of an object; `None` if there is none that can be read.
+pub(super) fn text(branch: &Branch, journal: Oid, object: &Key) -> Result<Option<String>, Error> {
     let text = branch.read(journal, &path(object))?;
-    let content = text.and_then(Result::ok).map(|text| yaml::parse(&text));
-    Ok(content.and_then(Result::ok).filter(Value::is_object))
+    Ok(text.and_then(Result::ok))
+}
+
+/// Parses a status file; `None` if it is none.
+pub(super) fn parse(text: Option<String>) -> Option<Value> {
+    let content = text.map(|text| yaml::parse(&text));
+    content.and_then(Result::ok).filter(Value::is_object)
 }
 
 /// Returns the document of an object with the status in its status file.

@@ -28,6 +28,8 @@ pub(super) struct Step<'a> {
     pub(super) files: BTreeMap<String, ChangedFile>,
     /// Objects in the files that were read, by path. Other kinds make other objects of the same files.
     pub(super) contents: BTreeMap<String, BTreeMap<Key, Value>>,
+    /// Status files of the journal that were read; `None` for one that does not exist or parse.
+    pub(super) statuses: BTreeMap<Key, Option<Value>>,
 }
 
 impl<'a> Step<'a> {
@@ -59,6 +61,7 @@ impl<'a> Step<'a> {
             info: content.info,
             files: content.files,
             contents: BTreeMap::new(),
+            statuses: BTreeMap::new(),
         }
     }
 

@@ -28,10 +28,7 @@ pub(super) const START_LIMIT: Duration = Duration::from_mins(1);
 impl Git {
     /// Returns the newest known commits.
     pub(super) const fn heads(&self) -> Heads {
-        Heads {
-            branch: self.history.head,
-            journal: self.history.journal,
-        }
+        self.history.heads()
     }
 
     /// Applies the commits of the journal that the store does not know yet, and takes over those of the branch.

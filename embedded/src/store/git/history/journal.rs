@@ -1,6 +1,7 @@
 //! Applies the commits of the journal, of which each takes over commits of the branch or is a write of a store; and the commits of this
 //! process, which it does not read again.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{Error, Oid};
@@ -10,8 +11,9 @@ use super::History;
 use crate::store::backend::Record;
 use crate::store::git::admit;
 use crate::store::git::branch::{Branch, Heads};
+use crate::store::git::entry_content::EntryContent;
 use crate::store::git::kinds::Kinds;
-use crate::store::git::message;
+use crate::store::git::read_ahead::{self, COMMITS_PER_REPOSITORY};
 use crate::store::git::status;
 use crate::store::git::step::Step;
 use crate::store::state::Key;
@@ -20,14 +22,57 @@ use crate::store::watch_cache::ChangeType;
 impl History {
     /// Applies the next commit of the journal, and adds its changes to `records` in the order of their revisions. Those before an error
     /// count. A start needs none: the first commit of a journal can have all changes of its branch.
-    ///
-    /// A write has trailers, and is one step: what it changes on the branch and in the status files. Another commit takes over commits of
-    /// the branch. Each of them is a step, as without a journal.
     pub(in crate::store::git) fn apply_entry(
         &mut self,
         branch: &Branch,
         kinds: &mut Kinds,
         id: Oid,
+        records: Option<&mut Vec<Record>>,
+    ) -> Result<(), Error> {
+        let content = EntryContent::of(branch, self.heads(), id)?;
+        self.apply_content(branch, kinds, id, content, records)
+    }
+
+    /// Applies the commits of a journal at a start.
+    pub(in crate::store::git) fn apply_chain(
+        &mut self,
+        branch: &Branch,
+        kinds: &mut Kinds,
+        chain: &[Oid],
+    ) -> Result<(), Error> {
+        // For the files that are not read ahead.
+        let mut reader = branch.reopened()?;
+        let mut left = COMMITS_PER_REPOSITORY;
+        read_ahead::for_each_entry(branch, self.heads(), chain, |id, content| {
+            if left == 0 {
+                reader = branch.reopened()?;
+                left = COMMITS_PER_REPOSITORY;
+            }
+            left -= 1;
+            self.apply_content(&reader, kinds, id, content, None)?;
+            self.forget_problems();
+            Ok(())
+        })
+    }
+
+    /// Returns the newest commits.
+    pub(in crate::store::git) const fn heads(&self) -> Heads {
+        Heads {
+            branch: self.head,
+            journal: self.journal,
+        }
+    }
+
+    /// Applies a commit of the journal.
+    ///
+    /// A write has trailers, and is one step: what it changes on the branch and in the status files. Another commit takes over commits of
+    /// the branch. Each of them is a step, as without a journal.
+    fn apply_content(
+        &mut self,
+        branch: &Branch,
+        kinds: &mut Kinds,
+        id: Oid,
+        content: EntryContent,
         mut records: Option<&mut Vec<Record>>,
     ) -> Result<(), Error> {
         let mut add = |changes: Vec<Record>| {
@@ -35,40 +80,37 @@ impl History {
                 records.extend(changes);
             }
         };
-        let entry = branch.entry(id)?;
-        let trailers = message::parse(&branch.info(id)?.message);
-        let mut statuses = status::changed(branch, self.journal, id)?;
-        if trailers.is_empty() {
-            if let Some(head) = entry.head {
-                let line = match self.head {
-                    // The whole history: libgit2 keeps its commits until the repository is closed.
-                    None => branch.reopened()?.line(None, head)?,
-                    known => branch.line(known, head)?,
-                };
-                // Only the newest commit of a rewritten branch counts.
-                self.rewrites += u64::from(line.is_none());
-                let line = line.unwrap_or_else(|| vec![head]);
-                self.apply_line(branch, kinds, &line, |_, changes| add(changes))?;
-            }
-        } else {
-            statuses.extend(trailers.versions.keys().cloned());
+        if let Some(head) = content.head.filter(|_| content.trailers.is_empty()) {
+            let line = match self.head {
+                // The whole history: libgit2 keeps its commits until the repository is closed.
+                None => branch.reopened()?.line(None, head)?,
+                known => branch.line(known, head)?,
+            };
+            // Only the newest commit of a rewritten branch counts.
+            self.rewrites += u64::from(line.is_none());
+            let line = line.unwrap_or_else(|| vec![head]);
+            self.apply_line(branch, kinds, &line, |_, changes| add(changes))?;
         }
-        let has_step = !statuses.is_empty() || !trailers.is_empty();
-        if let Some(head) = entry.head.or(self.head).filter(|_| has_step) {
-            let mut step = Step::new(branch, self.head, head, Some(id))?;
-            step.trailers = trailers;
-            self.update_statuses(&step, &statuses)?;
-            add(self.apply_step(kinds, step, statuses)?);
+        if let Some((head, commit)) = content.step {
+            let mut step = Step::with_content(branch, self.head, head, Some(id), commit);
+            step.trailers = content.trailers;
+            step.statuses = content.statuses;
+            self.update_statuses(&mut step, &content.keys)?;
+            add(self.apply_step(kinds, step, content.keys)?);
         }
         self.journal = Some(id);
         Ok(())
     }
 
     /// Updates which objects have a status file.
-    fn update_statuses(&mut self, step: &Step<'_>, keys: &BTreeSet<Key>) -> Result<(), Error> {
+    fn update_statuses(&mut self, step: &mut Step<'_>, keys: &BTreeSet<Key>) -> Result<(), Error> {
         for key in keys {
             self.outdated.remove(key);
-            if status::read(step.branch, step.journal, key)?.is_some() {
+            let status = match step.statuses.entry(key.clone()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(status::read(step.branch, step.journal, key)?),
+            };
+            if status.is_some() {
                 self.statuses.insert(key.clone());
             } else {
                 self.statuses.remove(key);
@@ -78,11 +120,19 @@ impl History {
     }
 
     /// Returns the document of an object with the status that the journal has of it.
-    pub(super) fn with_status(&self, step: &Step<'_>, key: &Key, document: Value) -> Result<Value, Error> {
+    pub(super) fn with_status(
+        &self,
+        step: &mut Step<'_>,
+        key: &Key,
+        document: Value,
+    ) -> Result<Value, Error> {
         if !self.statuses.contains(key) {
             return Ok(document);
         }
-        let status = status::read(step.branch, step.journal, key)?;
+        let status = match step.statuses.remove(key) {
+            Some(status) => status,
+            None => status::read(step.branch, step.journal, key)?,
+        };
         Ok(match status {
             Some(status) => status::join(document, &status),
             None => document,

@@ -149,6 +149,25 @@ fn a_journal_that_cannot_be_moved_is_named_after_the_deadline() {
 }
 
 #[test]
+fn each_commit_of_a_long_journal_counts() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let store = open(&environment, "a");
+    for number in 0..40 {
+        status(&store, &format!("phase {number}"));
+        put(&store, "b", "one", &number.to_string()).unwrap();
+        match number {
+            10 => environment.commit([("mine.yaml", Some(WIDGET.replace("size: 1", "size: 2").as_str()))]),
+            20 => foreign::rewrite(&environment, [("mine.yaml", WIDGET.to_owned())]),
+            _ => continue,
+        }
+        store.poll();
+    }
+    assert_eq!(widget(&store).unwrap()["status"]["phase"], "phase 39");
+    assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
 fn an_object_that_is_created_again_before_the_whole_history_is_read_has_its_own_uid() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
