@@ -217,17 +217,19 @@ impl Branch {
 
     /// Returns the content of a file in a commit; `None` if it has none.
     pub(super) fn read(&self, commit: Oid, path: &str) -> Result<Option<FileText>, Error> {
+        let blob = self.blob(commit, path)?;
+        blob.map(|blob| self.read_blob(blob)).transpose()
+    }
+
+    /// Returns the hash of the content of a file in a commit; `None` if it has none.
+    pub(super) fn blob(&self, commit: Oid, path: &str) -> Result<Option<Oid>, Error> {
         let tree = self.repository.find_commit(commit)?.tree()?;
         let full = format!("{}{path}", self.prefix);
-        let entry = match tree.get_path(Path::new(&full)) {
-            Ok(entry) => entry,
-            Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if entry.kind() != Some(git2::ObjectType::Blob) {
-            return Ok(None);
+        match tree.get_path(Path::new(&full)) {
+            Ok(entry) => Ok((entry.kind() == Some(git2::ObjectType::Blob)).then(|| entry.id())),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
-        self.read_blob(entry.id()).map(Some)
     }
 
     /// Returns the content of a file by the hash of its content.

@@ -24,6 +24,7 @@ use super::admit;
 use super::branch::Branch;
 use super::kinds::{Content, Kinds};
 use super::message::Trailers;
+use super::parsed_files::ParsedFiles;
 use super::read_ahead;
 use super::step::Step;
 use crate::meta;
@@ -71,6 +72,8 @@ pub(super) struct History {
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
     /// Changes for watches that resume, during a start.
     pub(super) changes: Option<WatchCache>,
+    /// Files that were read, during a start.
+    parsed: Option<ParsedFiles>,
     /// Identities from before a rewrite of the history.
     pub(super) identities: Identities,
     /// Invalid edits that are not reported yet.
@@ -301,7 +304,7 @@ impl History {
                 return Ok(None);
             }
         }
-        let Some(written) = step.take(kinds, &path, key)? else {
+        let Some(written) = step.take(kinds, &path, key, self.parsed.as_mut())? else {
             return Ok(None);
         };
         let written = self.with_status(step, key, written)?;

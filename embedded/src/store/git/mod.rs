@@ -21,6 +21,7 @@ mod history;
 mod kinds;
 mod last_run;
 mod message;
+mod parsed_files;
 mod read_ahead;
 mod remote;
 mod resume;

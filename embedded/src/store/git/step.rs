@@ -10,6 +10,7 @@ use super::branch::{Branch, CommitInfo};
 use super::commit_content::{self, ChangedFile, CommitContent};
 use super::kinds::{Content, Kinds};
 use super::message::{self, Trailers};
+use super::parsed_files::ParsedFiles;
 use super::yaml::ParsedFile;
 use crate::store::backend::InvalidFile;
 use crate::store::state::Key;
@@ -65,12 +66,22 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once.
-    pub(super) fn take(&mut self, kinds: &Kinds, path: &str, key: &Key) -> Result<Option<Value>, Error> {
+    /// Returns the document of an object in a file; `None` if it has none. Each document can be taken once. `parsed` are files that were
+    /// read before.
+    pub(super) fn take(
+        &mut self,
+        kinds: &Kinds,
+        path: &str,
+        key: &Key,
+        parsed: Option<&mut ParsedFiles>,
+    ) -> Result<Option<Value>, Error> {
         let objects = match self.contents.entry(path.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let file = read(self.branch, self.id, path)?;
+                let file = match parsed {
+                    Some(parsed) => parsed.read(self.branch, self.id, path)?,
+                    None => read(self.branch, self.id, path)?,
+                };
                 entry.insert(kinds.content(file).objects)
             }
         };
@@ -142,7 +153,7 @@ mod tests {
         let content = step.read_changed(&kinds, "a.yaml", file()).unwrap();
         let hash = blob.to_string();
         std::fs::remove_file(folder.path().join("objects").join(&hash[..2]).join(&hash[2..])).unwrap();
-        let object = step.take(&kinds, "a.yaml", &content.keys[0]).unwrap();
+        let object = step.take(&kinds, "a.yaml", &content.keys[0], None).unwrap();
         assert_eq!(object.unwrap()["metadata"]["name"], "a");
         step.read_changed(&kinds, "a.yaml", file()).unwrap_err();
     }

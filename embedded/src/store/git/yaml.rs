@@ -30,7 +30,7 @@ pub(super) fn documents(text: &str) -> Vec<Range<usize>> {
 }
 
 /// The documents of a file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ParsedFile {
     /// Those that parse, in their order.
     pub(super) documents: Vec<Value>,

@@ -13,6 +13,7 @@ use crate::store::git::admit;
 use crate::store::git::branch::{Branch, Heads};
 use crate::store::git::entry_content::EntryContent;
 use crate::store::git::kinds::Kinds;
+use crate::store::git::parsed_files::ParsedFiles;
 use crate::store::git::read_ahead::{self, COMMITS_PER_REPOSITORY};
 use crate::store::git::status;
 use crate::store::git::step::Step;
@@ -40,6 +41,7 @@ impl History {
         kinds: &mut Kinds,
         chain: &[Oid],
     ) -> Result<(), Error> {
+        self.parsed = Some(ParsedFiles::default());
         // For the files that are not read ahead.
         let mut reader = branch.reopened()?;
         let mut left = COMMITS_PER_REPOSITORY;
@@ -52,7 +54,9 @@ impl History {
             self.apply_content(&reader, kinds, id, content, None)?;
             self.forget_problems();
             Ok(())
-        })
+        })?;
+        self.parsed = None;
+        Ok(())
     }
 
     /// Returns the newest commits.
