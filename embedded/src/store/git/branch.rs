@@ -20,6 +20,10 @@ const AUTHOR: (&str, &str) = ("sluice", "sluice@localhost");
 /// Largest file that is read or written, in bytes: several thousand objects. A push must not fill the memory.
 const MAX_FILE: usize = 16 << 20;
 
+/// Commits that are read with one repository. libgit2 keeps up to 256 MiB of the commits and directories that it has read
+/// (`git_cache__max_storage` in its `cache.c`), and a long history needs them once.
+pub(super) const COMMITS_PER_REPOSITORY: usize = 1024;
+
 /// The text of a file, or why it is not read.
 pub(super) type FileText = Result<String, String>;
 
@@ -146,10 +150,14 @@ impl Branch {
         }
         let mut line = Vec::new();
         let mut next = Some(head);
+        let mut reader: Option<Self> = None;
         while next != until {
             let Some(id) = next else { return Ok(None) };
             line.push(id);
-            next = self.previous(id, until)?;
+            if line.len().is_multiple_of(COMMITS_PER_REPOSITORY) {
+                reader = Some(self.reopened()?);
+            }
+            next = reader.as_ref().unwrap_or(self).previous(id, until)?;
         }
         line.reverse();
         Ok(Some(line))

@@ -251,7 +251,7 @@ pub(super) fn read_journal(
     journal: git2::Oid,
 ) -> Result<History, git2::Error> {
     let mut history = empty;
-    let chain = branch.reopened()?.chain(None, journal)?.unwrap_or_default();
+    let chain = branch.chain(None, journal)?.unwrap_or_default();
     history.apply_chain(branch, kinds, &chain)?;
     Ok(history)
 }
@@ -264,7 +264,7 @@ pub(super) fn read_to(
     head: git2::Oid,
 ) -> Result<History, git2::Error> {
     let mut history = History::new(identities);
-    let line = branch.reopened()?.line(None, head)?.unwrap_or_default();
+    let line = branch.line(None, head)?.unwrap_or_default();
     history.apply_line(branch, kinds, &line, |history, _| history.forget_problems())?;
     Ok(history)
 }

@@ -1,19 +1,14 @@
 //! Reads the commits of a long history ahead, on a thread of its own: a start reads and parses files while it applies those before them.
-//!
-//! libgit2 keeps up to 256 MiB of the commits and directories that a repository has read (`git_cache__max_storage` in its `cache.c`), and
-//! the history needs them once. So a long history is read with repositories that are closed after some commits.
 
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use git2::{Error, Oid};
 
-use super::branch::{Branch, Heads};
+use super::branch::{Branch, COMMITS_PER_REPOSITORY, Heads};
 use super::commit_content::CommitContent;
 use super::entry_content::EntryContent;
 
-/// Commits that are read with one repository.
-pub(super) const COMMITS_PER_REPOSITORY: usize = 1024;
 /// Length of a history that has a thread of its own.
 const LONG: usize = 64;
 /// Commits that wait to be applied.
@@ -143,6 +138,26 @@ mod tests {
             assert_eq!(ids, line);
             assert!(numbers.into_iter().eq(0..u64::try_from(length).unwrap()));
         }
+    }
+
+    #[test]
+    fn a_history_that_several_repositories_read_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let (branch, mut line) = history(folder.path(), std::iter::once("n: 1\n".to_owned()));
+        for _ in 0..=2 * COMMITS_PER_REPOSITORY {
+            let parent = line.last().copied();
+            line.push(branch.write(parent, &Edits::new(), "test\n", 0).unwrap());
+        }
+        let head = *line.last().unwrap();
+        assert_eq!(branch.line(None, head).unwrap().as_deref(), Some(&*line));
+        assert_eq!(branch.chain(None, head).unwrap().as_deref(), Some(&*line));
+        let mut files = 0;
+        let add = |_: Oid, content: CommitContent| {
+            files += content.files.len();
+            Ok(())
+        };
+        for_each_commit(&branch, None, &line, add).unwrap();
+        assert_eq!(files, 1, "each is compared with the one before it");
     }
 
     #[test]

@@ -47,6 +47,6 @@ impl Git {
         let (Some(last), Some(journal)) = (last, self.history.journal) else {
             return Ok(false);
         };
-        Ok(self.branch.reopened()?.chain(Some(last), journal)?.is_some())
+        Ok(self.branch.chain(Some(last), journal)?.is_some())
     }
 }

@@ -5,7 +5,7 @@
 
 use git2::{Error, ErrorCode, Oid};
 
-use super::{Branch, Edits, Moved, message, race};
+use super::{Branch, COMMITS_PER_REPOSITORY, Edits, Moved, message, race};
 
 /// The error of a move whose branch points to another commit.
 pub(in crate::store::git) const ELSEWHERE: &str = "other processes move the branch all the time";
@@ -71,10 +71,14 @@ impl Branch {
     ) -> Result<Option<Vec<Oid>>, Error> {
         let mut chain = Vec::new();
         let mut next = Some(head);
+        let mut reader: Option<Self> = None;
         while next != until {
             let Some(id) = next else { return Ok(None) };
             chain.push(id);
-            next = self.entry(id)?.previous;
+            if chain.len().is_multiple_of(COMMITS_PER_REPOSITORY) {
+                reader = Some(self.reopened()?);
+            }
+            next = reader.as_ref().unwrap_or(self).entry(id)?.previous;
         }
         chain.reverse();
         Ok(Some(chain))

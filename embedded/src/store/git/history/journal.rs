@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::History;
 use crate::store::backend::Record;
 use crate::store::git::admit;
-use crate::store::git::branch::{Branch, Heads};
+use crate::store::git::branch::{Branch, COMMITS_PER_REPOSITORY, Heads};
 use crate::store::git::entry_content::EntryContent;
 use crate::store::git::kinds::Kinds;
 use crate::store::git::parsed_files::ParsedFiles;
-use crate::store::git::read_ahead::{self, COMMITS_PER_REPOSITORY};
+use crate::store::git::read_ahead;
 use crate::store::git::status;
 use crate::store::git::step::Step;
 use crate::store::state::Key;
@@ -85,11 +85,7 @@ impl History {
             }
         };
         if let Some(head) = content.head.filter(|_| content.trailers.is_empty()) {
-            let line = match self.head {
-                // The whole history: libgit2 keeps its commits until the repository is closed.
-                None => branch.reopened()?.line(None, head)?,
-                known => branch.line(known, head)?,
-            };
+            let line = branch.line(self.head, head)?;
             // Only the newest commit of a rewritten branch counts.
             self.rewrites += u64::from(line.is_none());
             let line = line.unwrap_or_else(|| vec![head]);
