@@ -174,6 +174,7 @@ impl History {
         Ok(records)
     }
 
+    /// Applies a change, and keeps it for watches during a start.
     fn publish(&mut self, record: &Record) {
         let Record { key, object, .. } = record;
         let before = match record.kind {
