@@ -18,7 +18,7 @@ use sluice_runtime::args::proxy_environment;
 use sluice_runtime::http::{EnvironmentError, Route, Settings, TlsError, client};
 
 use super::Bucket;
-use super::error::{InsufficientStorage, Problem};
+use super::error::{InsufficientStorage, cause};
 use crate::options::{BucketOptions, StorageBackend};
 
 /// Maximum number of further tries of a request.
@@ -37,12 +37,12 @@ pub enum ConnectError {
     #[error("--storage-backend={0} needs --storage-bucket")]
     NoName(&'static str),
     /// The flags or the environment are incomplete or invalid.
-    #[error("cannot use the bucket {name:?} of --storage-bucket: {problem}")]
+    #[error("cannot use the bucket {name:?} of --storage-bucket: {cause}")]
     Settings {
         /// Name of the bucket.
         name: String,
         /// What is wrong.
-        problem: Problem,
+        cause: String,
     },
     /// The environment has an invalid proxy.
     #[error(transparent)]
@@ -73,16 +73,16 @@ pub(crate) fn connect(options: &BucketOptions) -> Result<Option<Bucket>, Connect
         }
         StorageBackend::Gcs => {
             required("gcs")?;
-            gcs(options, connector()?)
+            gcs(GoogleCloudStorageBuilder::from_env(), options, connector()?)
         }
         StorageBackend::Azure => {
             required("azure")?;
-            azure(options, connector()?)
+            azure(MicrosoftAzureBuilder::from_env(), options, connector()?)
         }
     };
     let store = store.map_err(|error| ConnectError::Settings {
         name: name.to_owned(),
-        problem: Problem::of(&error),
+        cause: cause(&error),
     })?;
     Ok(Some(Bucket::new(store, name, &options.storage_bucket_prefix)))
 }
@@ -116,8 +116,13 @@ pub(super) fn s3(
     Ok(Arc::new(builder.build()?))
 }
 
-fn gcs(options: &BucketOptions, connector: Connector) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let mut builder = GoogleCloudStorageBuilder::from_env()
+/// As [`s3`], for Google Cloud Storage.
+pub(super) fn gcs(
+    builder: GoogleCloudStorageBuilder,
+    options: &BucketOptions,
+    connector: Connector,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = builder
         .with_bucket_name(&options.storage_bucket)
         .with_retry(retries())
         .with_http_connector(connector);
@@ -127,8 +132,13 @@ fn gcs(options: &BucketOptions, connector: Connector) -> object_store::Result<Ar
     Ok(Arc::new(builder.build()?))
 }
 
-fn azure(options: &BucketOptions, connector: Connector) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let mut builder = MicrosoftAzureBuilder::from_env()
+/// As [`s3`], for Azure Blob Storage. The URL of a server names the account in its path or its host.
+pub(super) fn azure(
+    builder: MicrosoftAzureBuilder,
+    options: &BucketOptions,
+    connector: Connector,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = builder
         .with_container_name(&options.storage_bucket)
         .with_retry(retries())
         .with_http_connector(connector);

@@ -14,6 +14,21 @@ const FULL_CODES: [&str; 4] = [
     "XMinioStorageFull",
     "InsufficientCapacity",
 ];
+/// The codes for a bucket that does not exist: of S3 and Google, and of Azure.
+const NO_BUCKET_CODES: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
+/// The codes for credentials that are missing, invalid or without the permission: of S3 and Google, and of Azure. Not every error has a class:
+/// those of listings have none, and S3 answers 400 when credentials have expired.
+const DENIED_CODES: [&str; 9] = [
+    "AccessDenied",
+    "AuthenticationRequired",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "AuthenticationFailed",
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+];
 
 /// A failed operation on a bucket.
 #[derive(Debug, thiserror::Error)]
@@ -76,11 +91,14 @@ impl Problem {
             Cause::Full(cause) => return Self::Full(cause),
             Cause::Other(cause) => cause,
         };
+        if NO_BUCKET_CODES.contains(&&*cause) {
+            return Self::NoBucket;
+        }
+        if DENIED_CODES.contains(&&*cause) {
+            return Self::Denied(cause);
+        }
         match error {
             Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Self::Denied(cause),
-            Store::NotFound { .. } if cause == "NoSuchBucket" || cause == "ContainerNotFound" => {
-                Self::NoBucket
-            }
             Store::NotFound { .. } => Self::Missing,
             Store::Precondition { .. } | Store::AlreadyExists { .. } => Self::Changed,
             Store::NotSupported { .. }
@@ -161,6 +179,13 @@ impl Cause {
     }
 }
 
+/// Returns the cause of an error without the text of a server.
+pub(super) fn cause(error: &object_store::Error) -> String {
+    match Cause::of(error) {
+        Cause::Full(cause) | Cause::Other(cause) => cause,
+    }
+}
+
 /// Returns the beginning of a text, without the body of a response.
 fn first_line(text: &str) -> String {
     let end = text.find(['<', '{', '\n']).unwrap_or(text.len());
@@ -202,6 +227,20 @@ mod tests {
         );
         let other = Problem::of(&denied("status 403: {\"token\": \"s3cret\"}"));
         assert_eq!(other, Problem::Denied("status 403".into()));
+    }
+
+    #[test]
+    fn an_error_without_a_class_is_classified_by_its_code() {
+        let listing = |code: &str| {
+            let source = format!("Error performing list request: <Error><Code>{code}</Code></Error>").into();
+            Problem::of(&object_store::Error::Generic { store: "S3", source })
+        };
+        assert_eq!(listing("NoSuchBucket"), Problem::NoBucket);
+        assert_eq!(listing("ContainerNotFound"), Problem::NoBucket);
+        let denied = Problem::Denied("AuthorizationFailure".into());
+        assert_eq!(listing("AuthorizationFailure"), denied);
+        let failed = Problem::Unavailable("InternalError".into());
+        assert_eq!(listing("InternalError"), failed);
     }
 
     #[test]
