@@ -50,6 +50,8 @@ need nginx "make bench" "nginx; otherwise make bench downloads it with apt-get a
 need kubectl "commands of users (built under CI)" "kubectl, or Go" optional
 need terraform "tests of the CLI with Terraform" "https://developer.hashicorp.com/terraform/install" optional
 need tofu "make demo without Go" "https://opentofu.org/docs/intro/install/" optional
+need node "artifacts in a bucket of Azure: Azurite, archives" "Node.js 20 or newer (https://nodejs.org)" optional
+need npm "artifacts in a bucket of Azure: downloads Azurite" "npm (comes with Node.js)" optional
 need zsh "completion in zsh" "zsh; otherwise the first test downloads it with apt-get and dpkg" optional
 need fish "completion in fish" "fish; otherwise the first test downloads it with apt-get and dpkg" optional
 

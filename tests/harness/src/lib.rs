@@ -4,6 +4,7 @@
 //! kernel assigns, and end with the value that started them.
 
 pub mod admission;
+pub mod azurite;
 pub mod canary;
 pub mod cli;
 pub mod closed_port;

@@ -1,11 +1,14 @@
-//! Tests of artifacts in a bucket: several replicas with disks of their own, on a real server of S3.
+//! Tests of artifacts in a bucket: several replicas with disks of their own, on a real server of S3; `services` has the other services.
 
+mod azure;
 mod faults;
+mod gcs;
 mod limits;
 mod mirrors;
 mod repair;
 mod rollout;
 mod server;
+mod services;
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -17,12 +20,15 @@ use sluice_api::digest::Digest;
 
 use super::*;
 use crate::archive::{Algorithm, Hasher};
+use crate::options::{BucketOptions, StorageBackend};
 use crate::storage::{FileState, ObjectDirectory, Storage};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_mins(1);
 /// More than a request is tried.
 const MANY: usize = 100;
+/// The bucket of every server.
+const BUCKET: &str = "artifacts";
 
 /// A process with a disk of its own.
 struct Replica {
@@ -40,6 +46,19 @@ fn path(commit: &str) -> ArtifactPath {
 
 fn digest(content: &[u8]) -> Digest {
     Hasher::of(Algorithm::Sha256, content).unwrap()
+}
+
+/// Returns the flags for the bucket of a server at this URL.
+fn options(storage_backend: StorageBackend, endpoint: String) -> BucketOptions {
+    BucketOptions {
+        storage_backend,
+        storage_bucket: BUCKET.to_owned(),
+        storage_bucket_endpoint: endpoint,
+        storage_bucket_region: "us-east-1".to_owned(),
+        storage_bucket_prefix: String::new(),
+        storage_cache_max_bytes: 0,
+        open_bucket: None,
+    }
 }
 
 fn problem(error: &StorageError) -> &Problem {

@@ -20,10 +20,9 @@ use tokio::sync::{Notify, Semaphore};
 use tower::BoxError;
 
 use super::super::connect::{connector, s3};
-use super::{Bucket, LIMIT};
-use crate::options::{BucketOptions, StorageBackend};
+use super::{BUCKET, Bucket, LIMIT, options};
+use crate::options::StorageBackend;
 
-const BUCKET: &str = "artifacts";
 const USER: &str = "AKIDEXAMPLE";
 const PASSWORD: &str = "the-secret-of-the-test";
 
@@ -103,15 +102,7 @@ impl S3Server {
 
     /// Opens the bucket with this password.
     pub(super) fn bucket_with(&self, password: &str) -> Bucket {
-        let options = BucketOptions {
-            storage_backend: StorageBackend::S3,
-            storage_bucket: BUCKET.to_owned(),
-            storage_bucket_endpoint: format!("http://{}", self.address),
-            storage_bucket_region: "us-east-1".to_owned(),
-            storage_bucket_prefix: String::new(),
-            storage_cache_max_bytes: 0,
-            open_bucket: None,
-        };
+        let options = options(StorageBackend::S3, format!("http://{}", self.address));
         let builder = AmazonS3Builder::new()
             .with_access_key_id(USER)
             .with_secret_access_key(password);
