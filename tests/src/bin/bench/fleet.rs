@@ -15,6 +15,7 @@ use sluice_tests::BoxError;
 
 use crate::controller::{Controller, Cost, definitions, own_program};
 use crate::results::{Goal, Results, Row, Unit, number, seconds};
+use crate::usage::Usage;
 
 /// Timeout of each part for all objects.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -26,8 +27,10 @@ pub(crate) const INTERVAL: (u32, u32) = (10, 3);
 /// reconciliation without a change.
 const CPU_OF_NEW: f64 = 0.008;
 const REQUESTS_OF_NEW: f64 = 4.0;
-const CPU_OF_PASS: f64 = 0.000_25;
-/// The numbers of sources with limits of their own: seconds until all are ready, and memory then.
+pub(crate) const CPU_OF_PASS: f64 = 0.000_25;
+/// The most anonymous memory of a source, in bytes, and the number of sources from which on the memory of the program itself counts little.
+const MEMORY_OF_SOURCE: (f64, usize) = (15_000.0, 1_000);
+/// The numbers of sources with limits of their own: seconds until all are ready, and resident memory then.
 const LIMITS: [(usize, f64, u64); 2] = [(300, 5.0, 40 << 20), (1_000, 15.0, 64 << 20)];
 /// Seconds until 300 sources are handled after a restart: with their storage, and with an empty one.
 const RESTARTS: (usize, f64, f64) = (300, 1.0, 5.0);
@@ -35,15 +38,43 @@ const RESTARTS: (usize, f64, f64) = (300, 1.0, 5.0);
 /// What a controller needed for the parts of one round.
 struct Round {
     first: Cost,
-    memory: u64,
+    /// Before the first source, and when all are ready.
+    empty: Usage,
+    ready: Usage,
     pass: Cost,
     /// The restarts: with the storage kept, and with an empty one.
     kept: Cost,
     emptied: Cost,
 }
 
+/// The rounds of one number of sources.
+struct Fleet {
+    count: usize,
+    own: Vec<Round>,
+    /// Name of the alternative, or why there is none, and its rounds.
+    other: (String, Vec<Round>),
+}
+
+/// Measures each number of sources on its own, and what a source adds to the memory between two numbers.
+pub(crate) async fn measure_all(
+    counts: &[usize],
+    rounds: usize,
+    results: &mut Results,
+) -> Result<(), BoxError> {
+    let mut last: Option<Fleet> = None;
+    for count in counts {
+        let fleet = measure(*count, rounds).await?;
+        report(&fleet, results);
+        if let Some(smaller) = last.filter(|last| last.count < fleet.count) {
+            report_growth(&smaller, &fleet, results);
+        }
+        last = Some(fleet);
+    }
+    Ok(())
+}
+
 /// Measures `count` sources in `rounds` rounds, in turn with both controllers.
-pub(crate) async fn measure(count: usize, rounds: usize, results: &mut Results) -> Result<(), BoxError> {
+async fn measure(count: usize, rounds: usize) -> Result<Fleet, BoxError> {
     let contents = |number: usize| format!("locals {{\n  number = {number}\n}}\n");
     let repositories = RepositorySet::create(count, "main.tf", contents)?;
     let server = GitServer::start().await?;
@@ -64,8 +95,11 @@ pub(crate) async fn measure(count: usize, rounds: usize, results: &mut Results) 
             other.push(measure_once(std::slice::from_ref(program), &urls).await?);
         }
     }
-    report(count, &own, (&alternative, &other), results);
-    Ok(())
+    Ok(Fleet {
+        count,
+        own,
+        other: (alternative, other),
+    })
 }
 
 /// Measures one controller from its first start to its restarts.
@@ -73,12 +107,14 @@ async fn measure_once(program: &[PathBuf], urls: &[String]) -> Result<Round, Box
     let folder = tempfile::tempdir()?;
     let mut controller = Controller::start(program, folder.path(), definitions()?).await?;
     let before = controller.cost().await?;
+    let empty = controller.usage()?;
     let began = Instant::now();
     create(controller.sources(), urls).await?;
     wait_for_all(controller.sources(), is_ready).await?;
     let first = controller.cost().await?.since(&before, began.elapsed());
-    let memory = controller.usage()?.memory;
-    shorten_intervals(controller.sources()).await?;
+    let ready = controller.usage()?;
+    let (interval, _) = INTERVAL;
+    shorten_intervals(controller.sources(), interval).await?;
     let pass = observe_passes(&controller).await?;
     controller.kill().await?;
     let kept = restart(&mut controller, folder.path(), "kept").await?;
@@ -90,7 +126,8 @@ async fn measure_once(program: &[PathBuf], urls: &[String]) -> Result<Round, Box
     controller.end().await?;
     Ok(Round {
         first,
-        memory,
+        empty,
+        ready,
         pass,
         kept,
         emptied,
@@ -113,9 +150,8 @@ pub(crate) async fn create(sources: &Api<DynamicObject>, urls: &[String]) -> Res
         .await
 }
 
-/// Shortens the intervals of all sources, and waits until their reconciliations are spread over one interval.
-pub(crate) async fn shorten_intervals(sources: &Api<DynamicObject>) -> Result<(), BoxError> {
-    let (interval, _) = INTERVAL;
+/// Shortens the intervals of all sources to these seconds, and waits until their reconciliations are spread over one interval.
+pub(crate) async fn shorten_intervals(sources: &Api<DynamicObject>, interval: u32) -> Result<(), BoxError> {
     let spec = json!({ "spec": { "interval": format!("{interval}s") } });
     patch_all(sources, &spec).await?;
     wait_for_all(sources, is_observed).await?;
@@ -200,7 +236,9 @@ type Part = fn(&Round) -> &Cost;
 type Limits = [Option<f64>; 4];
 
 /// Adds the rows of all parts, with what they must be.
-fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results: &mut Results) {
+fn report(fleet: &Fleet, results: &mut Results) {
+    let Fleet { count, own, other } = fleet;
+    let (count, (name, other)) = (*count, other);
     let all = number(count as u64);
     let limits = LIMITS.into_iter().find(|(limited, ..)| *limited == count);
     let (time, memory) = (limits.map(|(_, time, _)| time), limits.map(|(.., memory)| memory));
@@ -232,10 +270,60 @@ fn report(count: usize, own: &[Round], (name, other): (&str, &[Round]), results:
         let costs = |rounds: &[Round]| rounds.iter().map(|round| *part(round)).collect::<Vec<_>>();
         report_part(&title, &costs(own), (name, &costs(other)), limits, results);
     }
-    let bytes = |rounds: &[Round]| rounds.iter().map(|round| number(round.memory)).collect();
-    let row = Row::new("memory after the first reconciliations", Unit::Bytes, bytes(own));
-    let goal = memory.map(|bytes| Goal::AtMost(number(bytes)));
-    results.add(row.beside(name, bytes(other)).goal_if_known(goal));
+    report_memory(fleet, memory, results);
+}
+
+/// Adds the rows of the memory when all sources are ready, and of what each adds to that of the start.
+fn report_memory(fleet: &Fleet, limit: Option<u64>, results: &mut Results) {
+    let Fleet { count, own, other } = fleet;
+    let (name, other) = other;
+    let resident = |rounds: &[Round]| of_rounds(rounds, |round| number(round.ready.memory));
+    let row = Row::new(
+        format!("{count} new small sources: resident memory"),
+        Unit::Bytes,
+        resident(own),
+    );
+    let goal = limit.map(|bytes| Goal::AtMost(number(bytes)));
+    results.add(row.beside(name, resident(other)).goal_if_known(goal));
+    let anonymous = |rounds: &[Round]| of_rounds(rounds, |round| number(round.ready.private));
+    let row = Row::new("its anonymous part", Unit::Bytes, anonymous(own));
+    results.add(row.beside(name, anonymous(other)));
+    let all = number(*count as u64);
+    let each = |rounds: &[Round]| {
+        of_rounds(rounds, |round| {
+            number(round.ready.private.saturating_sub(round.empty.private)) / all
+        })
+    };
+    let title = format!("anonymous memory of each, from 0 to {count} sources");
+    let row = Row::new(title, Unit::Bytes, each(own)).beside(name, each(other));
+    let (most, many) = MEMORY_OF_SOURCE;
+    results.add(row.goal_if_known((*count >= many).then_some(Goal::AtMost(most))));
+}
+
+/// Adds the row of what a source adds to the anonymous memory between two numbers of sources: the program itself and its pools do not count.
+fn report_growth(smaller: &Fleet, larger: &Fleet, results: &mut Results) {
+    let more = number((larger.count - smaller.count) as u64);
+    let each = |smaller: &[Round], larger: &[Round]| {
+        let pairs = smaller.iter().zip(larger);
+        let growth = pairs.map(|(smaller, larger)| {
+            number(larger.ready.private.saturating_sub(smaller.ready.private)) / more
+        });
+        growth.collect::<Vec<_>>()
+    };
+    let title = format!(
+        "anonymous memory of each, from {} to {} sources",
+        smaller.count, larger.count
+    );
+    let (name, other) = &larger.other;
+    let row = Row::new(title, Unit::Bytes, each(&smaller.own, &larger.own));
+    let row = row.beside(name, each(&smaller.other.1, other));
+    let (most, _) = MEMORY_OF_SOURCE;
+    results.add(row.goal(Goal::AtMost(most)));
+}
+
+/// Returns a sample of each round.
+fn of_rounds(rounds: &[Round], sample: impl Fn(&Round) -> f64) -> Vec<f64> {
+    rounds.iter().map(sample).collect()
 }
 
 /// Adds the rows of one part: time, CPU, requests and writes. A reconciliation without a change has no time of its own.

@@ -108,10 +108,10 @@ async fn measure_one_url(server: &GitServer, url: &str, results: &mut Results) -
     let urls = vec![url.to_owned(); OBJECTS];
     fleet::create(sources, &urls).await?;
     fleet::wait_for_all(sources, fleet::is_ready).await?;
-    fleet::shorten_intervals(sources).await?;
+    let (interval, intervals) = fleet::INTERVAL;
+    fleet::shorten_intervals(sources, interval).await?;
     server.clear_requests();
     fleet::observe_passes(&controller).await?;
-    let (_, intervals) = fleet::INTERVAL;
     let requests = number(server.requests().len() as u64) / f64::from(intervals);
     controller.end().await?;
     let title = format!("{OBJECTS} objects with one URL: Git requests in an interval");

@@ -129,12 +129,7 @@ async fn measure_part(
         Part::Sources => sources::measure(rounds, args.against.as_deref(), results).await,
         Part::Packages => packages::measure(rounds, results).await,
         Part::Curve => curve::measure(rounds, args.gigabyte, results).await,
-        Part::Fleet => {
-            for count in &args.sources {
-                fleet::measure(*count, rounds, results).await?;
-            }
-            Ok(())
-        }
+        Part::Fleet => fleet::measure_all(&args.sources, rounds, results).await,
         Part::Serving => serving::measure(rounds, results).await,
         Part::FirstApply => first_apply::measure(rounds, results).await,
         Part::Providers => providers::measure(rounds, results).await,
