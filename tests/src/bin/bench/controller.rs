@@ -31,6 +31,8 @@ pub(crate) struct Cost {
     pub(crate) requests: u64,
     /// Those of them that change an object (PATCH, PUT). Events are created.
     pub(crate) writes: u64,
+    /// Reconciliations that have ended.
+    pub(crate) reconciliations: u64,
 }
 
 impl Cost {
@@ -41,6 +43,7 @@ impl Cost {
             cpu: self.cpu.saturating_sub(before.cpu),
             requests: self.requests.saturating_sub(before.requests),
             writes: self.writes.saturating_sub(before.writes),
+            reconciliations: self.reconciliations.saturating_sub(before.reconciliations),
         }
     }
 
@@ -51,6 +54,7 @@ impl Cost {
             cpu: self.cpu / parts,
             requests: self.requests / u64::from(parts),
             writes: self.writes / u64::from(parts),
+            reconciliations: self.reconciliations / u64::from(parts),
         }
     }
 }
@@ -168,10 +172,14 @@ impl Controller {
     /// Returns its counters since its start.
     pub(crate) async fn cost(&self) -> Result<Cost, BoxError> {
         let page = get(self.metrics, "/metrics").await?;
-        let counts: Vec<_> = page
-            .lines()
-            .filter(|line| line.starts_with("rest_client_requests_total{"))
-            .collect();
+        let (mut counts, mut reconciliations) = (Vec::new(), Vec::new());
+        for line in page.lines() {
+            if line.starts_with("rest_client_requests_total{") {
+                counts.push(line);
+            } else if line.starts_with("gotk_reconcile_duration_seconds_count{") {
+                reconciliations.push(line);
+            }
+        }
         // Counters are written as floating-point numbers by some libraries.
         let number = |line: &str| line.rsplit_once(' ')?.1.split('.').next()?.parse::<u64>().ok();
         let is_write = |line: &str| {
@@ -185,6 +193,7 @@ impl Controller {
             cpu: self.usage()?.cpu,
             requests: counts.iter().filter_map(|line| number(line)).sum(),
             writes: writes.filter_map(|line| number(line)).sum(),
+            reconciliations: reconciliations.iter().filter_map(|line| number(line)).sum(),
         })
     }
 

@@ -31,7 +31,7 @@ const FIRST: f64 = 5.0;
 /// The most bytes of the fetch of one changed file.
 const FETCHED: f64 = 65_536.0;
 /// The most private memory of a first artifact, and what a push may add to that of the waiting program.
-const MEMORY_OF_FIRST: u64 = 96 << 20;
+pub(crate) const MEMORY_OF_FIRST: u64 = 96 << 20;
 const MEMORY_OF_PUSH: u64 = 32 << 20;
 /// The name of the repository for git.
 const BY_HAND: &str = "by-hand";

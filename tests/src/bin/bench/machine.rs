@@ -88,7 +88,9 @@ fn field(info: &str, name: &str) -> Option<String> {
 fn versions() -> BTreeMap<String, String> {
     let on_path = |name: &str| PathBuf::from(name);
     let cli = ["terraform", "tofu"].into_iter().find_map(cli::on_path);
-    let programs: [(&str, Option<PathBuf>, &[&str]); 9] = [
+    // Python computes digests by OpenSSL.
+    let openssl: &[&str] = &["-c", "import ssl; print(ssl.OPENSSL_VERSION)"];
+    let programs: [(&str, Option<PathBuf>, &[&str]); 10] = [
         ("sluice", binary("sluice").ok(), &["version", "--client"]),
         ("git", Some(on_path("git")), &["--version"]),
         ("tar", Some(on_path("tar")), &["--version"]),
@@ -97,6 +99,7 @@ fn versions() -> BTreeMap<String, String> {
         ("pigz", compared::installed("pigz"), &["--version"]),
         ("nginx", compared::installed("nginx"), &["-v"]),
         ("kubectl", Some(on_path("kubectl")), &["version", "--client"]),
+        ("openssl", Some(on_path("python3")), openssl),
         ("cli", cli, &["version"]),
     ];
     let shown = programs.into_iter().filter_map(|(name, program, arguments)| {

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod controller;
 mod curve;
+mod digests;
 mod disk;
 mod environment;
 mod first_apply;
@@ -13,6 +14,7 @@ mod fleet;
 mod git_store;
 mod head;
 mod idle;
+mod large;
 mod machine;
 mod objects;
 mod packages;
@@ -24,6 +26,7 @@ mod serving;
 mod slow;
 mod sources;
 mod stacks;
+mod steady;
 mod text;
 mod usage;
 
@@ -129,7 +132,13 @@ async fn measure_part(
         Part::Sources => sources::measure(rounds, args.against.as_deref(), results).await,
         Part::Packages => packages::measure(rounds, results).await,
         Part::Curve => curve::measure(rounds, args.gigabyte, results).await,
+        Part::Large => large::measure(rounds, results).await,
+        Part::Digests => {
+            digests::measure(rounds, results);
+            Ok(())
+        }
         Part::Fleet => fleet::measure_all(&args.sources, rounds, results).await,
+        Part::Steady => steady::measure(rounds, results).await,
         Part::Serving => serving::measure(rounds, results).await,
         Part::FirstApply => first_apply::measure(rounds, results).await,
         Part::Providers => providers::measure(rounds, results).await,
@@ -161,11 +170,14 @@ fn estimate(part: Part, args: &Args) -> u64 {
         Part::Sources => 30 + rounds * 5,
         Part::Packages => 40 + rounds * 10,
         Part::Curve => 90 + rounds * 40 + gigabyte,
+        Part::Large => 60 + rounds * 60,
+        Part::Digests => rounds,
         // Both controllers observe four intervals; Flux takes longer for everything else.
         Part::Fleet => {
             let each = |number: &usize| 90 + count(*number) * 3 / 10;
             args.sources.iter().map(|number| rounds * each(number)).sum()
         }
+        Part::Steady => 400 + rounds.min(count(steady::MAX_ROUNDS)) * 60,
         Part::Serving => 20 + rounds * 18,
         Part::FirstApply => 20 + rounds * 8,
         Part::Providers => 40 + rounds * 6,

@@ -13,8 +13,14 @@ pub(crate) enum Part {
     Packages,
     /// New sources from 1 MB on and pushes to them.
     Curve,
+    /// Several large repositories at once, and a large file.
+    Large,
+    /// Digests of an artifact.
+    Digests,
     /// Many small sources.
     Fleet,
+    /// Very many unchanged sources with an interval of a minute.
+    Steady,
     /// Downloads of artifacts.
     Serving,
     /// First applies and later plans.
@@ -52,7 +58,10 @@ impl Part {
             Self::Sources => "new sources of 2,000 files and pushes to them beside git and tar",
             Self::Packages => "packages of 90 MB beside git archive and pigz",
             Self::Curve => "new sources of 1 to 473 MB and pushes to them beside git",
+            Self::Large => "memory for eight new sources of 100 MB at once, and for a file of 300 MB",
+            Self::Digests => "digests of an artifact by SHA-256, SHA-512 and BLAKE3",
             Self::Fleet => "many small sources beside Flux's source-controller",
+            Self::Steady => "10,000 unchanged sources with an interval of a minute",
             Self::Serving => "downloads of artifacts beside nginx",
             Self::FirstApply => "first applies and later plans beside the CLI",
             Self::Providers => "later runs with a provider of 200 MB beside runs without providers",
@@ -70,7 +79,7 @@ mod tests {
 
     #[test]
     fn parts_are_selected_by_name_and_keep_their_order() {
-        assert_eq!(Part::selected(&[]).len(), 12);
+        assert_eq!(Part::selected(&[]).len(), 15);
         let only = [Part::FirstApply, Part::Head];
         assert_eq!(Part::selected(&only), [Part::Head, Part::FirstApply]);
         assert_eq!(Part::FirstApply.name(), "first-apply");

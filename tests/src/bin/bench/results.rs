@@ -26,6 +26,7 @@ impl Unit {
     /// Returns a number with its unit.
     pub(crate) fn show(self, number: f64) -> String {
         match self {
+            Self::Seconds if number > 0.0 && number < 1e-3 => format!("{:.0} µs", number * 1e6),
             Self::Seconds if number < 1.0 => format!("{:.1} ms", number * 1e3),
             Self::Seconds => format!("{number:.2} s"),
             Self::Bytes if number < 10_000.0 => format!("{number:.0} B"),
@@ -61,6 +62,8 @@ pub(crate) enum Goal {
     RatioAtLeast(f64),
     /// The median is at most this, in the unit of the row.
     AtMost(f64),
+    /// The median is at least this, in the unit of the row.
+    AtLeast(f64),
 }
 
 /// One row of the table.
@@ -128,7 +131,7 @@ impl Row {
     pub(crate) const fn ratio_limit(&self) -> Option<f64> {
         match self.goal {
             Some(Goal::RatioAtMost(limit) | Goal::RatioAtLeast(limit)) => Some(limit),
-            Some(Goal::AtMost(_)) | None => None,
+            Some(Goal::AtMost(_) | Goal::AtLeast(_)) | None => None,
         }
     }
 
@@ -138,6 +141,7 @@ impl Row {
             Goal::RatioAtMost(limit) => Some(self.ratio()? <= limit),
             Goal::RatioAtLeast(limit) => Some(self.ratio()? >= limit),
             Goal::AtMost(limit) => Some(median(&self.samples)? <= limit),
+            Goal::AtLeast(limit) => Some(median(&self.samples)? >= limit),
         }
     }
 
@@ -153,6 +157,7 @@ impl Row {
             Goal::RatioAtMost(limit) => format!("ratio <= {limit}"),
             Goal::RatioAtLeast(limit) => format!("ratio >= {limit}"),
             Goal::AtMost(limit) => format!("<= {}", self.unit.show(limit)),
+            Goal::AtLeast(limit) => format!(">= {}", self.unit.show(limit)),
         });
         let met = self.is_met().map(|met| if met { "yes" } else { "**no**" });
         let cells = [alternative, ratio, goal, met.map(str::to_owned)].map(Option::unwrap_or_default);
@@ -167,6 +172,7 @@ impl Row {
             Some(Goal::RatioAtMost(limit)) => ("ratio at most", Some(limit)),
             Some(Goal::RatioAtLeast(limit)) => ("ratio at least", Some(limit)),
             Some(Goal::AtMost(limit)) => ("at most", Some(limit)),
+            Some(Goal::AtLeast(limit)) => ("at least", Some(limit)),
             None => ("", None),
         };
         json!({ "what": self.what, "unit": self.unit.name(), "samples": self.samples, "median": median(&self.samples),
@@ -187,6 +193,12 @@ impl Results {
     pub(crate) fn add(&mut self, row: Row) {
         eprintln!("{}", row.line());
         self.rows.push(row);
+    }
+
+    /// Returns the titles of all rows.
+    #[cfg(test)]
+    pub(crate) fn titles(&self) -> Vec<&str> {
+        self.rows.iter().map(Row::what).collect()
     }
 
     /// Adds a point to a curve: the megabytes of a repository, and seconds.
@@ -263,6 +275,12 @@ mod tests {
     }
 
     #[test]
+    fn a_time_below_a_millisecond_has_its_own_unit() {
+        let shown = [0.000_25, 0.0025, 0.0, 2.5].map(|seconds| Unit::Seconds.show(seconds));
+        assert_eq!(shown, ["250 µs", "2.5 ms", "0.0 ms", "2.50 s"]);
+    }
+
+    #[test]
     fn a_row_says_whether_its_goal_is_met() {
         let row = |goal| {
             Row::new("fetch", Unit::Seconds, vec![0.3, 0.1, 0.2])
@@ -273,6 +291,8 @@ mod tests {
         assert_eq!(row(Goal::RatioAtMost(0.1)).is_met(), Some(false));
         assert_eq!(row(Goal::RatioAtLeast(0.25)).is_met(), Some(false));
         assert_eq!(row(Goal::AtMost(0.2)).is_met(), Some(true));
+        assert_eq!(row(Goal::AtLeast(0.2)).is_met(), Some(true));
+        assert_eq!(row(Goal::AtLeast(0.25)).is_met(), Some(false));
         assert_eq!(
             row(Goal::RatioAtMost(0.25)).line(),
             "| fetch | 200.0 ms | 1.00 s: git | 0.200 | ratio <= 0.25 | yes |"
