@@ -107,7 +107,7 @@ pub(super) fn s3(
         .with_bucket_name(&options.storage_bucket)
         .with_retry(retries())
         .with_http_connector(connector);
-    if let Some(endpoint) = set(&options.storage_bucket_endpoint) {
+    if let Some(endpoint) = endpoint(options) {
         builder = builder.with_endpoint(endpoint);
     }
     if let Some(region) = set(&options.storage_bucket_region) {
@@ -126,7 +126,7 @@ pub(super) fn gcs(
         .with_bucket_name(&options.storage_bucket)
         .with_retry(retries())
         .with_http_connector(connector);
-    if let Some(endpoint) = set(&options.storage_bucket_endpoint) {
+    if let Some(endpoint) = endpoint(options) {
         builder = builder.with_base_url(endpoint);
     }
     Ok(Arc::new(builder.build()?))
@@ -142,10 +142,15 @@ pub(super) fn azure(
         .with_container_name(&options.storage_bucket)
         .with_retry(retries())
         .with_http_connector(connector);
-    if let Some(endpoint) = set(&options.storage_bucket_endpoint) {
+    if let Some(endpoint) = endpoint(options) {
         builder = builder.with_endpoint(endpoint.to_owned());
     }
     Ok(Arc::new(builder.build()?))
+}
+
+/// Returns the URL of the flag, if it has one. A slash at its end would be doubled in the URLs of objects.
+fn endpoint(options: &BucketOptions) -> Option<&str> {
+    set(options.storage_bucket_endpoint.trim_end_matches('/'))
 }
 
 /// Returns the value of a flag, if it has one.

@@ -63,7 +63,7 @@ impl AzureServer {
     }
 
     fn open(&self, key: &str, container: &str) -> Bucket {
-        let mut options = options(StorageBackend::Azure, self.url());
+        let mut options = options(StorageBackend::Azure, format!("{}/", self.url()));
         container.clone_into(&mut options.storage_bucket);
         let builder = MicrosoftAzureBuilder::new()
             .with_account(ACCOUNT)

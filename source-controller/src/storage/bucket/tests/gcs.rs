@@ -75,7 +75,7 @@ impl GcsServer {
 
     /// Opens the bucket with this token.
     pub(super) fn bucket_with(&self, token: &str) -> Bucket {
-        let options = options(StorageBackend::Gcs, format!("http://{}", self.address));
+        let options = options(StorageBackend::Gcs, format!("http://{}/", self.address));
         let builder = GoogleCloudStorageBuilder::new().with_bearer_token(token);
         let store = gcs(builder, &options, connector().unwrap()).unwrap();
         Bucket::new(store, BUCKET, "below/this")

@@ -1,4 +1,5 @@
-//! The same scenarios on a bucket of each service: publication, replicas, conditional writes, and deletions.
+//! The same scenarios on a bucket of each service: publication, replicas, conditional writes, and deletions. The URLs of Google's and Azure's
+//! servers end with a slash, as users may write them.
 
 use super::azure::AzureServer;
 use super::gcs::GcsServer;
