@@ -86,8 +86,8 @@ pub(super) enum CommitError {
     Rejected(String),
     /// One change cannot be stored. The batch can be stored without it.
     Refused {
-        /// Key of the object.
-        key: Key,
+        /// Key of the object; in a box, because every result of a write has the size of its largest error.
+        key: Box<Key>,
         /// The reason.
         error: StoreError,
     },

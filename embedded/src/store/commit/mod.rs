@@ -194,7 +194,7 @@ impl Store {
             match stored {
                 // Each round has one write less.
                 Err(Failure::Refused(key, error)) if !refused.contains_key(&key) => {
-                    refused.insert(key, error);
+                    refused.insert(*key, error);
                 }
                 Err(Failure::Rejected(_)) if attempts < ATTEMPTS && Instant::now() < end => {
                     attempts += 1;
@@ -270,7 +270,7 @@ enum Failure {
     /// Other processes wrote first, for this reason.
     Rejected(String),
     /// The write of this object cannot be stored.
-    Refused(Key, StatusError),
+    Refused(Box<Key>, StatusError),
     /// The backend or its recovery failed.
     Error(StatusError),
 }

@@ -63,7 +63,7 @@ impl Backend for Shared {
         }
         if let Some(refused) = records.iter().find(|record| record.key.name == TOO_LARGE) {
             return Err(CommitError::Refused {
-                key: refused.key.clone(),
+                key: Box::new(refused.key.clone()),
                 error: unwritable(format!("{} is too large", refused.key)),
             });
         }

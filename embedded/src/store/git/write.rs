@@ -318,8 +318,10 @@ fn is_in_effect(record: &Record, objects: &BTreeMap<Key, Arc<Value>>) -> bool {
 }
 
 fn refused(key: &Key, error: StoreError) -> CommitError {
-    let key = key.clone();
-    CommitError::Refused { key, error }
+    CommitError::Refused {
+        key: Box::new(key.clone()),
+        error,
+    }
 }
 
 fn unparsable(path: &str, key: &Key, reason: &str) -> String {

@@ -265,7 +265,7 @@ fn a_write_that_makes_its_file_too_large_is_refused_alone() {
     let Err(CommitError::Refused { key: refused, error }) = git.commit(&mut both) else {
         panic!("the second one is refused")
     };
-    assert_eq!(refused, key("a"));
+    assert_eq!(*refused, key("a"));
     let error = error.to_string();
     assert!(error.contains("mine.yaml cannot be written"), "{error}");
     let path = "core/v1/configmaps/default/b.yaml";
