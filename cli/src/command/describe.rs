@@ -59,7 +59,7 @@ pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<E
         runs,
         events,
     };
-    let text = match args.output.document("StackReport", || fields(&known))? {
+    let text = match args.output.document("StackReport", || report_fields(&known))? {
         Some(document) => document,
         None => text(&known, context.console, SystemClock.now()),
     };
@@ -68,7 +68,7 @@ pub(super) async fn describe(context: &Context, args: &DescribeArgs) -> Result<E
 }
 
 /// Returns the fields of the report: all runs and events, and objects as the API has them.
-fn fields(known: &Known) -> Result<Value, CliError> {
+fn report_fields(known: &Known) -> Result<Value, CliError> {
     let runs: Vec<Value> = known.runs.iter().map(document::run).collect();
     Ok(json!({
         "summary": document::stack(&known.stack),

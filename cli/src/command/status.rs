@@ -95,8 +95,8 @@ fn fields(stacks: &[Terraform], sources: &[GitRepository]) -> Value {
     }
     let failed = sources.iter().filter(|source| failed_source(source).is_some());
     let failed = failed.map(|source| {
-        let status = source.status.as_ref();
-        let ready = status.and_then(|status| find(&status.conditions, SourceCondition::Ready));
+        let observed = source.status.as_ref();
+        let ready = observed.and_then(|status| find(&status.conditions, SourceCondition::Ready));
         json!({
             "namespace": source.namespace().unwrap_or_default(), "name": source.name_any(),
             "reason": ready.map(|ready| ready.reason.as_str()), "message": ready.map(|ready| ready.message.as_str()),
