@@ -261,7 +261,7 @@ mod tests {
              approval       automatic\n  applied        main@sha1:b8e3\n  age            60s\n\nConditions\n  \
              Ready        True    TerraformAppliedSucceed (30s): Applied\n"
         );
-        let fields = fields(&known).unwrap();
+        let fields = report_fields(&known).unwrap();
         assert_eq!(fields["summary"]["state"], "Ready");
         assert_eq!(fields["stack"]["spec"]["approvePlan"], "auto");
         assert_eq!(

@@ -66,15 +66,15 @@ async fn measure_once(repository: &Repository, count: usize) -> Result<Artifacts
     program.extend([format!("--concurrent={count}"), MAX_FILE.to_owned()].map(PathBuf::from));
     let controller = Controller::start(&program, folder.path(), definitions()?).await?;
     let (sources, head) = (controller.sources(), repository.head()?);
-    let served = (0..count).map(|number| {
+    let remotes = (0..count).map(|number| {
         let name = format!("large{number}");
         let url = server.serve(&name, repository);
         (name, url)
     });
-    let served: Vec<_> = served.collect();
+    let remotes: Vec<_> = remotes.collect();
     let watched = PeakMemory::watch(controller.id()?);
     let began = Instant::now();
-    let creations = served
+    let creations = remotes
         .iter()
         .map(|(name, url)| objects::create(sources, name, url, "1h", &head));
     try_join_all(creations).await?;

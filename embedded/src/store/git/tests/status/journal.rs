@@ -297,7 +297,7 @@ fn a_look_that_shows_the_journal_before_its_branch_is_repeated() {
     // A push without a branch would fail: the one that the settings name does not exist.
     let clone = git2::Repository::open_bare(&options.repository).unwrap();
     clone.set_head("refs/heads/absent").unwrap();
-    let foreign = git.follow().unwrap();
+    let foreign = git.follow(end()).unwrap();
     assert_eq!(foreign.records.len(), 1);
     assert_eq!(git.health(), StorageHealth::Writable);
     assert_eq!(git.branch.heads().unwrap(), heads(&environment));
