@@ -167,8 +167,8 @@ async fn where_no_approvals_are_required_that_of_one_user_applies_a_plan_that_wa
     let hold = json!({ "approvePlan": "auto", "autoApply": { "hold": ["update"] },
         "vars": [{ "name": "size", "value": "two" }] });
     env.edit("net", hold).await;
-    let held = env.wait_for_approvals("set approvePlan: ").await;
-    env.approve("c-held", "bob", &held).await;
+    let waiting = env.wait_for_approvals("set approvePlan: ").await;
+    env.approve("c-held", "bob", &waiting).await;
     let applied = env.wait_ready("net", "True TerraformAppliedSucceed").await;
     assert_eq!(applied.spec.approve_plan, "auto");
     let (by, approvals) = recorded(&env.runs("net").await);
