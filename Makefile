@@ -179,12 +179,15 @@ chaos: build tools ## Break each thing at each moment of a run on a real node (S
 	$(call one-passed,$(CHAOS).log)
 
 .PHONY: nightly
-nightly: tools msrv audit ## Run the long checks: the oldest compiler, make audit, the closure's soundness suite with all 500 trees, 10,000 writes and 100 kills of the Git store, and make images-reproducible
+nightly: tools msrv audit ## Run the long checks: the oldest compiler, make audit, the closure's soundness suite with all 500 trees, 10,000 writes and 100 kills of the Git store, the bucket on Azurite, and make images-reproducible
 	@cli=$$(SLUICE_CLI=$(SLUICE_CLI) $(TARGET)/debug/harness-cli); echo "== All trees, with $$cli"
 	SLUICE_TREES=500 $(CARGO) test --locked --workspace --lib different_results_of_the_real_cli -- --nocapture
 	@echo "== The Git store: 10,000 writes by eight writers, and 100 kills of a process that writes"
 	SLUICE_WRITES=10000 SLUICE_STOPS=100 $(CARGO) test --locked --workspace --test it git_store_writers 2>&1 | tee $(TARGET)/nightly-store.log
 	@grep -q '^test git_store_writers::two_servers.* ok$$' $(TARGET)/nightly-store.log || { echo "== The writers of the Git store did not run: was their test renamed?"; exit 1; }
+	@echo "== The bucket of artifacts on Azurite, which needs Node.js and npm"
+	$(CARGO) test --locked --workspace --lib the_scenarios_hold_on_azure -- --ignored 2>&1 | tee $(TARGET)/nightly-azure.log
+	@grep -q '^test .*the_scenarios_hold_on_azure.* ok$$' $(TARGET)/nightly-azure.log || { echo "== The scenarios did not run on Azurite: was their test renamed?"; exit 1; }
 	@echo "== The images of a release: reproducible, and within their limit"
 	@$(MAKE) --no-print-directory images-reproducible
 

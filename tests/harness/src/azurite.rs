@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::cli::on_path;
 use crate::gobuild::{tools_dir, workspace};
 use crate::process::Process;
 
@@ -50,14 +49,6 @@ pub struct Azurite {
 }
 
 impl Azurite {
-    /// Returns whether the programs that it needs are on PATH.
-    #[must_use]
-    pub fn is_available() -> bool {
-        ["node", "npm"]
-            .into_iter()
-            .all(|program| on_path(program).is_some())
-    }
-
     /// Installs it if needed, and starts it at a free port of loopback. Blocks until it listens.
     ///
     /// # Errors

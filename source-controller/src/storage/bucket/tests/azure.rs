@@ -4,7 +4,6 @@ use http::{Request, StatusCode};
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, MicrosoftAzureBuilder};
 use object_store::client::{HttpRequestBody, HttpService as _};
 use sluice_harness::azurite::Azurite;
-use sluice_harness::skip;
 
 use super::super::connect::{azure, connector};
 use super::{BUCKET, Bucket, options};
@@ -19,16 +18,12 @@ const ANOTHER_KEY: &str = "QW5vdGhlciBrZXksIHdoaWNoIG5vIGFjY291bnQgaGFz";
 pub(super) struct AzureServer(Azurite);
 
 impl AzureServer {
-    /// Starts Azurite. Without Node.js, the test is skipped.
-    pub(super) async fn start() -> Option<Self> {
-        if !Azurite::is_available() {
-            skip::skip("no node and npm are on PATH for Azurite").unwrap();
-            return None;
-        }
+    /// Starts Azurite, which needs Node.js.
+    pub(super) async fn start() -> Self {
         let started = tokio::task::spawn_blocking(Azurite::start);
         let server = Self(started.await.unwrap().unwrap());
         server.create_container().await;
-        Some(server)
+        server
     }
 
     /// `object_store` creates no containers.
