@@ -53,6 +53,7 @@ pub use serve::{CredentialIssuer, ServeError, TlsServer};
 pub use server::{ApiServer, ApiServerBuilder, BuildError};
 pub use service::UserFields;
 pub use store::{
-    BadRecord, GitOptions, Inspection, StatusLocation, StorageHealth, Store, StoreError, discard, inspect,
+    BadRecord, GitOptions, Inspection, SharedKind, StatusLocation, StorageHealth, Store, StoreError, discard,
+    inspect,
 };
 pub use yaml::{YamlError, parse as parse_yaml};

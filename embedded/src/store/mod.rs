@@ -30,7 +30,7 @@ use self::commit::{Queue, RETRY_LIMIT};
 pub use self::error::StoreError;
 use self::file::File;
 use self::git::Git;
-pub use self::git::{GitOptions, StatusLocation};
+pub use self::git::{GitOptions, SharedKind, StatusLocation};
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 pub(crate) use self::list_snapshot::ListSnapshot;
 pub(crate) use self::state::{Key, State};

@@ -1,5 +1,6 @@
 //! A server on a Git repository: the API, and users who push to it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -50,6 +51,7 @@ pub(crate) fn options(dir: &Path, repository: &Path) -> GitOptions {
         subdir: String::new(),
         interval: Duration::from_millis(50),
         signing_key: None,
+        shared: BTreeSet::new(),
         local: dir.join("local.redb"),
     }
 }

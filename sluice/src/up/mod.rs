@@ -41,7 +41,7 @@ use sluice_tf_controller::executor::{
 };
 pub(crate) use state_dir::StateDir;
 pub use state_dir::StateDirError;
-pub use store_location::{StatusPlace, StoreArgs, StoreLocation};
+pub use store_location::{ShareKind, StatusPlace, StoreArgs, StoreLocation};
 use tokio::task::JoinHandle;
 use view::View;
 

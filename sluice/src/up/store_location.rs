@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use sluice_embedded::{GitOptions, StatusLocation, Store, StoreError};
+use sluice_embedded::{GitOptions, SharedKind, StatusLocation, Store, StoreError};
 
 /// Name of the clone of a remote repository in the state directory.
 const CLONE: &str = "store.git";
@@ -16,12 +16,16 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
     /// Keep the objects as YAML files on a branch of a Git repository: git:PATH or git:URL, with #BRANCH. PATH is a bare repository. Secrets,
-    /// Leases, Events and runs stay in the state directory.
+    /// and without --share Leases, Events and runs, stay in the state directory.
     #[arg(long, value_name = "STORE", value_parser = parse)]
     pub store: Option<StoreLocation>,
     /// Where the status of the objects is with --store: on a second branch, BRANCH-status, or in the files of the objects.
     #[arg(long, value_name = "PLACE", default_value = "branch", requires = "store")]
     pub status: StatusPlace,
+    /// Keep these kinds in the repository of --store, too, so that all processes on it have the same objects. With `leases`, controllers of
+    /// several processes can elect one leader. Each write is a commit.
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', requires = "store")]
+    pub share: Vec<ShareKind>,
     /// Directory of the objects in the repository of --store.
     #[arg(long, value_name = "DIR", requires = "store",
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -48,6 +52,27 @@ impl From<StatusPlace> for StatusLocation {
         match place {
             StatusPlace::Branch => Self::Branch,
             StatusPlace::File => Self::File,
+        }
+    }
+}
+
+/// A kind that programs write.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareKind {
+    /// Leases.
+    Leases,
+    /// Events.
+    Events,
+    /// Runs.
+    Runs,
+}
+
+impl From<ShareKind> for SharedKind {
+    fn from(kind: ShareKind) -> Self {
+        match kind {
+            ShareKind::Leases => Self::Leases,
+            ShareKind::Events => Self::Events,
+            ShareKind::Runs => Self::Runs,
         }
     }
 }
@@ -131,26 +156,28 @@ fn open_now(
     crds: &[CustomResourceDefinition],
 ) -> Result<Store, StoreError> {
     match &args.store {
-        Some(location) => {
-            let remote = location.is_remote().then(|| location.repository.clone());
-            let repository = match &remote {
-                Some(_) => local.with_file_name(CLONE),
-                None => PathBuf::from(&location.repository),
-            };
-            let options = GitOptions {
-                repository,
-                remote,
-                branch: location.branch.clone(),
-                status: args.status.into(),
-                subdir: args.subdir.clone().unwrap_or_default(),
-                interval: args.interval,
-                signing_key: args.signing_key.clone(),
-                local,
-            };
-            Store::git(options, crds)
-        }
+        Some(location) => Store::git(git_options(args, location, local), crds),
         None if has_state => Store::file(local),
         None => Ok(Store::memory()),
+    }
+}
+
+fn git_options(args: &StoreArgs, location: &StoreLocation, local: PathBuf) -> GitOptions {
+    let remote = location.is_remote().then(|| location.repository.clone());
+    let repository = match &remote {
+        Some(_) => local.with_file_name(CLONE),
+        None => PathBuf::from(&location.repository),
+    };
+    GitOptions {
+        repository,
+        remote,
+        branch: location.branch.clone(),
+        status: args.status.into(),
+        subdir: args.subdir.clone().unwrap_or_default(),
+        interval: args.interval,
+        signing_key: args.signing_key.clone(),
+        shared: args.share.iter().copied().map(SharedKind::from).collect(),
+        local,
     }
 }
 
@@ -166,6 +193,10 @@ pub(super) const fn advice(error: &StoreError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -190,6 +221,33 @@ mod tests {
         ] {
             assert_eq!(parsed(&format!("git:{url}#live")), expected(url, "live", true));
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        store: StoreArgs,
+    }
+
+    #[test]
+    fn kinds_are_shared_by_name() {
+        let shared = |arguments: &[&str]| {
+            let mut all = vec!["up", "--store", "git:a.git"];
+            all.extend(arguments);
+            Cli::try_parse_from(all).map(|cli| {
+                let location = cli.store.store.clone().unwrap();
+                git_options(&cli.store, &location, PathBuf::new()).shared
+            })
+        };
+        assert!(shared(&[]).unwrap().is_empty());
+        let expected = BTreeSet::from([SharedKind::Leases, SharedKind::Runs]);
+        assert_eq!(shared(&["--share", "runs,leases"]).unwrap(), expected);
+        assert_eq!(shared(&["--share=runs", "--share=leases"]).unwrap(), expected);
+        shared(&["--share", "secrets"]).unwrap_err();
+        assert!(
+            Cli::try_parse_from(["up", "--share", "runs"]).is_err(),
+            "needs --store"
+        );
     }
 
     #[test]

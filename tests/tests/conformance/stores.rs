@@ -1,5 +1,6 @@
 //! The stores of the embedded API.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -51,6 +52,7 @@ impl StoreType {
                     subdir: String::new(),
                     interval: Duration::from_secs(30),
                     signing_key: None,
+                    shared: BTreeSet::new(),
                     local: dir.join("local.redb"),
                 };
                 Store::git(options, definitions).unwrap()

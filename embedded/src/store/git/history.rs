@@ -294,6 +294,9 @@ impl History {
             // Its definition is gone. The file stays, and so do finalizers: no user deleted the object.
             return Ok(before.map(|before| (ChangeType::Remove, Value::clone(&before))));
         }
+        if kinds.is_in_journal(key) {
+            return self.change_in_journal(step, kinds, key, before);
+        }
         let paths = self.places.get(key);
         let Some(path) = paths.and_then(|paths| paths.keys().next()).cloned() else {
             let before = before.filter(|_| !self.moves.contains_key(key));
@@ -309,26 +312,37 @@ impl History {
             return Ok(None);
         };
         let written = self.with_status(step, key, written)?;
-        let Some(resource) = kinds.of(&written) else {
+        self.change_to(step, kinds, key, path, &written)
+    }
+
+    /// Returns the change of an object to what its file contains; `None` if it does not change.
+    fn change_to(
+        &mut self,
+        step: &Step<'_>,
+        kinds: &Kinds,
+        key: &Key,
+        path: String,
+        written: &Value,
+    ) -> Result<Option<(ChangeType, Value)>, Error> {
+        let Some(resource) = kinds.of(written) else {
             return Ok(None);
         };
+        let before = self.objects.get(key).cloned();
         let is_new = before.is_none();
         let last = before.or_else(|| self.withdrawn.get(key).cloned());
-        let mut object = match admit::admit(resource, &written, last.as_deref()) {
+        let mut object = match admit::admit(resource, written, last.as_deref()) {
             Ok(object) => object,
             Err(reason) => {
-                self.reports.push(step.report(key, &path, &reason));
-                self.problems.push(Problem::Invalid {
-                    object: key.to_string(),
-                    reason: reason.clone(),
-                    path,
-                });
-                self.invalid.insert(key.clone(), reason);
+                self.refuse(step, key, path, reason);
                 return Ok(None);
             }
         };
         let Some(last) = last else {
-            let identity = self.identity(step, key);
+            let identity = if kinds.is_in_journal(key) {
+                self.identity_in_journal(step, key)?
+            } else {
+                self.identity(step, key)
+            };
             meta::set(&mut object, "uid", identity.uid.into());
             meta::set(&mut object, "creationTimestamp", identity.created.into());
             return Ok(Some((ChangeType::Put, object)));
@@ -338,11 +352,27 @@ impl History {
         Ok((is_new || object != *last).then_some((ChangeType::Put, object)))
     }
 
+    /// Keeps an object as it is, because its file is not valid.
+    fn refuse(&mut self, step: &Step<'_>, key: &Key, path: String, reason: String) {
+        self.reports.push(step.report(key, &path, &reason));
+        self.problems.push(Problem::Invalid {
+            object: key.to_string(),
+            reason: reason.clone(),
+            path,
+        });
+        self.invalid.insert(key.clone(), reason);
+    }
+
     /// Returns the identity of an object that a commit creates.
     fn identity(&self, step: &Step<'_>, key: &Key) -> Identity {
         let uid = admit::uid(key, step.previous, self.rewrites);
+        self.known_identity(uid, step.info.time)
+    }
+
+    /// Returns the identity from before a rewrite of the history, or the one that follows from the commit.
+    fn known_identity(&self, uid: String, created: i64) -> Identity {
         self.identities.get(&uid).cloned().unwrap_or_else(|| Identity {
-            created: admit::timestamp(step.info.time),
+            created: admit::timestamp(created),
             uid,
         })
     }

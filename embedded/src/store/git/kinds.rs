@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
+use super::sharing::Sharing;
 use super::yaml::ParsedFile;
 use crate::definitions::DEFINITIONS;
 use crate::meta;
@@ -18,7 +19,7 @@ pub(super) const CLUSTER: &str = "_cluster";
 const CORE: &str = "core";
 
 /// Kinds that are stored on this machine only, because they are secret, short-lived, created by the program itself, or about the users of
-/// the machine. A push must not give permissions that its author does not have.
+/// the machine. A push must not give permissions that its author does not have. An option shares some of them ([`Sharing`]).
 const LOCAL: [&str; 9] = [
     "secrets",
     "events",
@@ -49,6 +50,8 @@ pub(super) struct Kinds {
     all: Arc<Registry>,
     /// Group resources of all kinds.
     served: BTreeSet<String>,
+    /// Kinds of [`LOCAL`] that are in the repository.
+    sharing: Sharing,
 }
 
 /// A definition in the repository.
@@ -99,16 +102,24 @@ impl Kinds {
             registry.add_definition(crd).map_err(|error| error.to_string())?;
         }
         let names = crds.iter().filter_map(|crd| crd.metadata.name.clone());
-        Ok(Self::of_program(Arc::new(registry), names.collect()))
+        let sharing = Sharing::default();
+        Ok(Self::of_program(Arc::new(registry), names.collect(), sharing))
     }
 
-    fn of_program(own: Arc<Registry>, own_definitions: BTreeSet<String>) -> Self {
+    /// Shares kinds that would stay on this machine.
+    pub(super) fn with_sharing(mut self, sharing: Sharing) -> Self {
+        self.sharing = sharing;
+        self
+    }
+
+    fn of_program(own: Arc<Registry>, own_definitions: BTreeSet<String>, sharing: Sharing) -> Self {
         let mut kinds = Self {
             all: own.clone(),
             own,
             own_definitions,
             definitions: Vec::new(),
             served: BTreeSet::new(),
+            sharing,
         };
         kinds.serve();
         kinds
@@ -116,7 +127,11 @@ impl Kinds {
 
     /// Returns the kinds before the first commit.
     pub(super) fn before_history(&self) -> Self {
-        Self::of_program(self.own.clone(), self.own_definitions.clone())
+        Self::of_program(
+            self.own.clone(),
+            self.own_definitions.clone(),
+            self.sharing.clone(),
+        )
     }
 
     fn serve(&mut self) {
@@ -164,7 +179,14 @@ impl Kinds {
         let is_initial =
             key.resource == "namespaces" && (key.name == "default" || key.name.starts_with("kube-"));
         let is_own = key.resource == DEFINITIONS && self.own_definitions.contains(&key.name);
-        !is_initial && !is_own && !LOCAL.contains(&key.resource.as_str())
+        let resource = key.resource.as_str();
+        let is_local = LOCAL.contains(&resource) && !self.sharing.contains(resource);
+        !is_initial && !is_own && !is_local
+    }
+
+    /// Whether the whole object is in the journal, so that no file of the branch is read as it.
+    pub(super) fn is_in_journal(&self, key: &Key) -> bool {
+        self.sharing.is_in_journal(&key.resource)
     }
 
     /// Whether the definition of an object's kind is in the repository.
@@ -192,8 +214,13 @@ impl Kinds {
         served.find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
-    /// Returns the identity of an object in a file; `None` if its kind is not served or it has no name.
+    /// Returns the identity of an object in a file of the branch; `None` if its kind is not served or in the journal, or it has no name.
     pub(super) fn key(&self, object: &Value) -> Option<Key> {
+        self.identity(object).filter(|key| !self.is_in_journal(key))
+    }
+
+    /// Returns the identity of an object; `None` if its kind is not served or it has no name.
+    pub(super) fn identity(&self, object: &Value) -> Option<Key> {
         let resource = self.of(object)?;
         let name = meta::name(object);
         let namespace = match meta::namespace(object) {

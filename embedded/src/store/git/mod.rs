@@ -25,6 +25,7 @@ mod parsed_files;
 mod read_ahead;
 mod remote;
 mod resume;
+mod sharing;
 mod signing;
 mod status;
 mod step;
@@ -33,7 +34,7 @@ mod takeover;
 mod write;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ use self::history::History;
 use self::kinds::Kinds;
 pub(super) use self::kinds::has_history;
 use self::remote::Remote;
+pub use self::sharing::SharedKind;
+use self::sharing::Sharing;
 use super::backend::{Backend, CommitError, Foreign, Job, Record, StorageHealth};
 use super::error::StoreError;
 use super::file::File;
@@ -82,7 +85,9 @@ pub struct GitOptions {
     pub interval: Duration,
     /// File of the SSH private key that signs the commits; `None` for commits without signature.
     pub signing_key: Option<PathBuf>,
-    /// File of the objects that are stored on this machine only: Secrets, Leases, Events and runs.
+    /// Kinds that are in the repository, too: otherwise their objects are stored on this machine only.
+    pub shared: BTreeSet<SharedKind>,
+    /// File of the objects that are stored on this machine only: Secrets and, unless they are shared, Leases, Events and runs.
     pub local: PathBuf,
 }
 
@@ -113,7 +118,8 @@ impl Git {
         options: GitOptions,
         crds: &[CustomResourceDefinition],
     ) -> Result<(Self, State), StoreError> {
-        let mut kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
+        let kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
+        let mut kinds = kinds.with_sharing(Sharing::of(&options));
         let (branch, remote) = remote::connect(&options).map_err(|error| unreadable(&options, &error))?;
         let (local, state) = File::open(&options.local)?;
         let history = resume::empty_history(&branch, &local)?;
@@ -265,7 +271,13 @@ impl Backend for Git {
         if self.kinds.is_shared(key) {
             let now = || jiff::Timestamp::now().as_second();
             let time = admit::timestamp(*self.time.get_or_insert_with(now));
-            let uid = admit::uid(key, self.history.head, self.history.rewrites);
+            let history = &self.history;
+            let base = if self.kinds.is_in_journal(key) {
+                history.newest_entry()
+            } else {
+                history.head
+            };
+            let uid = admit::uid(key, base, history.rewrites);
             meta::set(object, "uid", uid.into());
             meta::set(object, "creationTimestamp", time.into());
         }

@@ -1,7 +1,8 @@
 //! Status files: splits an object into its status file in the journal and its file on the branch, and joins them.
 //!
 //! The path follows from the identity alone, `<plural and group>/<namespace>/<name>.yaml`, because it must not change with the storage
-//! version. Only kinds with a status subresource have status files. For other kinds, `status` is a field like any other.
+//! version. Only kinds with a status subresource have status files. For other kinds, `status` is a field like any other. Objects that are in
+//! the journal alone have the same path ([`super::sharing`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use git2::{Error, Oid};
 use serde_json::{Value, json};
 
+use super::admit;
 use super::branch::Branch;
 use super::kinds::CLUSTER;
 use super::yaml;
@@ -56,6 +58,19 @@ pub(super) fn text(branch: &Branch, journal: Oid, object: &Key) -> Result<Option
 pub(super) fn parse(text: Option<String>) -> Option<Value> {
     let content = text.map(|text| yaml::parse(&text));
     content.and_then(Result::ok).filter(Value::is_object)
+}
+
+/// Whether an object has a status file, which may not parse.
+pub(super) fn exists(branch: &Branch, journal: Option<Oid>, object: &Key) -> Result<bool, Error> {
+    match journal {
+        Some(journal) => Ok(branch.read(journal, &path(object))?.is_some()),
+        None => Ok(false),
+    }
+}
+
+/// Returns the status file of an object that is in the journal alone: all of it.
+pub(super) fn whole(object: &Arc<Value>) -> Value {
+    admit::without_derived(&in_order_of_files(object.clone()))
 }
 
 /// Returns the document of an object with the status in its status file.

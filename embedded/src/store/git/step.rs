@@ -11,6 +11,7 @@ use super::commit_content::{self, ChangedFile, CommitContent};
 use super::kinds::{Content, Kinds};
 use super::message::{self, Trailers};
 use super::parsed_files::ParsedFiles;
+use super::status;
 use super::yaml::ParsedFile;
 use crate::store::backend::InvalidFile;
 use crate::store::state::Key;
@@ -86,6 +87,14 @@ impl<'a> Step<'a> {
             }
         };
         Ok(objects.remove(key))
+    }
+
+    /// Returns the status file of an object; `None` if there is none, or it does not parse. Each can be taken once from those that were read.
+    pub(super) fn take_status(&mut self, key: &Key) -> Result<Option<Value>, Error> {
+        match self.statuses.remove(key) {
+            Some(status) => Ok(status),
+            None => status::read(self.branch, self.journal, key),
+        }
     }
 
     /// Returns what a changed file contains. Its objects can be taken then.

@@ -5,6 +5,7 @@ mod foreign;
 mod moves;
 mod remote;
 mod resume;
+mod sharing;
 mod starts;
 mod status;
 mod status_in_file;
@@ -60,6 +61,7 @@ impl Environment {
             subdir: "live".to_owned(),
             interval: Duration::from_hours(1),
             signing_key: None,
+            shared: BTreeSet::new(),
             local: self.dir.path().join(format!("{process}.redb")),
         }
     }

@@ -88,13 +88,16 @@ impl Git {
         self.path(key, kind).map(drop)
     }
 
-    /// Returns the path of the file of a change; `None` if it needs no file.
+    /// Returns the path of the file of a change; `None` if it needs no file on the branch.
     fn path(&self, key: &Key, kind: ChangeType) -> Result<Option<String>, StoreError> {
         let failed = |reason: String| failed(&self.options, reason);
         if !self.kinds.is_shared(key) {
             return Err(failed(format!(
                 "{key} stays on this machine and is not written to the repository"
             )));
+        }
+        if self.kinds.is_in_journal(key) {
+            return Ok(None);
         }
         if let Some(reason) = self.history.pending_move(key) {
             return Err(failed(reason));
@@ -121,6 +124,9 @@ impl Git {
             let key = &record.key;
             if record.kind == ChangeType::Remove {
                 batch.statuses.insert(key.clone(), None);
+            } else if self.kinds.is_in_journal(key) {
+                let whole = status::whole(&record.object);
+                batch.statuses.insert(key.clone(), Some(whole));
             }
             let path = self.path(key, record.kind).map_err(|error| refused(key, error))?;
             let Some(path) = path else { continue };
@@ -219,7 +225,8 @@ impl Git {
         time: i64,
     ) -> Result<Result<Heads, String>, git2::Error> {
         let known = self.heads();
-        let has_commit = !self.branch.has_journal() || !edits.is_empty();
+        // A commit of the journal belongs to one of the branch.
+        let has_commit = !self.branch.has_journal() || !edits.is_empty() || known.branch.is_none();
         if let Err(reason) = self.branch.check_heads(known, has_commit)? {
             return Ok(Err(reason));
         }

@@ -4,6 +4,7 @@
 mod controller;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -65,6 +66,7 @@ async fn a_controller_works_on_a_git_store() {
         subdir: String::new(),
         interval: Duration::from_millis(50),
         signing_key: None,
+        shared: BTreeSet::new(),
         local: folder.path().join("local.redb"),
     };
     let store = Store::git(options, &[definition()]).unwrap();

@@ -3,12 +3,14 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use git2::{Error, Oid};
 use serde_json::Value;
 
 use super::History;
 use crate::store::backend::Record;
+use crate::store::file::Identity;
 use crate::store::git::admit;
 use crate::store::git::branch::{Branch, COMMITS_PER_REPOSITORY, Heads};
 use crate::store::git::entry_content::EntryContent;
@@ -95,16 +97,21 @@ impl History {
             let mut step = Step::with_content(branch, self.head, head, Some(id), commit);
             step.trailers = content.trailers;
             step.statuses = content.statuses;
-            self.update_statuses(&mut step, &content.keys)?;
+            self.update_statuses(&mut step, kinds, &content.keys)?;
             add(self.apply_step(kinds, step, content.keys)?);
         }
         self.journal = Some(id);
         Ok(())
     }
 
-    /// Updates which objects have a status file.
-    fn update_statuses(&mut self, step: &mut Step<'_>, keys: &BTreeSet<Key>) -> Result<(), Error> {
-        for key in keys {
+    /// Updates which objects have a status file. Files of kinds that are not shared belong to processes that share them.
+    fn update_statuses(
+        &mut self,
+        step: &mut Step<'_>,
+        kinds: &Kinds,
+        keys: &BTreeSet<Key>,
+    ) -> Result<(), Error> {
+        for key in keys.iter().filter(|key| kinds.is_shared(key)) {
             self.outdated.remove(key);
             let status = match step.statuses.entry(key.clone()) {
                 Entry::Occupied(entry) => entry.into_mut(),
@@ -119,6 +126,48 @@ impl History {
         Ok(())
     }
 
+    /// Returns how a commit changes an object that is in the journal alone; `None` if it does not.
+    pub(super) fn change_in_journal(
+        &mut self,
+        step: &mut Step<'_>,
+        kinds: &Kinds,
+        key: &Key,
+        before: Option<Arc<Value>>,
+    ) -> Result<Option<(ChangeType, Value)>, Error> {
+        let path = status::path(key);
+        match step.take_status(key)? {
+            Some(written) if kinds.identity(&written).as_ref() == Some(key) => {
+                self.change_to(step, kinds, key, path, &written)
+            }
+            Some(_) => {
+                self.refuse(step, key, path, "the file is of another object".to_owned());
+                Ok(None)
+            }
+            // A file that does not parse deletes nothing.
+            None if status::exists(step.branch, step.journal, key)? => Ok(None),
+            None => Ok(before.and_then(|before| super::without_file(step, key, &before))),
+        }
+    }
+
+    /// Returns the identity of an object that a commit of the journal creates.
+    pub(super) fn identity_in_journal(&self, step: &Step<'_>, key: &Key) -> Result<Identity, Error> {
+        let time = match step.journal {
+            Some(id) => step.branch.info(id)?.time,
+            None => step.info.time,
+        };
+        let uid = admit::uid(key, self.newest_entry(), self.rewrites);
+        Ok(self.known_identity(uid, time))
+    }
+
+    /// Returns the newest commit of the journal, from which the uids of new objects follow that are in it alone. `None` before the first
+    /// write: a process can read the first commit of a journal before that.
+    pub(in crate::store::git) const fn newest_entry(&self) -> Option<Oid> {
+        match self.head {
+            Some(_) => self.journal,
+            None => None,
+        }
+    }
+
     /// Returns the document of an object with the status that the journal has of it.
     pub(super) fn with_status(
         &self,
@@ -129,11 +178,7 @@ impl History {
         if !self.statuses.contains(key) {
             return Ok(document);
         }
-        let status = match step.statuses.remove(key) {
-            Some(status) => status,
-            None => status::read(step.branch, step.journal, key)?,
-        };
-        Ok(match status {
+        Ok(match step.take_status(key)? {
             Some(status) => status::join(document, &status),
             None => document,
         })

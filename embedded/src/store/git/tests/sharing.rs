@@ -1,0 +1,191 @@
+//! Leases, Events and runs in the repository.
+
+use super::foreign::head;
+use super::*;
+
+const LEASE_PATH: &str = "leases.coordination.k8s.io/default/a.yaml";
+
+/// Opens a process that shares Leases.
+fn sharing(environment: &Environment, process: &str) -> Store {
+    let options = GitOptions {
+        shared: BTreeSet::from([SharedKind::Leases]),
+        ..environment.options(process)
+    };
+    Store::git(options, &[]).unwrap()
+}
+
+fn lease_key() -> Key {
+    Key::new("leases.coordination.k8s.io", "default", "a")
+}
+
+fn lease(store: &Store) -> Option<Value> {
+    store.read().get(&lease_key()).map(|object| Value::clone(object))
+}
+
+fn holder(store: &Store) -> Option<String> {
+    lease(store).map(|lease| lease["spec"]["holderIdentity"].as_str().unwrap().to_owned())
+}
+
+/// Takes the Lease if it has no other holder.
+fn take(store: &Store, candidate: &str) -> Result<Arc<Value>, StatusError> {
+    store.write_now(&lease_key(), |view| match view.get(&lease_key()) {
+        Some(held) if held["spec"]["holderIdentity"] == candidate => Ok(Write::Unchanged(held.clone())),
+        Some(_) => Err(StatusError::internal("another candidate has it")),
+        None => Ok(Write::Put(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "a", "namespace": "default"}, "spec": {"holderIdentity": candidate},
+        }))),
+    })
+}
+
+fn release(store: &Store) {
+    let removed = store.write_now(&lease_key(), |view| {
+        let last = view.get(&lease_key()).map(|object| Value::clone(object));
+        last.map(Write::Remove)
+            .ok_or_else(|| StatusError::internal("absent"))
+    });
+    removed.unwrap();
+}
+
+fn heads(environment: &Environment) -> Heads {
+    environment.branch().with_journal().heads().unwrap()
+}
+
+/// Returns a file of the journal.
+fn read_journal(environment: &Environment, path: &str) -> Option<String> {
+    let branch = environment.branch();
+    let text = branch.read(heads(environment).journal?, path).unwrap();
+    text.map(Result::unwrap)
+}
+
+/// Commits to the journal as a user.
+fn commit_to_journal(environment: &Environment, path: &str, text: &str) {
+    let branch = environment.branch().with_journal();
+    let known = branch.heads().unwrap();
+    let edits = Edits::from([(path.to_owned(), Some(text.to_owned()))]);
+    let id = branch
+        .write_entry(known.journal, None, &edits, "by hand\n", 1_700_000_000)
+        .unwrap();
+    let new = Heads {
+        journal: Some(id),
+        ..known
+    };
+    branch.advance_heads(known, new).unwrap().unwrap();
+}
+
+#[test]
+fn one_of_two_processes_takes_a_shared_lease() {
+    let environment = Environment::new();
+    let [first, second] = ["a", "b"].map(|process| sharing(&environment, process));
+    take(&first, "first").unwrap();
+    // Its write is rejected, and decides again with the Lease of the other process.
+    take(&second, "second").unwrap_err();
+    assert_eq!(holder(&second).as_deref(), Some("first"));
+    assert_eq!(lease(&second), lease(&first));
+    release(&first);
+    take(&second, "second").unwrap();
+    first.poll();
+    assert_eq!(lease(&first), lease(&second));
+    assert_eq!(lease(&sharing(&environment, "c")), lease(&first));
+}
+
+#[test]
+fn a_shared_lease_is_in_the_journal_alone() {
+    let environment = Environment::new();
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    assert_eq!(
+        read_journal(&environment, LEASE_PATH).unwrap(),
+        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: a\n  namespace: default\n\
+         spec:\n  holderIdentity: first\n"
+    );
+    assert_eq!(environment.commits(), 1, "the first write creates the branch");
+    put(&store, "a", "one", "1").unwrap();
+    let before = heads(&environment);
+    release(&store);
+    assert_eq!(heads(&environment).branch, before.branch);
+    assert_eq!(read_journal(&environment, LEASE_PATH), None);
+    let restarted = sharing(&environment, "b");
+    assert_eq!(lease(&restarted), None);
+    assert_eq!(objects(&restarted), objects(&store));
+}
+
+#[test]
+fn a_lease_that_is_created_again_has_another_uid() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    let mut uids = BTreeSet::new();
+    for _ in 0..2 {
+        take(&store, "first").unwrap();
+        assert_eq!(lease(&sharing(&environment, "b")), lease(&store));
+        uids.insert(meta::uid(&lease(&store).unwrap()).to_owned());
+        release(&store);
+    }
+    assert_eq!(uids.len(), 2, "the branch did not move between them: {uids:?}");
+}
+
+#[test]
+fn a_file_of_the_branch_is_no_shared_lease() {
+    let environment = Environment::new();
+    let text = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: a\nspec:\n  holderIdentity: forged\n";
+    environment.commit([("lease.yaml", Some(text))]);
+    let store = sharing(&environment, "a");
+    assert_eq!(lease(&store), None);
+    take(&store, "first").unwrap();
+    environment.commit([("lease.yaml", None)]);
+    store.poll();
+    assert_eq!(holder(&store).as_deref(), Some("first"));
+}
+
+#[test]
+fn a_file_of_the_journal_is_the_object_that_its_path_names() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    let before = lease(&store);
+    let text = read_journal(&environment, LEASE_PATH).unwrap();
+    for broken in [text.replace("name: a", "name: b"), "a: [\n".to_owned()] {
+        commit_to_journal(&environment, LEASE_PATH, &broken);
+        store.poll();
+        assert_eq!(lease(&store), before, "{broken}");
+    }
+    commit_to_journal(&environment, LEASE_PATH, &text.replace("first", "second"));
+    store.poll();
+    assert_eq!(holder(&store).as_deref(), Some("second"));
+    assert_eq!(lease(&sharing(&environment, "b")), lease(&store));
+}
+
+#[test]
+fn a_process_that_does_not_share_leases_keeps_those_of_others() {
+    let environment = Environment::new();
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    let other = environment.store("b");
+    assert_eq!(lease(&other), None);
+    take(&other, "second").unwrap();
+    put(&other, "a", "one", "1").unwrap();
+    store.poll();
+    assert_eq!(holder(&store).as_deref(), Some("first"));
+    assert!(read_journal(&environment, LEASE_PATH).unwrap().contains("first"));
+    // Without the option again, the Lease of the local file counts.
+    drop(other);
+    assert_eq!(holder(&environment.store("b")).as_deref(), Some("second"));
+    let shared = sharing(&environment, "b");
+    assert_eq!(holder(&shared).as_deref(), Some("first"));
+}
+
+#[test]
+fn with_the_status_in_files_a_shared_lease_is_a_file_of_the_branch() {
+    let environment = Environment::with(StatusLocation::File);
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    let path = "coordination.k8s.io/v1/leases/default/a.yaml";
+    assert!(environment.read(path).unwrap().contains("holderIdentity: first"));
+    let before = head(&environment);
+    assert_eq!(lease(&sharing(&environment, "b")), lease(&store));
+    release(&store);
+    assert_ne!(head(&environment), before);
+    assert_eq!(environment.read(path), None);
+}
