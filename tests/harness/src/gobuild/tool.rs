@@ -98,8 +98,8 @@ impl Tool {
             Self::Coredns => Source::of("coredns", "coredns", "sluice.dev/assets/coredns"),
             Self::Pause => Source::of("pause", "pause", "sluice.dev/assets/pause"),
             Self::Helm => Source {
-                linker_flags: HELM_FLAGS,
-                ..Source::of("helm", "helm", "helm.sh/helm/v3/cmd/helm")
+                linker_flags: "-s -w -X helm.sh/helm/v4/internal/version.version=v4.2.2",
+                ..Source::of("helm", "helm", "helm.sh/helm/v4/cmd/helm")
             },
             Self::Promtool => Source {
                 // Without it, promtool contains the service discovery of every cloud.
@@ -150,12 +150,6 @@ pub(super) struct Source {
     pub(super) missing_file: &'static str,
 }
 
-/// Without these flags, `helm template` renders for Kubernetes 1.20.
-const HELM_FLAGS: &str = concat!(
-    "-s -w -X helm.sh/helm/v3/internal/version.version=v3.19.5",
-    " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
-    " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
-);
 /// Without these flags, the programs report `v0.0.0-master`.
 const KUBERNETES_FLAGS: &str = concat!(
     "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4",
