@@ -143,8 +143,12 @@ impl History {
                 self.refuse(step, key, path, "the file is of another object".to_owned());
                 Ok(None)
             }
-            // A file that does not parse deletes nothing.
-            None if status::exists(step.branch, step.journal, key)? => Ok(None),
+            // A file that does not parse deletes nothing. A store that removes an object says so.
+            None if !step.trailers.removed.contains(key)
+                && status::exists(step.branch, step.journal, key)? =>
+            {
+                Ok(None)
+            }
             None => Ok(before.and_then(|before| super::without_file(step, key, &before))),
         }
     }

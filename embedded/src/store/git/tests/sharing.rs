@@ -155,6 +155,10 @@ fn a_file_of_the_journal_is_the_object_that_its_path_names() {
     store.poll();
     assert_eq!(holder(&store).as_deref(), Some("second"));
     assert_eq!(lease(&sharing(&environment, "b")), lease(&store));
+    commit_to_journal(&environment, LEASE_PATH, "a: [\n");
+    store.poll();
+    release(&store);
+    assert_eq!(lease(&sharing(&environment, "c")), None);
 }
 
 #[test]
