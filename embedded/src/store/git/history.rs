@@ -11,6 +11,7 @@ mod definitions;
 mod journal;
 mod moves;
 mod problems;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,40 +21,18 @@ use serde_json::Value;
 
 use self::moves::{Before, PendingMove};
 pub(super) use self::problems::Problem;
+pub(super) use self::versions::{first_revision, generation};
 use super::admit;
 use super::branch::Branch;
 use super::kinds::{Content, Kinds};
-use super::message::Trailers;
 use super::parsed_files::ParsedFiles;
 use super::read_ahead;
 use super::step::Step;
 use crate::meta;
-use crate::store::backend::{InvalidFile, Origin, Record};
+use crate::store::backend::{InvalidFile, Record};
 use crate::store::file::{Identities, Identity};
 use crate::store::state::Key;
 use crate::store::watch_cache::{Change, ChangeType, WatchCache};
-
-/// Bits of a revision below the generation of the commit.
-const NUMBER_BITS: u32 = 32;
-/// Highest generation of a commit; the next one still has revisions.
-const MAX_GENERATION: u64 = (1 << NUMBER_BITS) - 2;
-/// How far a commit can be ahead of the one before. The trailers of a store are ahead by what a rewrite of the history removed, at most by
-/// its number of commits, which is below a million. Any user who can push can write a trailer, and one that is farther ahead would use up
-/// the versions of all later commits.
-const MAX_JUMP: u64 = 1 << 20;
-/// Highest generation that a commit can be ahead to: many forged trailers use up half of the generations at most. No history has as
-/// many commits as the other half.
-const MAX_CLAIMED: u64 = 1 << 31;
-
-/// Returns the generation of a revision.
-pub(super) const fn generation(revision: u64) -> u64 {
-    revision >> NUMBER_BITS
-}
-
-/// Returns the first revision of a generation.
-pub(super) const fn first_revision(generation: u64) -> u64 {
-    generation.saturating_mul(1 << NUMBER_BITS).saturating_add(1)
-}
 
 /// The objects after a commit.
 #[derive(Debug, Default)]
@@ -187,24 +166,6 @@ impl History {
             let (key, object) = (key.clone(), object.clone());
             changes.push(Change::new(record.revision, key, record.kind, object, before));
         }
-    }
-
-    /// Returns the generation of the next commit: the one of its trailers, or the next number. Trailers that no store has written are
-    /// ignored.
-    fn next_generation(&self, trailers: &Trailers) -> Result<u64, Error> {
-        let next = self.generation.saturating_add(1);
-        let possible = next..=self.generation.saturating_add(MAX_JUMP).min(MAX_CLAIMED);
-        let claimed = trailers.versions.values().map(|revision| generation(*revision));
-        let next = claimed
-            .filter(|claimed| possible.contains(claimed))
-            .min()
-            .unwrap_or(next);
-        if next > MAX_GENERATION {
-            return Err(Error::from_str(
-                "the history has no versions left for its commits",
-            ));
-        }
-        Ok(next)
     }
 
     /// Replaces the identities of a file that a commit changed. Returns the previous and the new ones.
@@ -376,43 +337,6 @@ impl History {
             uid,
         })
     }
-
-    /// Gives the changes of a commit their revisions: those of its trailers, and then numbers in the order of the changes. A commit of a
-    /// definition can make files objects, which its trailers do not name.
-    fn number(&self, changes: Vec<(Key, ChangeType, Value)>, trailers: &Trailers) -> Vec<Record> {
-        let claimed: BTreeSet<u64> = changes
-            .iter()
-            .filter_map(|(key, ..)| trailers.versions.get(key))
-            .copied()
-            .filter(|revision| generation(*revision) == self.generation)
-            .collect();
-        let with_claim = changes
-            .iter()
-            .filter(|(key, ..)| trailers.versions.contains_key(key))
-            .count();
-        // Any user who can push can write a trailer: the other objects must not get versions of the next generation.
-        let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
-        let has_space = |last: &u64| generation(last.saturating_add(count)) == self.generation;
-        let is_complete = claimed.len() == with_claim && claimed.last().is_none_or(has_space);
-        let last_claimed = claimed.last().filter(|_| is_complete);
-        let mut next = last_claimed.map_or_else(|| first_revision(self.generation), |last| last + 1);
-        let mut records = Vec::with_capacity(changes.len());
-        for (key, kind, mut object) in changes {
-            let claimed = trailers.versions.get(&key).filter(|_| is_complete);
-            let revision = claimed.copied().unwrap_or(next);
-            next += u64::from(claimed.is_none());
-            meta::set(&mut object, "resourceVersion", revision.to_string().into());
-            records.push(Record {
-                key,
-                kind,
-                object: Arc::new(object),
-                revision,
-                origin: Origin::default(),
-            });
-        }
-        records.sort_by_key(|record| record.revision);
-        records
-    }
 }
 
 /// Returns the change of an object whose file is gone: one with finalizers waits for them, unless a commit says that it is removed.
@@ -423,6 +347,3 @@ fn without_file(step: &Step<'_>, key: &Key, before: &Value) -> Option<(ChangeTyp
     let terminating = admit::terminating(before, &admit::timestamp(step.info.time));
     (terminating != *before).then_some((ChangeType::Put, terminating))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,7 @@
 //! Generations of commits.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 #[test]
