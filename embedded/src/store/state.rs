@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::git::has_history;
+use super::git::Sharing;
 use super::list_snapshot::{ListSizes, ListSnapshot};
 use super::watch_cache::{Change, ChangeType, Expired, WatchCache};
 use crate::{meta, rbac};
@@ -59,18 +59,25 @@ pub(crate) struct State {
     role_changes: u64,
     /// Changes from which watches resume.
     pub(super) watch_cache: WatchCache,
+    /// Which kinds have a history before the start.
+    sharing: Sharing,
 }
 
 impl State {
     /// Restores the content of a file at `revision`.
     pub(super) fn restore(objects: BTreeMap<Key, Arc<Value>>, revision: u64) -> Self {
-        Self::resume(objects, WatchCache::starting_at(revision))
+        Self::resume(objects, WatchCache::starting_at(revision), Sharing::default())
     }
 
-    /// Restores objects with the changes before them.
-    pub(super) fn resume(objects: BTreeMap<Key, Arc<Value>>, watch_cache: WatchCache) -> Self {
+    /// Restores objects with the changes before them. `sharing` says which kinds have a history.
+    pub(super) fn resume(
+        objects: BTreeMap<Key, Arc<Value>>,
+        watch_cache: WatchCache,
+        sharing: Sharing,
+    ) -> Self {
         let mut state = Self {
             watch_cache,
+            sharing,
             ..Self::default()
         };
         for (key, object) in &objects {
@@ -205,7 +212,7 @@ impl State {
     /// Returns the changes after `revision`, oldest first. Those of this resource are complete, also before a restart if they have a
     /// history.
     pub(crate) fn changes_of(&self, resource: &str, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
-        if has_history(resource) {
+        if self.sharing.has_history(resource) {
             self.watch_cache.since_in_history(revision)
         } else {
             self.changes_since(revision)

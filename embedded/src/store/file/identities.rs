@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
 
-use super::{File, database_error};
+use super::{File, NUMBERS, REVISION, database_error};
 use crate::store::error::StoreError;
 
 /// Uid and creation time, with a space between them, by the uid that follows from the history.
@@ -19,6 +19,8 @@ const HEAD: &str = "head";
 const JOURNAL: &str = "journal";
 /// Name of the version from which watches can resume.
 const RESUMABLE_FROM: &str = "resumable-from";
+/// Name of the kinds that are shared.
+const SHARED_KINDS: &str = "shared-kinds";
 
 /// Distinguishes an object from another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl File {
 
     /// Stores the newest known commit, and that of the journal if there is one.
     pub(in crate::store) fn set_heads(&self, head: &str, journal: Option<&str>) -> Result<(), StoreError> {
-        self.write_texts(&[(HEAD, Some(head)), (JOURNAL, journal)])
+        self.write_texts(&[(HEAD, Some(head)), (JOURNAL, journal)], None)
             .map_err(|source| database_error(&self.path, source))
     }
 
@@ -74,8 +76,25 @@ impl File {
     /// Stores the version from which watches can resume after a restart.
     pub(in crate::store) fn set_resumable_from(&self, version: Option<u64>) -> Result<(), StoreError> {
         let text = version.map(|version| version.to_string());
-        self.write_texts(&[(RESUMABLE_FROM, text.as_deref())])
+        self.write_texts(&[(RESUMABLE_FROM, text.as_deref())], None)
             .map_err(|source| database_error(&self.path, source))
+    }
+
+    /// Returns the kinds that the last run shared; empty if it shared none.
+    pub(in crate::store) fn shared_kinds(&self) -> Result<String, StoreError> {
+        let text = self
+            .read_text(SHARED_KINDS)
+            .map_err(|source| database_error(&self.path, source))?;
+        Ok(text.unwrap_or_default())
+    }
+
+    /// Stores the kinds that are shared from a revision on, before which no watch can resume.
+    pub(in crate::store) fn set_shared_kinds(&self, kinds: &str, revision: u64) -> Result<(), StoreError> {
+        self.write_texts(
+            &[(SHARED_KINDS, Some(kinds)), (RESUMABLE_FROM, None)],
+            Some(revision),
+        )
+        .map_err(|source| database_error(&self.path, source))
     }
 
     fn read_text(&self, name: &str) -> Result<Option<String>, redb::Error> {
@@ -91,8 +110,8 @@ impl File {
         Ok(table.get(name)?.map(|text| text.value().to_owned()))
     }
 
-    /// Stores texts by name, and removes those that are `None`.
-    fn write_texts(&self, texts: &[(&str, Option<&str>)]) -> Result<(), redb::Error> {
+    /// Stores texts by name, and removes those that are `None`. Stores the newest revision if there is a new one.
+    fn write_texts(&self, texts: &[(&str, Option<&str>)], revision: Option<u64>) -> Result<(), redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
         };
@@ -104,6 +123,9 @@ impl File {
                     Some(text) => table.insert(*name, *text)?,
                     None => table.remove(*name)?,
                 };
+            }
+            if let Some(revision) = revision {
+                transaction.open_table(NUMBERS)?.insert(REVISION, revision)?;
             }
         }
         transaction.commit()?;

@@ -18,25 +18,6 @@ pub(super) const CLUSTER: &str = "_cluster";
 /// The directory of the core group.
 const CORE: &str = "core";
 
-/// Kinds that are stored on this machine only, because they are secret, short-lived, created by the program itself, or about the users of
-/// the machine. A push must not give permissions that its author does not have. An option shares some of them ([`Sharing`]).
-const LOCAL: [&str; 9] = [
-    "secrets",
-    "events",
-    "serviceaccounts",
-    "leases.coordination.k8s.io",
-    "terraformruns.infra.sluice.dev",
-    "clusterrolebindings.rbac.authorization.k8s.io",
-    "clusterroles.rbac.authorization.k8s.io",
-    "rolebindings.rbac.authorization.k8s.io",
-    "roles.rbac.authorization.k8s.io",
-];
-
-/// Whether the changes of all objects of a resource follow from the repository. Some namespaces and definitions are on this machine.
-pub(in crate::store) fn has_history(resource: &str) -> bool {
-    !LOCAL.contains(&resource) && resource != "namespaces" && resource != DEFINITIONS
-}
-
 /// The served kinds: those of the program, and those of the definitions in the repository.
 #[derive(Debug)]
 pub(super) struct Kinds {
@@ -50,7 +31,7 @@ pub(super) struct Kinds {
     all: Arc<Registry>,
     /// Group resources of all kinds.
     served: BTreeSet<String>,
-    /// Kinds of [`LOCAL`] that are in the repository.
+    /// Kinds of programs that are in the repository by option.
     sharing: Sharing,
 }
 
@@ -110,6 +91,11 @@ impl Kinds {
     pub(super) fn with_sharing(mut self, sharing: Sharing) -> Self {
         self.sharing = sharing;
         self
+    }
+
+    /// Returns the kinds that are shared by option.
+    pub(super) const fn sharing(&self) -> &Sharing {
+        &self.sharing
     }
 
     fn of_program(own: Arc<Registry>, own_definitions: BTreeSet<String>, sharing: Sharing) -> Self {
@@ -179,9 +165,7 @@ impl Kinds {
         let is_initial =
             key.resource == "namespaces" && (key.name == "default" || key.name.starts_with("kube-"));
         let is_own = key.resource == DEFINITIONS && self.own_definitions.contains(&key.name);
-        let resource = key.resource.as_str();
-        let is_local = LOCAL.contains(&resource) && !self.sharing.contains(resource);
-        !is_initial && !is_own && !is_local
+        !is_initial && !is_own && !self.sharing.is_local(&key.resource)
     }
 
     /// Whether the whole object is in the journal, so that no file of the branch is read as it.

@@ -45,10 +45,9 @@ use serde_json::Value;
 use self::branch::{Branch, Heads};
 use self::history::History;
 use self::kinds::Kinds;
-pub(super) use self::kinds::has_history;
 use self::remote::Remote;
 pub use self::sharing::SharedKind;
-use self::sharing::Sharing;
+pub(super) use self::sharing::Sharing;
 use super::backend::{Backend, CommitError, Foreign, Job, Record, StorageHealth};
 use super::error::StoreError;
 use super::file::File;
@@ -146,6 +145,7 @@ impl Git {
         foreign::log_problems(&git.history.present_problems(&git.kinds));
         let generation = git.history.generation;
         let revision = git.start_revision(state.revision(), is_other_journal);
+        let revision = git.save_sharing(revision)?;
         let follows_journal = !is_replaced && git.history.generation == generation;
         let watch_cache = git.watch_cache(revision, follows_journal)?;
         git.newest = revision;
@@ -158,7 +158,8 @@ impl Git {
                 .map(|(key, object)| (key.clone(), object.clone())),
         );
         git.save_heads();
-        Ok((git, State::resume(objects, watch_cache)))
+        let sharing = git.kinds.sharing().clone();
+        Ok((git, State::resume(objects, watch_cache, sharing)))
     }
 
     /// Returns the revision of a start. It is a new one if the history is not that of the last run, which had a journal that is gone, or

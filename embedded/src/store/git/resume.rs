@@ -4,6 +4,9 @@
 //! for watches. That holds as long as the journal continues that of the last run. If a run had to give changes versions that do not follow
 //! from the journal, no later start can tell what its clients have seen. Therefore the local file has the version from which the changes
 //! are those that the clients of this machine know. Objects that are only in the local file have no history.
+//!
+//! A start that shares other kinds than the last run replaces objects of the local file by those of the repository, or the reverse, which no
+//! watch sees as changes. So such a start has a version of its own, and watches resume from that one at the earliest.
 
 use super::branch::Branch;
 use super::history::History;
@@ -22,6 +25,17 @@ pub(super) fn empty_history(branch: &Branch, local: &File) -> Result<History, St
 }
 
 impl Git {
+    /// Stores which kinds are shared, and returns the revision of a start: the one after `revision` if the last run shared other kinds.
+    pub(super) fn save_sharing(&mut self, revision: u64) -> Result<u64, StoreError> {
+        let shared = self.kinds.sharing().names();
+        if self.local.shared_kinds()? == shared {
+            return Ok(revision);
+        }
+        self.history.changes = None;
+        self.local.set_shared_kinds(&shared, revision + 1)?;
+        Ok(revision + 1)
+    }
+
     /// Returns the watch cache of a start at a revision. `follows_journal` says whether the versions of this run follow from the journal.
     pub(super) fn watch_cache(
         &mut self,

@@ -89,7 +89,7 @@ impl<'a> Step<'a> {
         Ok(objects.remove(key))
     }
 
-    /// Returns the status file of an object; `None` if there is none, or it does not parse. Each can be taken once from those that were read.
+    /// Returns the status file of an object; `None` if there is none, or it does not parse.
     pub(super) fn take_status(&mut self, key: &Key) -> Result<Option<Value>, Error> {
         match self.statuses.remove(key) {
             Some(status) => Ok(status),

@@ -2,7 +2,9 @@
 
 use super::foreign::head;
 use super::*;
+use crate::store::Expired;
 
+const LEASES: &str = "leases.coordination.k8s.io";
 const LEASE_PATH: &str = "leases.coordination.k8s.io/default/a.yaml";
 
 /// Opens a process that shares Leases.
@@ -15,7 +17,7 @@ fn sharing(environment: &Environment, process: &str) -> Store {
 }
 
 fn lease_key() -> Key {
-    Key::new("leases.coordination.k8s.io", "default", "a")
+    Key::new(LEASES, "default", "a")
 }
 
 fn lease(store: &Store) -> Option<Value> {
@@ -192,4 +194,60 @@ fn with_the_status_in_files_a_shared_lease_is_a_file_of_the_branch() {
     release(&store);
     assert_ne!(head(&environment), before);
     assert_eq!(environment.read(path), None);
+}
+
+/// Returns the changes of the Lease after a revision: their type and the holder.
+fn changes(store: &Store, revision: u64) -> Result<Vec<(ChangeType, Value)>, Expired> {
+    let changes = store.read().changes_of(LEASES, revision)?;
+    let changes = changes.iter().filter(|change| change.key == lease_key());
+    let seen = changes.map(|change| (change.kind, change.object["spec"]["holderIdentity"].clone()));
+    Ok(seen.collect())
+}
+
+#[test]
+fn a_watch_of_shared_leases_resumes_from_a_version_before_a_restart() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    store.poll();
+    let revision = store.read().revision();
+    release(&store);
+    put(&store, "a", "one", "1").unwrap();
+    drop(store);
+    let other = sharing(&environment, "b");
+    take(&other, "second").unwrap();
+    let store = sharing(&environment, "a");
+    let expected = [
+        (ChangeType::Remove, json!("first")),
+        (ChangeType::Put, json!("second")),
+    ];
+    assert_eq!(changes(&store, revision).unwrap(), expected);
+    release(&store);
+    let seen = changes(&store, revision).unwrap();
+    assert_eq!(seen[..2], expected);
+    assert_eq!(seen[2..], [(ChangeType::Remove, json!("second"))], "and goes on");
+    let state = store.read();
+    state.changes_of("events", revision).unwrap_err();
+}
+
+#[test]
+fn versions_from_before_a_change_of_the_shared_kinds_are_expired() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    take(&store, "local").unwrap();
+    let local = store.read().revision();
+    drop(store);
+    let store = sharing(&environment, "a");
+    assert_eq!(lease(&store), None);
+    changes(&store, local).unwrap_err();
+    let shared = store.read().revision();
+    drop(store);
+    let store = sharing(&environment, "a");
+    assert_eq!(store.read().revision(), shared, "it is stored");
+    assert!(changes(&store, shared).unwrap().is_empty());
+    drop(store);
+    let store = environment.store("a");
+    assert_eq!(holder(&store).as_deref(), Some("local"));
+    changes(&store, shared).unwrap_err();
 }
