@@ -196,6 +196,57 @@ fn with_the_status_in_files_a_shared_lease_is_a_file_of_the_branch() {
     assert_eq!(environment.read(path), None);
 }
 
+fn runs() -> CustomResourceDefinition {
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": free, "status": free}});
+    serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "terraformruns.infra.sluice.dev"},
+        "spec": {
+            "group": "infra.sluice.dev", "scope": "Namespaced",
+            "names": {"plural": "terraformruns", "kind": "TerraformRun"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_shared_run_has_its_status_in_its_file() {
+    let environment = Environment::new();
+    let open = |process: &str| {
+        let options = GitOptions {
+            shared: BTreeSet::from([SharedKind::Runs]),
+            ..environment.options(process)
+        };
+        Store::git(options, &[runs()]).unwrap()
+    };
+    let key = Key::new("terraformruns.infra.sluice.dev", "default", "net-1");
+    let run = |store: &Store| store.read().get(&key).map(|run| Value::clone(run)).unwrap();
+    let store = open("a");
+    let created = json!({"apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
+        "metadata": {"name": "net-1", "namespace": "default", "generation": 1}, "spec": {"attempt": 1}});
+    store
+        .write_now(&key, |_| Ok(Write::Put(created.clone())))
+        .unwrap();
+    store
+        .write_now(&key, |view| {
+            let mut ended = Value::clone(view.get(&key).unwrap());
+            ended["status"] = json!({"phase": "Succeeded"});
+            Ok(Write::Put(ended))
+        })
+        .unwrap();
+    let path = "terraformruns.infra.sluice.dev/default/net-1.yaml";
+    let file = read_journal(&environment, path).unwrap();
+    assert!(
+        file.contains("attempt: 1") && file.contains("phase: Succeeded"),
+        "{file}"
+    );
+    assert_eq!(environment.commits(), 1, "the first write creates the branch");
+    assert_eq!(run(&open("b")), run(&store));
+}
+
 /// Returns the changes of the Lease after a revision: their type and the holder.
 fn changes(store: &Store, revision: u64) -> Result<Vec<(ChangeType, Value)>, Expired> {
     let changes = store.read().changes_of(LEASES, revision)?;
