@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sluice_embedded::{ApiServer, GitOptions, SharedKind, Store};
 
 use crate::fixture::{call, eventually, ok, server_on, widget_definition};
-use crate::git_store::{options, repository};
+use crate::git_store::{git, options, repository};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -71,6 +71,14 @@ async fn two_servers_elect_one_leader() {
             && lease["spec"]["holderIdentity"] == "first"
     })
     .await;
+    let reasons = "--format=%s %(trailers:key=Reason,separator=;)";
+    assert_eq!(
+        git(
+            &repository,
+            &["log", "-2", "--first-parent", reasons, "main-status"]
+        ),
+        "update leases default/controller Reason: update\ncreate leases default/controller Reason: create\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
