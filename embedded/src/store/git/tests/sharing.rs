@@ -85,6 +85,8 @@ fn one_of_two_processes_takes_a_shared_lease() {
     assert_eq!(holder(&second).as_deref(), Some("first"));
     assert_eq!(lease(&second), lease(&first));
     release(&first);
+    // A refusal writes nothing, so it alone does not read the repository again.
+    second.poll();
     take(&second, "second").unwrap();
     first.poll();
     assert_eq!(lease(&first), lease(&second));
