@@ -75,6 +75,13 @@ impl Facts {
         }
     }
 
+    /// When the pending plan is applied after a run that refused to, if that is later than now. The runner of an older image does not know each
+    /// way to approve, and may refuse each time.
+    pub(crate) fn apply_pause_until(&self) -> Option<Timestamp> {
+        let until = after(self.history.refused_apply?, self.retry.delay(1));
+        (self.now < until).then_some(until)
+    }
+
     fn retry_delay(&self, last: &RunFact) -> SignedDuration {
         self.retry.delay(self.history.delay_step(last))
     }
@@ -219,6 +226,8 @@ pub(crate) struct History {
     pub(crate) last: Option<RunFact>,
     /// The stored plan with changes that no apply has used.
     pub(crate) pending: Option<Pending>,
+    /// When the newest run ended, if its runner refused to apply the pending plan of this spec.
+    pub(crate) refused_apply: Option<Timestamp>,
     /// The effect of the newest stored plan. Not part of the decision: only shown.
     pub(crate) planned_effect: Option<PlannedEffect>,
     /// How many of the newest ended runs in a row were disrupted (`disruptions_in_row`); 0: the last one was not.

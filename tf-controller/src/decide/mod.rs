@@ -103,7 +103,7 @@ pub(crate) enum Idle {
     },
     /// The inputs keep changing without a commit or an edit; the next run starts at this time.
     InputPause(Timestamp),
-    /// The last run failed; the next attempt starts at this time.
+    /// The last run failed, or refused to apply the approved plan; the next attempt starts at this time.
     RetryAt(Timestamp),
     /// All attempts that `remediation.retries` allows have failed.
     RetryLimit,
@@ -245,7 +245,10 @@ fn pending_plan_step(facts: &Facts, pending: &Pending) -> Step {
     let held = facts.approval == Approval::Auto && holds(MutationPoint::AutoApplyHold, pending.held);
     let replan = replan_trigger(facts, pending.drift.then_some(due));
     match (&facts.approval, replan) {
-        (Approval::Auto | Approval::Given { .. }, _) if !held => apply(facts, pending),
+        (Approval::Auto | Approval::Given { .. }, _) if !held => match facts.apply_pause_until() {
+            Some(until) => Step::Idle(Idle::RetryAt(until)),
+            None => apply(facts, pending),
+        },
         (Approval::Auto | Approval::None | Approval::Replan, Some(trigger)) => {
             start(facts, RunAction::Plan, trigger, 1)
         }

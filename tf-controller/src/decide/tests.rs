@@ -342,6 +342,31 @@ fn a_waiting_plan() {
 }
 
 #[test]
+fn a_refused_apply_is_repeated_after_the_retry_interval() {
+    let given = || Approval::Given { by: "alice".into() };
+    let step = |approval: Approval, ago: i64, edit: fn(&mut Facts)| {
+        let mut facts = with_pending(60, false);
+        facts.approval = approval;
+        facts.history.refused_apply = Some(at(NOW - ago));
+        edit(&mut facts);
+        line(&decide(&facts, &[]))
+    };
+    assert_eq!(step(given(), 5, |_| {}), "RetryAt +10s");
+    assert_eq!(step(Approval::Auto, 5, |_| {}), "RetryAt +10s");
+    // No run handles a request by a refusal, so it would repeat without end.
+    assert_eq!(step(given(), 5, |f| f.request = Some("t".into())), "RetryAt +10s");
+    assert_eq!(
+        step(given(), 15, |_| {}),
+        "Apply because Approval, attempt 1, plan-main-aa-ee, approved by alice"
+    );
+    assert_eq!(step(Approval::None, 5, |_| {}), "AwaitApproval");
+    assert_eq!(
+        step(given(), 5, |f| f.inputs = Inputs::Known("i2".into())),
+        "Plan because Revision, attempt 1"
+    );
+}
+
+#[test]
 fn a_deleted_stack() {
     let deleting = |edit: fn(&mut Facts)| {
         change(facts(), |f| {

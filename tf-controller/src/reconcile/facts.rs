@@ -160,6 +160,7 @@ fn build_history(stack: &Terraform, observed: &Observed) -> History {
             history::candidate_plan(pending, &observed.runs, &observed.approvals),
         );
         pending.held = matches!(evaluated, approval::ApprovalDecision::OnHold(_));
+        history.refused_apply = history::refused_apply(&observed.runs, pending, stack.meta().generation);
     }
     if history.last_started_apply.is_none() {
         // The runs were deleted: plan ids must not start over, or an old approval would count again.

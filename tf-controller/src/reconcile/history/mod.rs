@@ -69,6 +69,20 @@ pub(crate) fn candidate_plan<'a>(
     }
 }
 
+/// Returns when the newest run ended, if it was claimed for the apply of this plan under this generation, and refused it.
+pub(crate) fn refused_apply(
+    runs: &[TerraformRun],
+    pending: &Pending,
+    generation: Option<i64>,
+) -> Option<Timestamp> {
+    let run = by_sequence(runs).pop()?;
+    let (plan, status) = (run.spec.plan.as_ref()?, run.status.as_ref()?);
+    let is_refused = status.phase == Phase::Superseded && status.claim.is_some();
+    let is_same = plan.id == pending.plan_id && Some(run.spec.terraform.generation) == generation;
+    let ended = status.finished_at.as_ref().map(|time| time.0);
+    ended.filter(|_| is_refused && is_same)
+}
+
 /// Returns the run of this name.
 pub(crate) fn find_run<'a>(runs: &'a [TerraformRun], name: &str) -> Option<&'a TerraformRun> {
     runs.iter().find(|run| run.metadata.name.as_deref() == Some(name))

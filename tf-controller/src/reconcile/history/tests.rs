@@ -85,6 +85,46 @@ fn a_rejection_uses_up_the_id_of_its_plan_until_the_next_apply() {
 }
 
 #[test]
+fn a_refused_apply_is_that_of_the_pending_plan_by_the_newest_run() {
+    let plan = || {
+        let status = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+        run(1, "Plan", "Revision", "i1", &status)
+    };
+    let refused = |change: &Value| {
+        let mut status = json!({ "phase": "Superseded", "claim": { "holder": "h" }, "hasChanges": null });
+        for (key, value) in change.as_object().unwrap() {
+            status[key] = value.clone();
+        }
+        let mut run = run(2, "Apply", "Approval", "i1", &status);
+        run.spec.plan =
+            serde_json::from_value(json!({ "id": "plan-main-aa-ee", "run": "net-u1-1" })).unwrap();
+        run
+    };
+    let since = |runs: &[TerraformRun], generation: i64| {
+        let pending = history(runs).pending.unwrap();
+        refused_apply(runs, &pending, Some(generation))
+    };
+    let superseded = || refused(&json!({}));
+    let ended: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+    assert_eq!(since(&[plan(), superseded()], 1), Some(ended));
+    assert_eq!(since(&[superseded(), plan()], 1), Some(ended), "in any order");
+    assert_eq!(
+        since(&[plan(), superseded()], 2),
+        None,
+        "the spec was edited since"
+    );
+    assert_eq!(since(&[plan()], 1), None);
+    let unclaimed = refused(&json!({ "claim": null }));
+    assert_eq!(since(&[plan(), unclaimed], 1), None, "the controller ended it");
+    let mut other = superseded();
+    other.spec.plan.as_mut().unwrap().id = "plan-main-aa-ff".to_owned();
+    assert_eq!(since(&[plan(), other], 1), None);
+    let mut newer = plan();
+    newer.metadata.name = Some("net-u1-3".to_owned());
+    assert_eq!(since(&[plan(), superseded(), newer], 1), None);
+}
+
+#[test]
 fn runs_caused_only_by_inputs_are_counted() {
     let count = |runs: &[TerraformRun]| history(runs).input_runs.map(|runs| runs.count);
     let made = |number: u32, trigger: &str, inputs: &str, digest: &str| {

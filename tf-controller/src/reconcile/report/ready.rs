@@ -12,7 +12,7 @@ use crate::decide::{
 };
 use crate::executor::waits_for_change;
 use crate::reconcile::blocked_destroy;
-use crate::reconcile::history::candidate_plan;
+use crate::reconcile::history::{by_sequence, candidate_plan};
 
 /// The three conditions of kstatus.
 pub(super) struct ReadyConditions {
@@ -248,7 +248,7 @@ fn idle(report: &Report<'_>, idle: &Idle) -> ReadyConditions {
         Idle::PlanRejected => rejected_plan(report),
         Idle::ShowPlan { .. } => unapplied_plan(report),
         Idle::InputPause(until) => input_pause(report, *until),
-        Idle::RetryAt(_) => retrying(failed(report)),
+        Idle::RetryAt(_) => retrying(refused_apply(report).unwrap_or_else(|| failed(report))),
         Idle::RetryLimit => retry_limit(report),
         Idle::BreakGlassDenied => progressing(in_progress(BREAK_GLASS_DENIED)),
         Idle::BreakGlassCompleted => {
@@ -437,6 +437,19 @@ fn drifted(report: &Report<'_>, advice: &str) -> ConditionUpdate<Kind> {
         (false, _) => format!("Drift detected{classes}: {advice}\n{plan}"),
     };
     not_ready(Reason::DriftDetected, text)
+}
+
+/// Reports the newest run, if it refused to apply the approved plan.
+fn refused_apply(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
+    report.facts.history.refused_apply?;
+    let run = by_sequence(report.runs).pop()?;
+    let text = format!(
+        "Run {} did not apply the approved plan, and the next one tries again: {}. The runner of an older image does not \
+         know each way to approve",
+        run.name_any(),
+        message(run)
+    );
+    Some(not_ready(Reason::Superseded, text))
 }
 
 /// Reports the failure of the newest run.

@@ -51,6 +51,36 @@ fn under_disable_a_difference_is_drift_unless_drift_detection_is_disabled() {
 }
 
 #[test]
+fn a_run_that_refuses_an_approved_plan_is_not_repeated_at_once() {
+    let of = |retry_interval: &str| {
+        let plan = json!({ "id": id(), "run": "net-u1-1" });
+        let refused = run(
+            9,
+            json!({ "action": "Apply", "trigger": "Approval", "plan": plan }),
+            json!({ "phase": "Superseded", "claim": { "holder": "h" }, "message": "not applied: the plan waits for approval" }),
+        );
+        let spec = json!({ "approvePlan": id(), "retryInterval": retry_interval });
+        summary(spec, vec![planned(1, "Revision"), refused])
+    };
+    let text = of("1h");
+    assert!(
+        text.starts_with("Ready False Superseded: Run net-u1-9 did not apply the approved plan"),
+        "{text}"
+    );
+    assert!(
+        text.contains("not applied: the plan waits for approval"),
+        "{text}"
+    );
+    assert!(text.contains("event Warning Superseded"), "{text}");
+    // It ended a minute ago.
+    let text = of("30s");
+    assert!(
+        text.starts_with("Ready Unknown Progressing: Initializing"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_plan_says_which_approvals_are_missing() {
     let of = |approvers: &[&str]| {
         let approval = |approver: &&str| {
