@@ -60,7 +60,7 @@ pub struct PlanApprovalSpec {
     pub terraform_ref: LocalReference,
 }
 
-/// Whether the approval counts for the pending plan. Decisions do not read it.
+/// Whether the approval counts for the pending plan. What rules refused does not count after they are removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanApprovalStatus {

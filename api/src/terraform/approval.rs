@@ -2,7 +2,7 @@
 
 use super::guard::{self, AutoApplyHold};
 use super::plan_id::{EffectDigest, PlanId};
-use super::required_approvals::{ApprovalEvidence, MissingApprovals};
+use super::required_approvals::{ApprovalEvidence, MissingApprovals, judge_without_rules, recorded};
 use super::{RequiredApprovals, TerraformSpec};
 use crate::run::{Change, PlanEffects, PlanRejection, RecordedApproval};
 
@@ -142,12 +142,12 @@ fn check_hold(by_spec: ApprovalDecision, spec: &TerraformSpec, plan: CandidatePl
     }
 }
 
-/// Returns the decision to apply a plan that users have approved, where `spec.approval` requires nothing: one approval suffices. `None`: no
+/// Returns the decision to apply a plan that users have approved, where the stack has no `spec.approval`: one approval suffices. `None`: no
 /// approval of this plan counts.
 fn agreed(plan: CandidatePlan<'_>) -> Option<ApprovalDecision> {
     let id = plan.id.parse::<PlanId>().ok()?;
-    let given = RequiredApprovals::default().evaluate(&id, plan.evidence).ok()?;
-    Some(ApprovalDecision::Agreed(given))
+    let given = recorded(&judge_without_rules(&id, plan.evidence));
+    (!given.is_empty()).then_some(ApprovalDecision::Agreed(given))
 }
 
 /// Replaces each decision to apply a plan, or to wait for `approvePlan`, by that of the required approvals.

@@ -1,6 +1,6 @@
 //! `spec.approval`: how many users must approve a plan by a [`PlanApproval`], and which. Pure, and the only implementation of these rules;
-//! [`super::approval::evaluate`] applies them. An approval counts for the effect of a plan, as `approvePlan` does, and only if it was
-//! created after a run planned this effect.
+//! [`super::approval::evaluate`] applies them, and for stacks without `spec.approval` [`judge_without_rules`]. An approval counts for the effect
+//! of a plan, as `approvePlan` does, and only if it was created after a run planned this effect.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::plan_id::{EffectDigest, PlanId};
 use crate::run::{PlanApproval, RecordedApproval, RunStatusLimit};
 use crate::serialization::{api_enum, is_false};
+
+mod verdict;
+
+pub use verdict::Verdict;
 
 /// Approvals that do not count and that a message names.
 const MAX_IGNORED: usize = 3;
@@ -104,64 +108,6 @@ pub struct ApprovalEvidence<'a> {
     pub since: Option<Timestamp>,
 }
 
-/// Whether an approval counts for a plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Verdict {
-    /// It counts.
-    #[error("it counts for the pending plan")]
-    Counted,
-    /// It is being deleted.
-    #[error("it is withdrawn")]
-    Withdrawn,
-    /// Its plan id is not complete.
-    #[error("planID is not a complete plan id")]
-    Incomplete,
-    /// It names a plan with another effect.
-    #[error("it names another plan")]
-    OtherPlan,
-    /// It was created before this plan.
-    #[error("it was created before a run planned this")]
-    BeforePlan,
-    /// It names none of the groups.
-    #[error("its user is in none of the groups {0}")]
-    NotInGroups(String),
-    /// It was created outside of the hours.
-    #[error("it was created outside of the hours {0}")]
-    OutsideHours(String),
-    /// The hours cannot be evaluated.
-    #[error("spec.approval.hours of the Terraform object cannot be used: {0}")]
-    UnusableHours(String),
-    /// Its user is the author of the commit.
-    #[error("its user is the author of the planned commit, {0}")]
-    ByAuthor(String),
-    /// The author of the commit is not known.
-    #[error("the source does not say who is the author of the planned commit")]
-    UnknownAuthor,
-    /// Another approval of the user counts.
-    #[error("another approval of the same user counts")]
-    Repeated,
-}
-
-impl Verdict {
-    /// Returns the verdict as one word, for the status of the approval.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Counted => "Counted",
-            Self::Withdrawn => "Withdrawn",
-            Self::Incomplete => "IncompletePlanID",
-            Self::OtherPlan => "OtherPlan",
-            Self::BeforePlan => "BeforePlan",
-            Self::NotInGroups(_) => "NotInGroups",
-            Self::OutsideHours(_) => "OutsideHours",
-            Self::UnusableHours(_) => "UnusableHours",
-            Self::ByAuthor(_) => "ByAuthor",
-            Self::UnknownAuthor => "UnknownAuthor",
-            Self::Repeated => "Repeated",
-        }
-    }
-}
-
 /// An approval, and whether it counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedApproval<'a> {
@@ -217,10 +163,7 @@ impl RequiredApprovals {
             .partition(|judged| judged.verdict == Verdict::Counted);
         let required = self.required();
         if counted.len() >= required {
-            let recorded = counted
-                .iter()
-                .map(|judged| RecordedApproval::from(judged.approval));
-            return Ok(recorded.take(RunStatusLimit::APPROVALS).collect());
+            return Ok(recorded(&judged));
         }
         let ignored = others.iter().rev().take(MAX_IGNORED).map(|judged| {
             let (name, approver) = (
@@ -247,17 +190,7 @@ impl RequiredApprovals {
     /// Returns for each approval whether it counts, oldest first. Of several approvals of a user, the oldest counts.
     #[must_use]
     pub fn judge<'a>(&self, pending: &PlanId, evidence: ApprovalEvidence<'a>) -> Vec<JudgedApproval<'a>> {
-        let mut ordered: Vec<&PlanApproval> = evidence.approvals.iter().collect();
-        ordered.sort_by_key(|approval| (created(approval), approval.metadata.name.clone()));
-        let mut users = BTreeSet::new();
-        let judged = ordered.into_iter().map(|approval| {
-            let verdict = match self.check(approval, pending, evidence) {
-                Verdict::Counted if !users.insert(approval.spec.approver.as_str()) => Verdict::Repeated,
-                verdict => verdict,
-            };
-            JudgedApproval { approval, verdict }
-        });
-        judged.collect()
+        judge_each(evidence, |approval| self.check(approval, pending, evidence))
     }
 
     /// Returns whether an approval counts, without regard to the others.
@@ -309,6 +242,44 @@ impl RequiredApprovals {
         let rules: Vec<String> = groups.into_iter().chain(author).chain(hours).collect();
         rules.join(", ")
     }
+}
+
+/// Returns for each approval whether it counts for a stack without `spec.approval`, oldest first. That of any user does, unless rules that the
+/// stack had refused it: whoever removes the rules must not approve by that what they refused.
+#[must_use]
+pub fn judge_without_rules<'a>(pending: &PlanId, evidence: ApprovalEvidence<'a>) -> Vec<JudgedApproval<'a>> {
+    let one_user = RequiredApprovals::default();
+    judge_each(evidence, |approval| {
+        match one_user.check(approval, pending, evidence) {
+            Verdict::Counted if verdict::was_refused_by_rules(approval) => Verdict::GivenUnderOtherRules,
+            verdict => verdict,
+        }
+    })
+}
+
+/// Judges each approval by itself, oldest first. Of several approvals of a user that count, the oldest does.
+fn judge_each<'a>(
+    evidence: ApprovalEvidence<'a>,
+    check: impl Fn(&PlanApproval) -> Verdict,
+) -> Vec<JudgedApproval<'a>> {
+    let mut ordered: Vec<&PlanApproval> = evidence.approvals.iter().collect();
+    ordered.sort_by_key(|approval| (created(approval), approval.metadata.name.clone()));
+    let mut users = BTreeSet::new();
+    let judged = ordered.into_iter().map(|approval| {
+        let verdict = match check(approval) {
+            Verdict::Counted if !users.insert(approval.spec.approver.as_str()) => Verdict::Repeated,
+            verdict => verdict,
+        };
+        JudgedApproval { approval, verdict }
+    });
+    judged.collect()
+}
+
+/// Returns the approvals that count, for the status of a run.
+pub(super) fn recorded(judged: &[JudgedApproval<'_>]) -> Vec<RecordedApproval> {
+    let counted = judged.iter().filter(|judged| judged.verdict == Verdict::Counted);
+    let recorded = counted.map(|judged| RecordedApproval::from(judged.approval));
+    recorded.take(RunStatusLimit::APPROVALS).collect()
 }
 
 /// Returns when the API server created the approval.

@@ -1,4 +1,5 @@
-//! The PlanApprovals of a stack: what the gate needs to know of them, and their status. The status is only shown: no decision reads it.
+//! The PlanApprovals of a stack: what the gate needs to know of them, and their status. The status is shown. One decision reads it: what rules of
+//! `spec.approval` refused does not count after these are removed.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 use sluice_api::run::{Phase, PlanApproval, PlanApprovalStatus, TerraformRun};
 use sluice_api::terraform::plan_id::PlanId;
-use sluice_api::terraform::required_approvals::{ApprovalEvidence, Verdict};
-use sluice_api::terraform::{Reason, RequiredApprovals, Terraform};
+use sluice_api::terraform::required_approvals::{ApprovalEvidence, Verdict, judge_without_rules};
+use sluice_api::terraform::{Reason, Terraform};
 
 use super::Context;
 use super::history::{by_sequence, candidate_plan, find_run};
@@ -129,9 +130,6 @@ fn outdated<'a>(
             .filter_map(|approval| new(approval, refused(reason, message)))
             .collect()
     };
-    // As the approval rules have it: without `spec.approval`, that of one user suffices.
-    let one_user = RequiredApprovals::default();
-    let required = stack.spec.approval.as_ref().unwrap_or(&one_user);
     let id = pending.and_then(|pending| pending.plan_id.parse::<PlanId>().ok());
     let (Some(pending), Some(id)) = (pending, id) else {
         return of_all(NO_PLAN, "no plan waits for approval");
@@ -143,8 +141,12 @@ fn outdated<'a>(
         );
     }
     let candidate = candidate_plan(pending, &observed.runs, &observed.approvals);
-    let judged = required.judge(&id, candidate.evidence).into_iter();
+    let judged = match &stack.spec.approval {
+        Some(required) => required.judge(&id, candidate.evidence),
+        None => judge_without_rules(&id, candidate.evidence),
+    };
     judged
+        .into_iter()
         .filter_map(|judged| {
             let mut status = refused(judged.verdict.reason(), &judged.verdict.to_string());
             status.accepted = judged.verdict == Verdict::Counted;
@@ -269,6 +271,22 @@ mod tests {
         assert_eq!(reason(Value::Null, true, EFFECT), "Counted");
         assert_eq!(reason(Value::Null, true, OTHER), "OtherPlan");
         assert_eq!(reason(json!({ "groups": ["ops"] }), true, EFFECT), "NotInGroups");
+    }
+
+    #[test]
+    fn what_rules_refused_stays_refused_after_their_removal() {
+        let status = |reason: &str| json!({ "accepted": false, "reason": reason, "message": "x" });
+        let by_author = approval(EFFECT, &status("ByAuthor"));
+        let other = Verdict::GivenUnderOtherRules;
+        assert_eq!(
+            written(&Value::Null, true, by_author.clone()),
+            Some(other.reason().into())
+        );
+        let known = json!({ "accepted": false, "reason": other.reason(), "message": other.to_string() });
+        assert_eq!(written(&Value::Null, true, approval(EFFECT, &known)), None);
+        assert_eq!(written(&Value::Null, false, approval(EFFECT, &known)), None);
+        // Rules that the stack has again decide by themselves.
+        assert_eq!(written(&json!({}), true, by_author), Some("Counted".into()));
     }
 
     #[test]

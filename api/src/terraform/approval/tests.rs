@@ -285,6 +285,13 @@ fn without_required_approvals_that_of_one_user_applies_a_plan_that_waits() {
         assert!(is_given && agreed.applies(), "{ask}: {agreed:?}");
         assert!(!decide(ask.clone(), &approvals, &other_plan()).applies(), "{ask}");
     }
+    let mut refused = approvals.clone();
+    refused[0].status = serde_json::from_value(json!({ "accepted": false, "reason": "ByAuthor" })).unwrap();
+    assert_eq!(
+        decide(json!({}), &refused, &id),
+        ApprovalDecision::Pending,
+        "rules that were removed refused it"
+    );
     for (ask, expected) in [
         (json!({ "approvePlan": "disable" }), ApprovalDecision::Disabled),
         (json!({ "planOnly": true }), ApprovalDecision::PlanOnly),

@@ -201,6 +201,50 @@ fn what_is_missing_is_said() {
     );
 }
 
+/// The reason of one approval of a stack without rules, whose status has this reason.
+fn verdict_without_rules(status: Value) -> &'static str {
+    let mut approval = approval("alice", &[]);
+    approval.status = serde_json::from_value(status).unwrap();
+    judge_without_rules(&pending(), evidence(&[approval]))[0]
+        .verdict
+        .reason()
+}
+
+#[test]
+fn what_rules_refused_does_not_count_without_them() {
+    let refused = |reason: &str| verdict_without_rules(json!({ "accepted": false, "reason": reason }));
+    for reason in [
+        "NotInGroups",
+        "OutsideHours",
+        "UnusableHours",
+        "ByAuthor",
+        "UnknownAuthor",
+        "NoPolicy",
+        "GivenUnderOtherRules",
+    ] {
+        assert_eq!(refused(reason), "GivenUnderOtherRules", "{reason}");
+        let accepted = json!({ "accepted": true, "reason": reason });
+        assert_eq!(verdict_without_rules(accepted), "Counted", "{reason}");
+    }
+    for reason in ["", "NoPlan", "OtherPlan", "BeforePlan", "Repeated"] {
+        assert_eq!(refused(reason), "Counted", "{reason}");
+    }
+    assert_eq!(verdict_without_rules(Value::Null), "Counted");
+}
+
+#[test]
+fn a_new_approval_of_the_user_counts_in_place_of_a_refused_one() {
+    let mut first = approval("alice", &[("/metadata/name", json!("a"))]);
+    first.status = serde_json::from_value(json!({ "accepted": false, "reason": "ByAuthor" })).unwrap();
+    let approvals = [first, approval("alice", &[("/metadata/name", json!("b"))])];
+    let judged = judge_without_rules(&pending(), evidence(&approvals));
+    let reasons: Vec<_> = judged.iter().map(|judged| judged.verdict.reason()).collect();
+    assert_eq!(reasons, ["GivenUnderOtherRules", "Counted"]);
+    assert_eq!(recorded(&judged)[0].name, "b");
+    // Rules that the stack has decide by themselves.
+    assert_eq!(evaluate(json!({}), &approvals[..1]), Ok(vec!["alice".into()]));
+}
+
 prop_compose! {
     /// An approval that differs from one that counts in any field.
     fn any_approval()(
@@ -216,6 +260,14 @@ prop_compose! {
             ("/spec/planID", json!(id)), ("/spec/groups", json!([group])), ("/metadata/name", json!(format!("n{number}"))),
             ("/metadata/creationTimestamp", json!(time)), ("/metadata/deletionTimestamp", deleted),
         ])
+    }
+}
+
+/// The approvals of a plan whose author is not known.
+fn without_author(approvals: &[PlanApproval]) -> ApprovalEvidence<'_> {
+    ApprovalEvidence {
+        author: "",
+        ..evidence(approvals)
     }
 }
 
@@ -248,6 +300,27 @@ proptest! {
                 prop_assert!(users.len() < usize::try_from(count).unwrap());
                 prop_assert_eq!(missing.given.len(), users.len());
             }
+        }
+    }
+
+    #[test]
+    fn to_remove_the_rules_lets_no_refused_approval_count(
+        mut approvals in proptest::collection::vec(any_approval(), 0..8),
+        by_author in any::<bool>(),
+    ) {
+        let rules = required(json!({ "groups": ["ops"], "notByAuthor": by_author }));
+        let statuses: Vec<_> = approvals.iter().map(|one| {
+            let alone = [one.clone()];
+            let verdict = rules.judge(&pending(), without_author(&alone))[0].verdict.clone();
+            let (accepted, reason) = (verdict == Verdict::Counted, verdict.reason());
+            serde_json::from_value(json!({ "accepted": accepted, "reason": reason })).unwrap()
+        }).collect();
+        for (approval, status) in approvals.iter_mut().zip(statuses) {
+            approval.status = Some(status);
+        }
+        for judged in judge_without_rules(&pending(), without_author(&approvals)) {
+            let was_accepted = judged.approval.status.as_ref().unwrap().accepted;
+            prop_assert!(judged.verdict != Verdict::Counted || was_accepted);
         }
     }
 
