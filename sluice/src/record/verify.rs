@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use sluice_tf_core::record::{self, LIMIT, PublicKey, RecordedPlan, RunRecord, VerifiedRecord};
+use sluice_tf_core::record::{
+    self, LIMIT, PublicKey, RecordedApproval, RecordedPlan, RunRecord, VerifiedRecord,
+};
 
 use super::error::READ_KEY;
 use super::{RecordCommandError, read};
@@ -111,11 +113,7 @@ fn origin(record: &RunRecord) -> [(&'static str, String); 10] {
 /// The rows about the plan, its approval and the result.
 fn outcome(record: &RunRecord) -> [(&'static str, String); 9] {
     let result = &record.result;
-    let approvers: Vec<_> = record
-        .approvals
-        .iter()
-        .map(|approval| approval.approver.as_str())
-        .collect();
+    let approvers: Vec<_> = record.approvals.iter().map(approval_text).collect();
     let apply = match (result.attempted_apply, result.applied) {
         (_, true) => "succeeded",
         (true, false) => "started, and did not succeed",
@@ -148,6 +146,14 @@ fn outcome(record: &RunRecord) -> [(&'static str, String); 9] {
         ("tool", tool.unwrap_or_default()),
         ("state", state.unwrap_or_default()),
     ]
+}
+
+/// Returns who approved. The name of the PlanApproval shows that the approver is a user.
+fn approval_text(approval: &RecordedApproval) -> String {
+    if approval.plan_approval.is_empty() {
+        return approval.approver.clone();
+    }
+    format!("{} (PlanApproval {})", approval.approver, approval.plan_approval)
 }
 
 fn plan_text(plan: &RecordedPlan) -> String {
@@ -234,6 +240,18 @@ mod tests {
             "state        lineage l-1, serial 7, 3 resources",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn only_a_user_has_a_plan_approval() {
+        let text = |plan_approval: &str| {
+            approval_text(&RecordedApproval {
+                approver: "alice".to_owned(),
+                plan_approval: plan_approval.to_owned(),
+            })
+        };
+        assert_eq!(text("net-x7k2p"), "alice (PlanApproval net-x7k2p)");
+        assert_eq!(text(""), "alice");
     }
 
     #[test]

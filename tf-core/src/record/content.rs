@@ -35,7 +35,6 @@ pub fn record_of(objects: &RecordedObjects<'_>) -> Result<RunRecord, NotEnded> {
         return Err(NotEnded(status.phase));
     }
     let spec = &run.spec;
-    let approver = Some(&spec.approved_by).filter(|by| !by.is_empty());
     Ok(RunRecord {
         run: RecordedRun {
             namespace: run.namespace().unwrap_or_default(),
@@ -58,12 +57,23 @@ pub fn record_of(objects: &RecordedObjects<'_>) -> Result<RunRecord, NotEnded> {
             bundle_digest: spec.bundle_digest.clone(),
         },
         plan: plan_of(run, &status, objects.plan_run),
-        approvals: approver
-            .map(|by| RecordedApproval { approver: by.clone() })
-            .into_iter()
-            .collect(),
+        approvals: approvals_of(run, &status),
         result: result_of(status),
     })
+}
+
+/// Returns the PlanApprovals that the apply counted; without any, what the controller wrote as the approver.
+fn approvals_of(run: &TerraformRun, status: &TerraformRunStatus) -> Vec<RecordedApproval> {
+    let counted = status.approvals.iter().map(|counted| RecordedApproval {
+        approver: counted.approver.clone(),
+        plan_approval: counted.name.clone(),
+    });
+    let written = Some(&run.spec.approved_by).filter(|by| status.approvals.is_empty() && !by.is_empty());
+    let written = written.map(|by| RecordedApproval {
+        approver: by.clone(),
+        plan_approval: String::new(),
+    });
+    counted.chain(written).collect()
 }
 
 fn source_of(used: &RunSource, found: &Result<&GitRepository, String>) -> RecordedSource {

@@ -249,8 +249,12 @@ pub struct RecordedPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedApproval {
-    /// Who approved, as `spec.approvedBy` of the run has it: a field manager, auto, force or deletion.
+    /// The user of the PlanApproval. Without one, the text of `spec.approvedBy` of the run, which is not verified: a field manager, auto, force
+    /// or deletion.
     pub approver: String,
+    /// Name of the PlanApproval, from `status.approvals` of the run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub plan_approval: String,
 }
 
 /// How the run ended.

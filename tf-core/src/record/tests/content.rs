@@ -140,6 +140,27 @@ fn an_apply_is_recorded_with_its_plan_and_its_approval() {
 }
 
 #[test]
+fn the_approvals_that_an_apply_counted_are_recorded_in_place_of_the_text() {
+    let mut applied = applying(&json!({ "phase": "Succeeded", "approvals": [
+        { "name": "net-x7k2p", "approver": "alice", "comment": "reviewed", "approvedAt": "2026-01-02T03:00:00Z" },
+        { "name": "net-9qz4c", "approver": "bob" },
+    ] }));
+    applied.spec.approved_by = "alice, bob, eve".to_owned();
+    let recorded = |run: &TerraformRun| {
+        serde_json::to_value(record(run, Err("it does not exist".into()), None).approvals).unwrap()
+    };
+    assert_eq!(
+        recorded(&applied),
+        json!([
+            { "approver": "alice", "planApproval": "net-x7k2p" },
+            { "approver": "bob", "planApproval": "net-9qz4c" },
+        ])
+    );
+    applied.status.as_mut().unwrap().approvals.clear();
+    assert_eq!(recorded(&applied), json!([{ "approver": "alice, bob, eve" }]));
+}
+
+#[test]
 fn a_plan_is_recorded_without_an_approval() {
     let found = record(&planning(), Err("it does not exist".into()), None);
     assert!(found.approvals.is_empty());
