@@ -8,6 +8,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 use sluice_api::run::{Phase, PlanApproval, PlanApprovalStatus, TerraformRun};
+use sluice_api::terraform::approval::{ApprovalDecision, ApprovalPolicy, evaluate_spec};
 use sluice_api::terraform::plan_id::PlanId;
 use sluice_api::terraform::required_approvals::{ApprovalEvidence, Verdict, judge_without_rules};
 use sluice_api::terraform::{Reason, Terraform};
@@ -145,11 +146,17 @@ fn outdated<'a>(
         Some(required) => required.judge(&id, candidate.evidence),
         None => judge_without_rules(&id, candidate.evidence),
     };
+    let withheld = withheld(stack, &pending.plan_id);
     judged
         .into_iter()
         .filter_map(|judged| {
-            let mut status = refused(judged.verdict.reason(), &judged.verdict.to_string());
-            status.accepted = judged.verdict == Verdict::Counted;
+            let status = match (judged.verdict, withheld) {
+                (Verdict::Counted | Verdict::Repeated, Some((reason, message))) => refused(reason, message),
+                (verdict, _) => PlanApprovalStatus {
+                    accepted: verdict == Verdict::Counted,
+                    ..refused(verdict.reason(), &verdict.to_string())
+                },
+            };
             new(judged.approval, status)
         })
         .collect()
@@ -157,6 +164,25 @@ fn outdated<'a>(
 
 /// The reason while no plan waits for approval.
 const NO_PLAN: &str = "NoPlan";
+/// The reason of an approval that meets all rules while the spec applies no plan.
+const WITHHELD: &str = "Withheld";
+/// The reason during the deletion of the stack.
+const NEEDS_ID: &str = "NeedsId";
+
+/// Returns why no approval by users applies the pending plan: reason and message. As the gate has it (`sluice_api::run::gate`).
+fn withheld(stack: &Terraform, plan_id: &str) -> Option<(&'static str, &'static str)> {
+    if stack.metadata.deletion_timestamp.is_some() {
+        let message = "only its id in approvePlan releases the destroy of a deleted object";
+        return Some((NEEDS_ID, message));
+    }
+    let message = match evaluate_spec(ApprovalPolicy::from(&stack.spec), plan_id) {
+        ApprovalDecision::Disabled => "approvePlan is \"disable\", so no plan is applied",
+        ApprovalDecision::PlanOnly => "planOnly is set, so no plan is applied",
+        ApprovalDecision::Replan => "approvePlan requests another plan",
+        _ => return None,
+    };
+    Some((WITHHELD, message))
+}
 
 fn refused(reason: &str, message: &str) -> PlanApprovalStatus {
     PlanApprovalStatus {
@@ -234,12 +260,24 @@ mod tests {
         serde_json::from_value(approval).unwrap()
     }
 
-    /// The reason that is written for an approval; `None`: its status stays.
-    fn written(spec: &Value, has_plan: bool, approval: PlanApproval) -> Option<String> {
-        let stack: Terraform = serde_json::from_value(json!({
+    /// A stack with these fields.
+    fn stack(fields: &Value) -> Terraform {
+        let mut stack = json!({
             "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "metadata": { "name": "net" },
-            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" }, "approval": spec } }))
-        .unwrap();
+            "spec": { "interval": "1h", "sourceRef": { "kind": "GitRepository", "name": "code" } } });
+        for (field, value) in fields.as_object().unwrap() {
+            stack["spec"][field] = value.clone();
+        }
+        serde_json::from_value(stack).unwrap()
+    }
+
+    /// The reason that is written for an approval under these rules; `None`: its status stays.
+    fn written(rules: &Value, has_plan: bool, approval: PlanApproval) -> Option<String> {
+        written_for(&stack(&json!({ "approval": rules })), has_plan, approval)
+    }
+
+    /// The reason that is written for an approval of this stack; `None`: its status stays.
+    fn written_for(stack: &Terraform, has_plan: bool, approval: PlanApproval) -> Option<String> {
         let observed = Observed {
             source: SourceFact::NotRead,
             approvals: vec![approval],
@@ -253,7 +291,7 @@ mod tests {
             rejection: None,
             planned: day(5),
         };
-        let new = outdated(&stack, &observed, Some(&pending).filter(|_| has_plan));
+        let new = outdated(stack, &observed, Some(&pending).filter(|_| has_plan));
         new.into_iter().next().map(|(_, status)| {
             assert_eq!(status.accepted, status.reason == "Counted");
             status.reason
@@ -271,6 +309,53 @@ mod tests {
         assert_eq!(reason(Value::Null, true, EFFECT), "Counted");
         assert_eq!(reason(Value::Null, true, OTHER), "OtherPlan");
         assert_eq!(reason(json!({ "groups": ["ops"] }), true, EFFECT), "NotInGroups");
+    }
+
+    #[test]
+    fn no_approval_counts_while_the_spec_applies_no_plan() {
+        let of = |mut fields: Value, rules: Value, approval: PlanApproval| {
+            fields["approval"] = rules;
+            written_for(&stack(&fields), true, approval)
+        };
+        let new = |effect: &str| approval(effect, &Value::Null);
+        let counted =
+            json!({ "accepted": true, "reason": "Counted", "message": Verdict::Counted.to_string() });
+        for fields in [
+            json!({ "approvePlan": "disable" }),
+            json!({ "approvePlan": "replan" }),
+            json!({ "planOnly": true }),
+        ] {
+            for rules in [Value::Null, json!({})] {
+                let of = |approval: PlanApproval| of(fields.clone(), rules.clone(), approval);
+                assert_eq!(of(new(EFFECT)), Some("Withheld".into()), "{fields}");
+                assert_eq!(
+                    of(approval(EFFECT, &counted)),
+                    Some("Withheld".into()),
+                    "{fields}"
+                );
+                assert_eq!(of(new(OTHER)), Some("OtherPlan".into()), "{fields}");
+                assert_eq!(of(approval(OTHER, &counted)), None, "{fields}");
+            }
+            let groups = json!({ "groups": ["ops"] });
+            assert_eq!(of(fields, groups, new(EFFECT)), Some("NotInGroups".into()));
+        }
+        // `force` overrides `planOnly`, but not the required approvals.
+        let forced = json!({ "planOnly": true, "force": true });
+        assert_eq!(of(forced, json!({}), new(EFFECT)), Some("Counted".into()));
+        let other = json!({ "approvePlan": "replan-plan-other" });
+        assert_eq!(of(other, Value::Null, new(EFFECT)), Some("Counted".into()));
+    }
+
+    #[test]
+    fn no_approval_counts_for_the_destroy_of_a_deleted_object() {
+        for rules in [Value::Null, json!({})] {
+            let mut stack = stack(&json!({ "approval": rules }));
+            let approval = || approval(EFFECT, &Value::Null);
+            assert_eq!(written_for(&stack, true, approval()), Some("Counted".into()));
+            stack.metadata.deletion_timestamp =
+                serde_json::from_value(json!("2026-01-07T00:00:00Z")).unwrap();
+            assert_eq!(written_for(&stack, true, approval()), Some("NeedsId".into()));
+        }
     }
 
     #[test]
