@@ -29,6 +29,18 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{/* "yes" if the release has the controller of Repo objects, else nothing. Before the object with `enabled` the value was a boolean, which
+`helm upgrade --reuse-values` brings back. */}}
+{{- define "sluice.repoController" -}}
+{{- if kindIs "bool" .Values.repoController -}}
+{{- if .Values.repoController -}}
+{{- fail "repoController: true is now repoController: {enabled: true}" -}}
+{{- end -}}
+{{- else if .Values.repoController.enabled -}}
+yes
+{{- end -}}
+{{- end -}}
+
 {{/* The binding of a role to a controller: a dict of `role`, `account` and `root`. */}}
 {{- define "sluice.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1

@@ -132,6 +132,21 @@ fn the_repo_controller_runs_on_the_nodes_of_the_tf_controller() {
     }
 }
 
+/// `helm upgrade --reuse-values` brings the boolean of an earlier chart back.
+#[test]
+fn a_boolean_of_an_earlier_chart_is_no_repo_controller_or_names_the_new_value() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let rendered = render("sluice-system", &["--set", "repoController=false"]);
+    assert_eq!(rendered, render("sluice-system", &[]));
+    let text = refusal(&["--set", "repoController=true"]);
+    assert!(
+        text.contains("repoController: true is now repoController: {enabled: true}"),
+        "{text}"
+    );
+}
+
 #[test]
 fn values_of_the_repo_controller_are_its_own() {
     if without_cluster().unwrap() {
