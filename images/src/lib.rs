@@ -4,6 +4,8 @@
 //! compressor depends on its version and on the processor.
 
 pub mod archive;
+#[cfg(test)]
+mod build_script_tests;
 pub mod contents;
 pub mod crates;
 pub mod debian;
