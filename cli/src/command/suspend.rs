@@ -115,6 +115,8 @@ impl ObjectsArgs {
 trait Suspendable:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
+    /// The command that resumes an object, without the name.
+    const RESUME: &'static str;
     /// Returns whether the object is suspended.
     fn is_suspended(&self) -> bool;
     /// Returns what a resumed object says when it is done.
@@ -122,6 +124,8 @@ trait Suspendable:
 }
 
 impl Suspendable for Terraform {
+    const RESUME: &'static str = "sluice resume";
+
     fn is_suspended(&self) -> bool {
         self.spec.suspend
     }
@@ -134,6 +138,8 @@ impl Suspendable for Terraform {
 }
 
 impl Suspendable for GitRepository {
+    const RESUME: &'static str = "sluice resume source";
+
     fn is_suspended(&self) -> bool {
         self.spec.suspend
     }
@@ -176,12 +182,12 @@ async fn suspend_all<K: Suspendable>(
 ) -> Result<ExitStatus, CliError> {
     let objects = read_objects::<K>(context, &args.objects, name).await?;
     let mut status = ExitStatus::Success;
-    let mut is_changed = false;
+    let mut suspended = Vec::new();
     let mut changes = pin!(changes(context, &objects, true));
     while let Some((object, changed)) = changes.next().await {
         match changed {
             Ok(Some(_)) => {
-                is_changed = true;
+                suspended.push(object);
                 note(context, object, " is suspended.");
             }
             Ok(None) => note(context, object, " is suspended already."),
@@ -191,13 +197,44 @@ async fn suspend_all<K: Suspendable>(
             }
         }
     }
-    if is_changed {
-        let command = with_flags(&args.objects.resume_command(), &args.connection);
-        context
-            .console
-            .note(&printable(&format!("Nothing new starts before `{command}`.")));
-    }
+    let commands = resume_commands(&args.objects, &objects, &suspended);
+    let commands = commands
+        .iter()
+        .map(|command| printable(&with_flags(command, &args.connection)));
+    note_resume(context, &commands.collect::<Vec<_>>());
     Ok(status)
+}
+
+/// Returns the commands that resume what was suspended, without the flags of the connection: that of the selection, unless it would resume
+/// more. Pure.
+fn resume_commands<K: Suspendable>(args: &ObjectsArgs, selected: &[K], suspended: &[&K]) -> Vec<String> {
+    if suspended.is_empty() {
+        return Vec::new();
+    }
+    if !selected.iter().any(K::is_suspended) {
+        return vec![args.resume_command()];
+    }
+    let command = |object: &&K| {
+        let namespace = match object.namespace() {
+            Some(namespace) if args.selection.all_namespaces => format!(" -n {namespace}"),
+            _ => String::new(),
+        };
+        format!("{} {}{namespace}", K::RESUME, object.name_any())
+    };
+    suspended.iter().map(command).collect()
+}
+
+/// Says which commands resume what was suspended.
+fn note_resume(context: &Context, commands: &[String]) {
+    let console = context.console;
+    match commands {
+        [] => {}
+        [command] => console.note(&format!("Nothing new starts before `{command}`.")),
+        commands => {
+            let lines = commands.join("\n  ");
+            console.note(&format!("Nothing new starts before these commands:\n  {lines}"));
+        }
+    }
 }
 
 async fn resume_all<K: Suspendable>(
@@ -271,4 +308,40 @@ async fn set_suspended<K: Suspendable>(
 fn note<K: Suspendable>(context: &Context, object: &K, text: &str) {
     let object = describe::<K>(&object.namespace().unwrap_or_default(), &object.name_any());
     context.console.note(&printable(&format!("{object}{text}")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn the_commands_resume_no_more_than_was_suspended() {
+        let stack = |name: &str, is_suspended: bool| {
+            fixture::stack(&json!({ "metadata": { "name": name }, "spec": { "suspend": is_suspended } }))
+        };
+        let args = |all_namespaces: bool| ObjectsArgs {
+            object: Vec::new(),
+            all: false,
+            selection: SelectionArgs {
+                all_namespaces,
+                selector: Some("env=prod".to_owned()),
+            },
+        };
+        let commands = |selected: &[Terraform], all_namespaces: bool| {
+            let suspended: Vec<_> = selected.iter().filter(|stack| !stack.spec.suspend).collect();
+            resume_commands(&args(all_namespaces), selected, &suspended)
+        };
+        let selected = [stack("app", false), stack("db", true), stack("net", false)];
+        assert_eq!(
+            commands(&selected, false),
+            ["sluice resume app", "sluice resume net"]
+        );
+        assert_eq!(
+            commands(&selected, true),
+            ["sluice resume app -n team", "sluice resume net -n team"]
+        );
+        assert_eq!(commands(&selected[..1], true), ["sluice resume -A -l 'env=prod'"]);
+        assert_eq!(commands(&selected[1..2], true), Vec::<String>::new());
+    }
 }

@@ -49,12 +49,16 @@ async fn stacks_and_sources_are_suspended_and_resumed() {
     let next = "terraform default/app is suspended.\nNothing new starts before `sluice resume app`.\n";
     assert_eq!(suspended, (0, next.to_owned()));
     assert_eq!(environment.stack("app").await["spec"]["suspend"], true);
+    let others = run(&environment, &["suspend", "--all"]).await;
+    let next = "terraform default/app is suspended already.\n\
+                terraform default/db is suspended.\n\
+                terraform default/net is suspended.\n\
+                Nothing new starts before these commands:\n  sluice resume db\n  sluice resume net\n";
+    assert_eq!(others, (0, next.to_owned()), "--all would resume app too");
+    let (code, text) = run(&environment, &["resume", "--all"]).await;
+    assert_eq!(code, 0, "{text}");
     let (code, text) = run(&environment, &["suspend", "--all"]).await;
     assert_eq!(code, 0, "{text}");
-    assert!(
-        text.contains("default/app is suspended already.") && text.contains("default/net is suspended."),
-        "{text}"
-    );
     assert!(text.ends_with("before `sluice resume --all`.\n"), "{text}");
     let (code, text) = run(&environment, &["suspend", "sources", "-l", "team=net"]).await;
     assert_eq!((code, text.as_str()), (0, "There is no such GitRepository.\n"));
