@@ -1,5 +1,7 @@
 //! Commands that decide: the plan is shown, the user is asked, and only that plan is approved.
 
+use std::time::Instant;
+
 use futures::TryStreamExt as _;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -49,6 +51,30 @@ async fn a_plan_is_shown_before_it_is_approved() {
         approved.text
     );
     assert!(environment.is_approved("app").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_replaced_while_the_user_reads_is_not_approved() {
+    let environment = TestEnvironment::with_stacks().await;
+    let deadline = Instant::now() + TIMEOUT;
+    let mut terminal = terminal::start(&environment.kubeconfig(), 160, &["approve", "app"]);
+    let is_asked = terminal.wait_for("[y/N] ", deadline);
+    assert!(is_asked, "{}", terminal.text());
+    let replaced = Patch::Merge(json!({ "status": { "plan": { "pending": format!("{PLAN}0") } } }));
+    environment
+        .stacks()
+        .patch_status("app", &PatchParams::default(), &replaced)
+        .await
+        .unwrap();
+    terminal.press("y\n").unwrap();
+    let session = terminal::end(terminal, deadline);
+    assert_eq!(session.code, 1, "{}", session.text);
+    assert!(
+        session.text.contains(&format!("the plan that waits is {PLAN}0")),
+        "{}",
+        session.text
+    );
+    assert!(environment.approvals("app").await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,6 +158,23 @@ async fn all_plans_that_wait_are_approved_one_by_one() {
         assert!(environment.is_approved(name).await, "{name}");
     }
     assert!(!environment.is_approved("net").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_that_is_refused_does_not_keep_the_others_from_an_approval() {
+    let environment = TestEnvironment::with_stacks().await;
+    let reviewed = ["approve", "app", "--yes", "--comment", "reviewed"];
+    let output = environment.sluice(&reviewed).await;
+    assert!(output.status.success(), "{output:?}");
+    environment.create_stack("web", &json!({}), &waiting()).await;
+    let output = environment.sluice(&["approve", "--all", "--yes"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("default/app: admin has approved"),
+        "its approval has a comment: {text}"
+    );
+    assert!(environment.is_approved("web").await, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,29 +1,23 @@
 //! `sluice approve`: shows the plan, asks, and creates a PlanApproval of the user. Who may not create one writes the id into
 //! `spec.approvePlan`, unless the stack requires approvals of users.
 
+mod write;
+
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 use sluice_api::run::rejection_of;
 use sluice_api::terraform::approval::{ApprovalDecision, ApprovalPolicy, evaluate_spec};
 use sluice_api::terraform::{Reason, Terraform};
 
 use super::plan::{describe_plan, read_shown_run};
-use super::{Context, plan_approval, waiting};
-use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs, describe};
+use super::{Context, waiting};
+use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
 use crate::manifest::{self, Identity};
 use crate::run_row::rows_of;
 use crate::stack::{self, StackState};
 use crate::wait::WaitArgs;
 use crate::{CliError, ExitStatus, file};
-
-/// The beginning of the field manager of the command line; the name of the user follows. The run records it as the approver.
-const FIELD_MANAGER: &str = "sluice-approve";
-/// The longest field manager (`FieldManagerMaxLength` of k8s.io/apimachinery).
-const MANAGER_LENGTH: usize = 128;
 
 /// Arguments of `sluice approve`.
 #[derive(clap::Args, Debug)]
@@ -94,8 +88,15 @@ async fn approve_all(context: &Context, args: &ApproveArgs) -> Result<ExitStatus
     }
     let mut result = ExitStatus::Success;
     for stack in &stacks {
-        if approve_stack(context, args, stack).await? != ExitStatus::Success {
-            result = ExitStatus::Failed;
+        match approve_stack(context, args, stack).await {
+            Ok(ExitStatus::Success) => {}
+            Ok(_) => result = ExitStatus::Failed,
+            // They are about this stack alone.
+            Err(error @ (CliError::Refused { .. } | CliError::NotFound { .. })) => {
+                context.report(&error);
+                result = ExitStatus::Failed;
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(result)
@@ -117,6 +118,19 @@ async fn approve_stack(
             return Ok(ExitStatus::Failed);
         }
     }
+    // On the heap: it has the stack once more.
+    Box::pin(approve_shown(context, args, stack, plan)).await
+}
+
+/// Approves the plan that was shown, if it waits after the answer too.
+async fn approve_shown(
+    context: &Context,
+    args: &ApproveArgs,
+    shown: &Terraform,
+    plan: &str,
+) -> Result<ExitStatus, CliError> {
+    let stack = &write::read_again(&context.cluster, shown, plan).await?;
+    check_form(stack, plan, args)?;
     if let Some(path) = &args.file {
         write_manifest(context, stack, plan, path)?;
         context
@@ -124,7 +138,7 @@ async fn approve_stack(
             .note(&format!("{} approves {plan}. Commit it.", path.display()));
         return Ok(ExitStatus::Success);
     }
-    let record = write_approval(&context.cluster, stack, plan, args.comment.as_deref()).await?;
+    let record = write::approval(&context.cluster, stack, plan, args.comment.as_deref()).await?;
     note_next_step(context, stack, plan, record);
     if args.wait.wait {
         waiting::for_apply(context, stack, plan, args.wait.timeout).await?;
@@ -204,17 +218,17 @@ fn write_manifest(context: &Context, stack: &Terraform, plan: &str, path: &Path)
     file::replace(path, &edited).map_err(|source| failed("write", source))
 }
 
-/// Approves the plan with this id without a question. `cluster` has the namespace of the stack.
+/// Approves the plan with this id without a question, if it still waits. `cluster` has the namespace of the stack.
 ///
 /// # Errors
-/// Another plan waits or none, the plans of the stack are never applied, or the API rejects the approval.
+/// Another plan waits or none, it is another object, the plans of the stack are never applied, or the API rejects the approval.
 pub async fn approve_plan(
     cluster: &Cluster,
     stack: &Terraform,
     plan: &str,
 ) -> Result<ApprovalRecord, CliError> {
-    let plan = plan_to_approve(stack, Some(plan))?;
-    write_approval(cluster, stack, plan, None).await
+    let stack = write::read_again(cluster, stack, plan).await?;
+    write::approval(cluster, &stack, plan, None).await
 }
 
 /// Returns the id of the plan that waits; it must be `id`, if there is one.
@@ -275,82 +289,10 @@ pub(super) fn refused(stack: &Terraform, cause: String, next_command: &str) -> C
     }
 }
 
-/// Creates a PlanApproval. If the API does not permit that, writes the id, which has no comment and is no approval that `spec.approval`
-/// requires.
-async fn write_approval(
-    cluster: &Cluster,
-    stack: &Terraform,
-    plan: &str,
-    comment: Option<&str>,
-) -> Result<ApprovalRecord, CliError> {
-    let user = plan_approval::who_am_i(cluster.client()).await;
-    let manager = field_manager(user.as_ref().ok());
-    if needs_id(stack, plan) {
-        write_id(cluster, stack, plan, manager).await?;
-        return Ok(ApprovalRecord::ApprovePlan);
-    }
-    let created = match user {
-        Ok(user) => plan_approval::create(cluster, stack, plan, comment.unwrap_or_default(), &user).await,
-        Err(error) => Err(error),
-    };
-    let Err(refusal) = created else {
-        return Ok(ApprovalRecord::PlanApproval);
-    };
-    let must_be_object = stack.spec.approval.is_some() || comment.is_some();
-    if must_be_object || !refusal.is_refused_request() {
-        return Err(refusal);
-    }
-    match write_id(cluster, stack, plan, manager).await {
-        Ok(()) => Ok(ApprovalRecord::ApprovePlan),
-        // Of both rights, that to create a PlanApproval is the smaller one: its error names the role to ask for.
-        Err(error) if error.is_forbidden() && refusal.is_forbidden() => Err(refusal),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the field manager of an approval by the id: `sluice-approve:alice`. The API server does not verify the name. Pure.
-fn field_manager(user: Option<&UserInfo>) -> String {
-    let name = user.and_then(|user| user.username.as_deref()).unwrap_or_default();
-    let separator = if name.is_empty() { "" } else { ":" };
-    let manager = format!("{FIELD_MANAGER}{separator}{name}");
-    // The length is counted in bytes.
-    let is_within = |(index, letter): &(usize, char)| index + letter.len_utf8() <= MANAGER_LENGTH;
-    let kept = manager.char_indices().take_while(is_within);
-    kept.map(|(_, letter)| letter)
-        .filter(|letter| !letter.is_control())
-        .collect()
-}
-
-/// Writes the id, if that plan still waits: the patch has a test of it (RFC 6902).
-async fn write_id(cluster: &Cluster, stack: &Terraform, plan: &str, manager: String) -> Result<(), CliError> {
-    let name = stack.name_any();
-    let patch = json!([
-        { "op": "test", "path": "/metadata/uid", "value": stack.uid() },
-        { "op": "test", "path": "/status/plan/pending", "value": plan },
-        { "op": "add", "path": "/spec/approvePlan", "value": plan },
-    ]);
-    let operations = serde_json::from_value(patch).map_err(|error| CliError::Format(error.to_string()))?;
-    let params = PatchParams {
-        field_manager: Some(manager),
-        ..PatchParams::default()
-    };
-    let (stacks, object) = (
-        cluster.objects::<Terraform>(),
-        describe::<Terraform>(cluster.namespace(), &name),
-    );
-    let patch = Patch::<Terraform>::Json(operations);
-    let written = cluster
-        .answer(&object, stacks.patch(&name, &params, &patch))
-        .await;
-    written.map(drop).map_err(|source| CliError::Api {
-        action: "patch",
-        object,
-        source: Box::new(source),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::fixture;
 
@@ -370,18 +312,5 @@ mod tests {
         ] {
             assert_eq!(needs_id(&fixture::stack(&changes), plan), expected, "{changes}");
         }
-    }
-
-    #[test]
-    fn the_field_manager_names_the_user() {
-        let named = |name: &str| UserInfo {
-            username: Some(name.to_owned()),
-            ..UserInfo::default()
-        };
-        assert_eq!(field_manager(Some(&named("alice"))), "sluice-approve:alice");
-        assert_eq!(field_manager(Some(&named(""))), "sluice-approve");
-        assert_eq!(field_manager(None), "sluice-approve");
-        let long = field_manager(Some(&named(&"ä".repeat(200))));
-        assert_eq!(long, format!("sluice-approve:{}", "ä".repeat(56)));
     }
 }
