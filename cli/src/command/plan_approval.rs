@@ -6,7 +6,7 @@ use k8s_openapi::api::authentication::v1::{SelfSubjectReview, UserInfo};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use sluice_api::run::PlanApproval;
+use sluice_api::run::{PlanApproval, PlanApprovalStatus};
 use sluice_api::terraform::required_approvals::Verdict;
 use sluice_api::terraform::{Terraform, name_with_digest};
 
@@ -17,10 +17,10 @@ use crate::stack;
 /// Characters of the stack in the name of an approval.
 const STACK_LENGTH: usize = 40;
 
-/// Creates the approval of this user, who is that of the connection.
+/// Creates the approval of this user, who is that of the connection. The same command may be typed again.
 ///
 /// # Errors
-/// The user has approved the plan already, or the API rejects the object.
+/// The user has approved the plan already with another comment, or the approval does not count; the API rejects the object.
 pub(super) async fn create(
     cluster: &Cluster,
     stack: &Terraform,
@@ -38,9 +38,12 @@ pub(super) async fn create(
     match created {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            // Only the text depends on it.
+            // Without it, the text says less.
             let found = cluster.get::<PlanApproval>(&name).await.ok();
-            Err(given_already(stack, found.as_ref().unwrap_or(&approval)))
+            match found.as_ref() {
+                Some(found) if is_same(found, &approval) => Ok(()),
+                found => Err(given_already(stack, found.unwrap_or(&approval))),
+            }
         }
         Err(source) => Err(CliError::Api {
             action: "create",
@@ -48,6 +51,13 @@ pub(super) async fn create(
             source: Box::new(source),
         }),
     }
+}
+
+/// Returns whether an approval says the same, and counts as far as is known. Pure.
+fn is_same(found: &PlanApproval, approval: &PlanApproval) -> bool {
+    let may_count = |status: &PlanApprovalStatus| status.accepted || status.reason.is_empty();
+    let is_kept = found.metadata.deletion_timestamp.is_none();
+    is_kept && found.spec == approval.spec && found.status.as_ref().is_none_or(may_count)
 }
 
 /// Returns the error of a user who has approved the plan already: it is deleted first, if it does not count and a new one may. Pure.
@@ -117,6 +127,9 @@ fn approval_of(
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
     use crate::fixture;
 
@@ -156,6 +169,25 @@ mod tests {
             (approval.spec.approver.as_str(), approval.spec.groups.len()),
             ("alice", 0)
         );
+    }
+
+    #[test]
+    fn the_same_approval_is_given_again_unless_it_does_not_count() {
+        let (stack, user) = (fixture::stack(&json!({})), UserInfo::default());
+        let approve = |comment: &str| approval_of(&stack, "plan-x", comment, &user).unwrap();
+        for (status, expected) in [
+            (json!(null), true),
+            (json!({ "accepted": false }), true),
+            (json!({ "accepted": true, "reason": "Counted" }), true),
+            (json!({ "accepted": false, "reason": "BeforePlan" }), false),
+        ] {
+            let mut found = approve("");
+            found.status = serde_json::from_value(status.clone()).unwrap();
+            assert_eq!(is_same(&found, &approve("")), expected, "{status}");
+            assert!(!is_same(&found, &approve("reviewed")), "{status}");
+            found.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            assert!(!is_same(&found, &approve("")), "{status}");
+        }
     }
 
     #[test]

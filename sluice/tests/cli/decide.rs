@@ -269,11 +269,16 @@ async fn an_approval_has_the_comment_of_the_user_and_is_given_once() {
         assert!(environment.is_approved(name).await, "{name}");
         assert_eq!(environment.approvals(name).await[0].spec.comment, "reviewed");
         let twice = environment.sluice(&arguments).await;
-        assert_eq!(twice.status.code(), Some(1));
+        assert!(twice.status.success(), "{twice:?}");
+        let changed = environment
+            .sluice(&["approve", name, "--yes", "--comment", "again"])
+            .await;
+        assert_eq!(changed.status.code(), Some(1));
         assert!(
-            String::from_utf8_lossy(&twice.stderr).contains("has approved"),
-            "{twice:?}"
+            String::from_utf8_lossy(&changed.stderr).contains("has approved"),
+            "{changed:?}"
         );
+        assert!(environment.is_approved(name).await, "{name}");
     }
 }
 
