@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use kube::core::Status;
 use sluice_runtime::client::ClientError;
 use sluice_runtime::failure::chain;
 
@@ -168,16 +169,32 @@ impl CliError {
         self.is_rejected_with(&[403])
     }
 
-    /// Returns whether the API answers and does not let the user make the request: it is forbidden, not admitted, or there is no such kind.
-    pub(crate) fn is_refused_request(&self) -> bool {
-        self.is_rejected_with(&[403, 404, 405, 422])
+    /// Returns whether the API does not let the user read: it is forbidden, or there is no such kind.
+    pub(crate) fn is_refused_read(&self) -> bool {
+        self.is_rejected_with(&[403, 404, 405])
+    }
+
+    /// Returns whether the user may not create objects of this kind, or there is no such kind. An admission policy or a quota may refuse an
+    /// object although the user may create others.
+    pub(crate) fn lacks_create_permission(&self) -> bool {
+        self.api_status().is_some_and(|status| match status.code {
+            403 => permission::is_refused_create(&status.message),
+            code => code == 404 || code == 405,
+        })
     }
 
     fn is_rejected_with(&self, codes: &[u16]) -> bool {
+        matches!(self.api_status(), Some(status) if codes.contains(&status.code))
+    }
+
+    fn api_status(&self) -> Option<&Status> {
         let Self::Api { source, .. } = self else {
-            return false;
+            return None;
         };
-        matches!(source.as_ref(), kube::Error::Api(status) if codes.contains(&status.code))
+        match source.as_ref() {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
+        }
     }
 
     /// Returns what the user can do next, as a sentence or a command; empty: nothing is known.
@@ -273,8 +290,6 @@ const fn is_failure_of_server(code: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
 
     fn rejection(code: u16, message: &str) -> CliError {

@@ -5,9 +5,7 @@
 /// other texts, such as those of admission policies: another role does not help there.
 #[must_use]
 pub(crate) fn advice(message: &str) -> Option<String> {
-    // From the end: the name of the user is free text.
-    let (_, rest) = message.rsplit_once("\" cannot ")?;
-    let (verb, rest) = rest.split_once(" resource \"")?;
+    let (verb, rest) = refused_verb(message)?;
     let (resource, rest) = rest.split_once('"')?;
     let quoted_after = |words: &str| {
         let (_, rest) = rest.split_once(words)?;
@@ -22,6 +20,19 @@ pub(crate) fn advice(message: &str) -> Option<String> {
         "you may not {verb} {resource} {scope}: ask for {}",
         permission(group, resource, verb)
     ))
+}
+
+/// Returns whether the text refuses the creation of an object, as [`advice`] reads it. An admission policy and a quota have other texts.
+#[must_use]
+pub(crate) fn is_refused_create(message: &str) -> bool {
+    refused_verb(message).is_some_and(|(verb, _)| verb == "create")
+}
+
+/// Returns the verb, and the text after the quotation mark before the resource.
+fn refused_verb(message: &str) -> Option<(&str, &str)> {
+    // From the end: the name of the user is free text.
+    let (_, rest) = message.rsplit_once("\" cannot ")?;
+    rest.split_once(" resource \"")
 }
 
 /// Returns the role of `config/roles` that permits a request, or of Kubernetes where none of them does.
@@ -98,6 +109,7 @@ mod tests {
         ] {
             let message = refusal(verb, resource, group, scope);
             assert_eq!(advice(&message).as_deref(), Some(expected), "{message}");
+            assert_eq!(is_refused_create(&message), verb == "create", "{message}");
         }
     }
 
@@ -112,6 +124,10 @@ mod tests {
         let policy = "planapprovals.infra.sluice.dev \"a\" is forbidden: ValidatingAdmissionPolicy 'sluice-plan-approval' denied request: \
                       approver must be the requesting user, anna";
         assert_eq!(advice(policy), None);
+        let quota = "planapprovals.infra.sluice.dev \"a\" is forbidden: exceeded quota: objects, requested: \
+                     count/planapprovals.infra.sluice.dev=1, used: count/planapprovals.infra.sluice.dev=5, limited: \
+                     count/planapprovals.infra.sluice.dev=5";
+        assert!(!is_refused_create(policy) && !is_refused_create(quota));
         assert_eq!(advice(""), None);
     }
 }

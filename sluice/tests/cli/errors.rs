@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_harness::closed_port::ClosedPort;
 use sluice_harness::tls::Authority;
 
-use crate::fixture::{TIMEOUT, TestEnvironment, command, stderr_of};
+use crate::fixture::{PLAN, TIMEOUT, TestEnvironment, command, stderr_of};
 use crate::proxy::{Fault, Proxy, write_kubeconfig};
 
 /// Types commands and returns what a user sees. Each must end with exit code 1. `FILE` is the path of the kubeconfig.
@@ -57,6 +57,49 @@ async fn a_refusal_says_what_to_do() {
       next: the API server is overloaded or fails: type the command again in a while
     "#);
     assert_ne!(environment.stack("app").await["spec"]["suspend"], true);
+}
+
+/// The creation of a PlanApproval.
+const CREATE: &str = "POST /apis/infra.sluice.dev/v1alpha1/namespaces/default/planapprovals";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_is_not_admitted_is_not_written_as_an_id() {
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
+    let policy = "planapprovals.infra.sluice.dev \"app-x\" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding 'freeze' denied \
+                  request: nothing is approved on Friday";
+    let quota = "planapprovals.infra.sluice.dev \"app-x\" is forbidden: exceeded quota: objects";
+    for (code, message) in [(403, policy), (403, quota), (422, "spec.comment: Invalid value")] {
+        proxy.set(Fault::AnswerTo(CREATE, code, message));
+        let (code, text) = stderr_of(proxy.kubeconfig(), &["approve", "app", "--yes"]).await;
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains(message), "{text}");
+        assert_eq!(environment.stack("app").await["spec"]["approvePlan"], Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_create_approvals_approves_by_the_id() {
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
+    let forbidden = "planapprovals.infra.sluice.dev is forbidden: User \"edda\" cannot create resource \"planapprovals\" in API group \
+                     \"infra.sluice.dev\" in the namespace \"default\"";
+    let status = environment.stack("app").await["status"].clone();
+    for (name, code, message) in [
+        ("forbidden", 403, forbidden),
+        ("unknown", 404, "the server could not find the requested resource"),
+        (
+            "read-only",
+            405,
+            "the server does not allow this method on the requested resource",
+        ),
+    ] {
+        environment.create_stack(name, &json!({}), &status).await;
+        proxy.set(Fault::AnswerTo(CREATE, code, message));
+        let (code, text) = stderr_of(proxy.kubeconfig(), &["approve", name, "--yes"]).await;
+        assert_eq!(code, 0, "{text}");
+        assert_eq!(environment.stack(name).await["spec"]["approvePlan"], PLAN);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

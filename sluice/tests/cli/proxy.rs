@@ -30,6 +30,8 @@ pub(crate) enum Fault {
     None,
     /// Gives this answer, a code and the message of a `Status`, so many times; then it forwards again.
     Answer(u16, &'static str, usize),
+    /// Gives this answer to requests whose method and URL contain the text, and forwards the others.
+    AnswerTo(&'static str, u16, &'static str),
     /// Never answers.
     Hold,
     /// Closes new connections.
@@ -121,20 +123,25 @@ impl Proxy {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Failed> {
-        let fault = self.take_fault();
+        let fault = self.take_fault(&request);
         if !matches!(fault, Fault::None) {
             self.met.send_modify(|met| *met += 1);
         }
         match fault {
             Fault::None => self.forward(request).await,
-            Fault::Answer(code, message, _) => Ok(status(code, message)),
+            Fault::Answer(code, message, _) | Fault::AnswerTo(_, code, message) => Ok(status(code, message)),
             Fault::Hold | Fault::Close => std::future::pending().await,
         }
     }
 
     /// Returns the fault of one request.
-    fn take_fault(&self) -> Fault {
+    fn take_fault(&self, request: &Request<Incoming>) -> Fault {
         let mut fault = self.fault.lock().unwrap();
+        if let Fault::AnswerTo(part, ..) = &*fault
+            && !format!("{} {}", request.method(), request.uri()).contains(part)
+        {
+            return Fault::None;
+        }
         let taken = fault.clone();
         if let Fault::Answer(_, _, left) = &mut *fault {
             *left -= 1;

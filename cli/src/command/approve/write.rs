@@ -42,8 +42,8 @@ fn check_still_waits(shown: &Terraform, current: &Terraform, plan: &str) -> Resu
     plan_to_approve(current, Some(plan)).map(drop)
 }
 
-/// Creates a PlanApproval. If the API does not permit that, writes the id, which has no comment and is no approval that `spec.approval`
-/// requires.
+/// Creates a PlanApproval. A user who may not create one writes the id, which has no comment and is no approval that `spec.approval`
+/// requires. The refusal of an admission policy or of a quota is final: it is about this approval.
 pub(super) async fn approval(
     cluster: &Cluster,
     stack: &Terraform,
@@ -64,7 +64,7 @@ pub(super) async fn approval(
         return Ok(ApprovalRecord::PlanApproval);
     };
     let must_be_object = stack.spec.approval.is_some() || comment.is_some();
-    if must_be_object || !refusal.is_refused_request() {
+    if must_be_object || !refusal.lacks_create_permission() {
         return Err(refusal);
     }
     match write_id(cluster, stack, plan, manager).await {

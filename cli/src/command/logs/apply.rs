@@ -94,7 +94,7 @@ async fn read_approvals(
         .await;
     match listed {
         Ok(listed) => Ok(approvals_of(&stack.name_any(), listed)),
-        Err(error) if error.is_refused_request() => Ok(Vec::new()),
+        Err(error) if error.is_refused_read() => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
