@@ -258,10 +258,10 @@ pub fn judge_without_rules<'a>(pending: &PlanId, evidence: ApprovalEvidence<'a>)
 }
 
 /// Judges each approval by itself, oldest first. Of several approvals of a user that count, the oldest does.
-fn judge_each<'a>(
-    evidence: ApprovalEvidence<'a>,
+fn judge_each(
+    evidence: ApprovalEvidence<'_>,
     check: impl Fn(&PlanApproval) -> Verdict,
-) -> Vec<JudgedApproval<'a>> {
+) -> Vec<JudgedApproval<'_>> {
     let mut ordered: Vec<&PlanApproval> = evidence.approvals.iter().collect();
     ordered.sort_by_key(|approval| (created(approval), approval.metadata.name.clone()));
     let mut users = BTreeSet::new();
