@@ -43,6 +43,8 @@ const UNUSED_BY_REPO_CONTROLLER: [Exception; 2] = [
     ),
 ];
 
+/// Time between two looks at the audit log.
+const AUDIT_INTERVAL: Duration = Duration::from_millis(200);
 /// A module whose plan fails.
 const BROKEN: &str = "resource \"terraform_data\" \"it\" { input = file(\"missing.txt\") }\n";
 
@@ -64,9 +66,18 @@ async fn assert_used(env: &TestEnvironment, requests: &[Request], accounts: &[(&
     }
 }
 
-/// Asserts that the repo-controller uses every verb of the roles of its component.
+/// Asserts that the repo-controller uses every verb of the roles of its component. Waits for the first renewal of its Lease, which comes
+/// seconds after its start.
 pub(crate) async fn assert_repo_controller_uses_its_roles(env: &TestEnvironment) {
-    let requests = requests(&env.plane.audit_log().unwrap()).unwrap();
+    let read = || requests(&env.plane.audit_log().unwrap()).unwrap();
+    let account = format!("{}:repo-controller", env.namespace);
+    let renewal = Permission::new("coordination.k8s.io/leases", "update");
+    let is_renewal = |request: &Request| request.account == account && request.permission == renewal;
+    let mut requests = read();
+    while !requests.iter().any(is_renewal) {
+        tokio::time::sleep(AUDIT_INTERVAL).await;
+        requests = read();
+    }
     let table = UNUSED_BY_REPO_CONTROLLER.as_slice();
     assert_used(env, &requests, &[("repo-controller", table)]).await;
 }
