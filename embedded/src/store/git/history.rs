@@ -147,7 +147,7 @@ impl History {
             self.publish(record);
         }
         self.withdraw(kinds, &records);
-        self.retire_statuses(touched, &records);
+        self.retire_statuses(kinds, touched, &records);
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest).max(first_revision(self.generation) - 1);
         Ok(records)

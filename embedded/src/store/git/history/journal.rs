@@ -239,9 +239,13 @@ impl History {
     }
 
     /// Forgets the status of objects that are gone: a new object of the same name has none.
-    pub(super) fn retire_statuses(&mut self, touched: Vec<Key>, records: &[Record]) {
+    pub(super) fn retire_statuses(&mut self, kinds: &Kinds, touched: Vec<Key>, records: &[Record]) {
         let removed = records.iter().filter(|record| record.kind == ChangeType::Remove);
         for key in removed.map(|record| record.key.clone()).chain(touched) {
+            // The file is the object itself, and one that is not valid here can be valid in other processes.
+            if kinds.is_in_journal(&key) {
+                continue;
+            }
             let exists = self.objects.contains_key(&key) || self.withdrawn.contains_key(&key);
             if !exists && self.statuses.remove(&key) {
                 self.outdated.insert(key);

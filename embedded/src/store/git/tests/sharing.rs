@@ -166,6 +166,19 @@ fn a_file_of_the_journal_is_the_object_that_its_path_names() {
 }
 
 #[test]
+fn a_write_keeps_a_shared_lease_whose_file_is_not_valid() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    let text = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: b}\n";
+    commit_to_journal(&environment, LEASE_PATH, text);
+    store.poll();
+    assert_eq!(lease(&store), None);
+    put(&store, "a", "two", "2").unwrap();
+    assert_eq!(read_journal(&environment, LEASE_PATH).as_deref(), Some(text));
+}
+
+#[test]
 fn a_process_that_does_not_share_leases_keeps_those_of_others() {
     let environment = Environment::new();
     let store = sharing(&environment, "a");
@@ -214,39 +227,70 @@ fn runs() -> CustomResourceDefinition {
     .unwrap()
 }
 
-#[test]
-fn a_shared_run_has_its_status_in_its_file() {
-    let environment = Environment::new();
-    let open = |process: &str| {
-        let options = GitOptions {
-            shared: BTreeSet::from([SharedKind::Runs]),
-            ..environment.options(process)
-        };
-        Store::git(options, &[runs()]).unwrap()
+const RUN_PATH: &str = "terraformruns.infra.sluice.dev/default/net-1.yaml";
+
+/// Opens a process that shares runs.
+fn sharing_runs(environment: &Environment, process: &str, crds: &[CustomResourceDefinition]) -> Store {
+    let options = GitOptions {
+        shared: BTreeSet::from([SharedKind::Runs]),
+        ..environment.options(process)
     };
-    let key = Key::new("terraformruns.infra.sluice.dev", "default", "net-1");
-    let run = |store: &Store| store.read().get(&key).map(|run| Value::clone(run)).unwrap();
-    let store = open("a");
+    Store::git(options, crds).unwrap()
+}
+
+fn run_key() -> Key {
+    Key::new("terraformruns.infra.sluice.dev", "default", "net-1")
+}
+
+fn run(store: &Store) -> Option<Value> {
+    store.read().get(&run_key()).map(|run| Value::clone(run))
+}
+
+fn create_run(store: &Store) {
     let created = json!({"apiVersion": "infra.sluice.dev/v1alpha1", "kind": "TerraformRun",
         "metadata": {"name": "net-1", "namespace": "default", "generation": 1}, "spec": {"attempt": 1}});
     store
-        .write_now(&key, |_| Ok(Write::Put(created.clone())))
+        .write_now(&run_key(), |_| Ok(Write::Put(created.clone())))
         .unwrap();
+}
+
+#[test]
+fn a_shared_run_has_its_status_in_its_file() {
+    let environment = Environment::new();
+    let open = |process: &str| sharing_runs(&environment, process, &[runs()]);
+    let store = open("a");
+    create_run(&store);
     store
-        .write_now(&key, |view| {
-            let mut ended = Value::clone(view.get(&key).unwrap());
+        .write_now(&run_key(), |view| {
+            let mut ended = Value::clone(view.get(&run_key()).unwrap());
             ended["status"] = json!({"phase": "Succeeded"});
             Ok(Write::Put(ended))
         })
         .unwrap();
-    let path = "terraformruns.infra.sluice.dev/default/net-1.yaml";
-    let file = read_journal(&environment, path).unwrap();
+    let file = read_journal(&environment, RUN_PATH).unwrap();
     assert!(
         file.contains("attempt: 1") && file.contains("phase: Succeeded"),
         "{file}"
     );
     assert_eq!(environment.commits(), 1, "the first write creates the branch");
     assert_eq!(run(&open("b")), run(&store));
+}
+
+#[test]
+fn a_write_keeps_shared_runs_whose_kind_the_process_does_not_serve() {
+    let environment = Environment::new();
+    let store = sharing_runs(&environment, "a", &[runs()]);
+    let other = sharing_runs(&environment, "b", &[]);
+    create_run(&store);
+    let before = run(&store);
+    other.poll();
+    assert_eq!(run(&other), None);
+    put(&other, "a", "one", "1").unwrap();
+    put(&other, "a", "one", "2").unwrap();
+    store.poll();
+    assert!(before.is_some());
+    assert_eq!(run(&store), before);
+    assert!(read_journal(&environment, RUN_PATH).is_some());
 }
 
 /// Returns the changes of the Lease after a revision: their type and the holder.
