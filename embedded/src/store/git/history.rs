@@ -13,7 +13,7 @@ mod moves;
 mod problems;
 mod versions;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use git2::{Error, Oid};
@@ -43,8 +43,10 @@ pub(super) struct History {
     pub(super) journal: Option<Oid>,
     /// Its number.
     pub(super) generation: u64,
-    /// Number of rewrites of the branch that the journal has taken over.
-    pub(super) rewrites: u64,
+    /// How often the branch came back to a commit that was its head before.
+    pub(super) returns: u64,
+    /// The commits that were the head of the branch.
+    past_heads: HashSet<Oid>,
     /// Newest revision.
     pub(super) revision: u64,
     /// Served objects.
@@ -141,7 +143,7 @@ impl History {
             }
         }
         self.generation = next;
-        self.head = Some(id);
+        self.set_head(Some(id));
         let records = self.number(changes, &step.trailers);
         for record in &records {
             self.publish(record);
@@ -151,6 +153,18 @@ impl History {
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest).max(first_revision(self.generation) - 1);
         Ok(records)
+    }
+
+    /// Moves to a commit of the branch. Only one that was its head before counts, because an object can have been created on it: a rewrite to
+    /// new commits changes no uid.
+    fn set_head(&mut self, head: Option<Oid>) {
+        if let Some(id) = head
+            && head != self.head
+            && !self.past_heads.insert(id)
+        {
+            self.returns += 1;
+        }
+        self.head = head;
     }
 
     /// Applies a change, and keeps it for watches during a start.
@@ -326,7 +340,7 @@ impl History {
 
     /// Returns the identity of an object that a commit creates.
     fn identity(&self, step: &Step<'_>, key: &Key) -> Identity {
-        let uid = admit::uid(key, step.previous, self.rewrites);
+        let uid = admit::uid(key, step.previous, self.returns);
         self.known_identity(uid, step.info.time)
     }
 

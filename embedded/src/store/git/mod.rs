@@ -278,7 +278,7 @@ impl Backend for Git {
             } else {
                 history.head
             };
-            let uid = admit::uid(key, base, history.rewrites);
+            let uid = admit::uid(key, base, history.returns);
             meta::set(object, "uid", uid.into());
             meta::set(object, "creationTimestamp", time.into());
         }

@@ -87,10 +87,8 @@ impl History {
             }
         };
         if let Some(head) = content.head.filter(|_| content.trailers.is_empty()) {
-            let line = branch.line(self.head, head)?;
             // Only the newest commit of a rewritten branch counts.
-            self.rewrites += u64::from(line.is_none());
-            let line = line.unwrap_or_else(|| vec![head]);
+            let line = branch.line(self.head, head)?.unwrap_or_else(|| vec![head]);
             self.apply_line(branch, kinds, &line, |_, changes| add(changes))?;
         }
         if let Some((head, commit)) = content.step {
@@ -159,7 +157,7 @@ impl History {
             Some(id) => step.branch.info(id)?.time,
             None => step.info.time,
         };
-        let uid = admit::uid(key, self.newest_entry(), self.rewrites);
+        let uid = admit::uid(key, self.newest_entry(), self.returns);
         Ok(self.known_identity(uid, time))
     }
 
@@ -218,7 +216,8 @@ impl History {
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest);
         self.generation = self.generation.max(super::generation(newest));
-        (self.head, self.journal) = (heads.branch, heads.journal);
+        self.set_head(heads.branch);
+        self.journal = heads.journal;
     }
 
     /// Takes over the status files of a write of this process.

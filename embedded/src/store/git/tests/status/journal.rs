@@ -215,6 +215,20 @@ fn an_object_that_is_created_again_on_an_earlier_commit_has_its_own_uid() {
 }
 
 #[test]
+fn a_rewrite_to_a_new_commit_leaves_the_uids_of_later_objects() {
+    let environment = Environment::new();
+    environment.commit([("other.yaml", Some(BY_HAND))]);
+    let store = open(&environment, "a");
+    foreign::rewrite(&environment, [("other.yaml", BY_HAND.replace("\"1\"", "\"2\""))]);
+    store.poll();
+    let parent = foreign::head(&environment);
+    set(&store, "spec", &json!({"size": 1})).unwrap();
+    let uid = admit::uid(&Key::new(WIDGETS, "default", "a"), Some(parent), 0);
+    assert_eq!(meta::uid(&widget(&store).unwrap()), uid);
+    assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
 fn a_watch_does_not_resume_on_a_journal_that_was_removed_between_two_runs() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
