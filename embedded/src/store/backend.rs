@@ -84,13 +84,8 @@ pub(super) struct Foreign {
 pub(super) enum CommitError {
     /// Another process has written since the newest revision that this one has published, or writes now. The text is the reason.
     Rejected(String),
-    /// One change cannot be stored. The batch can be stored without it.
-    Refused {
-        /// Key of the object; in a box, because every result of a write has the size of its largest error.
-        key: Box<Key>,
-        /// The reason.
-        error: StoreError,
-    },
+    /// These changes cannot be stored, each for its reason. The batch can be stored without them.
+    Refused(Vec<(Key, StoreError)>),
     /// The backend failed.
     Failed(StoreError),
 }

@@ -28,6 +28,8 @@ const ATTEMPTS: usize = 8;
 /// Time after which no further attempt begins: writes of objects in the other location (the repository or the local file) wait for the same
 /// lock.
 pub(super) const RETRY_LIMIT: Duration = Duration::from_secs(30);
+/// Error of a write that could not be stored in time without those of its commit that cannot be stored.
+const OTHERS_REFUSED: &str = "other writes of its commit cannot be stored";
 /// Approximate size limit of a commit in bytes: on a full disk it must fit into the reserve.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
 
@@ -161,7 +163,8 @@ impl Store {
         }
         let uses_reserve = backend.health() == StorageHealth::OnReserve;
         let (transactions, commit) = self.take(&mut **backend, uses_reserve, next);
-        let (mut commit, stored) = self.store_all(&mut **backend, uses_reserve, &transactions, commit);
+        let end = Instant::now() + RETRY_LIMIT;
+        let (mut commit, stored) = self.store_all(&mut **backend, uses_reserve, &transactions, commit, end);
         if stored.is_ok() {
             commit.correct_outcomes(&transactions);
             // Under the lock of the backend, so that revisions are published in order.
@@ -178,23 +181,26 @@ impl Store {
         }
     }
 
-    /// Stores a commit. Its writes decide again after a rejection, and without one that cannot be stored.
+    /// Stores a commit. Its writes decide again after a rejection, and without those that cannot be stored. Begins no further attempt
+    /// after `end`.
     fn store_all(
         &self,
         backend: &mut dyn Backend,
         uses_reserve: bool,
         transactions: &[Transaction<'_>],
         mut commit: Commit,
+        end: Instant,
     ) -> (Commit, Result<(), Failure>) {
-        let end = Instant::now() + RETRY_LIMIT;
         let mut attempts = 1;
         let mut refused: HashMap<Key, StatusError> = HashMap::new();
         let mut stored = self.store(backend, &mut commit);
         loop {
             match stored {
-                // Each round has one write less.
-                Err(Failure::Refused(key, error)) if !refused.contains_key(&key) => {
-                    refused.insert(*key, error);
+                // Each round has fewer writes.
+                Err(Failure::Refused(writes))
+                    if Instant::now() < end && writes.iter().any(|(key, _)| !refused.contains_key(key)) =>
+                {
+                    refused.extend(writes);
                 }
                 Err(Failure::Rejected(_)) if attempts < ATTEMPTS && Instant::now() < end => {
                     attempts += 1;
@@ -259,7 +265,10 @@ impl Store {
         self.update_health(backend);
         stored.map_err(|error| match error {
             CommitError::Rejected(reason) => Failure::Rejected(reason),
-            CommitError::Refused { key, error } => Failure::Refused(key, write_error(&error)),
+            CommitError::Refused(writes) => {
+                let writes = writes.into_iter();
+                Failure::Refused(writes.map(|(key, error)| (key, write_error(&error))).collect())
+            }
             CommitError::Failed(error) => Failure::Error(write_error(&error)),
         })
     }
@@ -269,8 +278,8 @@ impl Store {
 enum Failure {
     /// Other processes wrote first, for this reason.
     Rejected(String),
-    /// The write of this object cannot be stored.
-    Refused(Box<Key>, StatusError),
+    /// The writes of these objects cannot be stored.
+    Refused(Vec<(Key, StatusError)>),
     /// The backend or its recovery failed.
     Error(StatusError),
 }
@@ -279,7 +288,11 @@ impl Failure {
     fn to_status(&self, key: &Key) -> StatusError {
         match self {
             Self::Rejected(reason) => StatusError::try_again(&key.resource, &key.name, reason),
-            Self::Refused(_, error) | Self::Error(error) => error.clone(),
+            Self::Refused(writes) => match writes.iter().find(|(refused, _)| refused == key) {
+                Some((_, error)) => error.clone(),
+                None => StatusError::try_again(&key.resource, &key.name, OTHERS_REFUSED),
+            },
+            Self::Error(error) => error.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::store::watch_cache::ChangeType;
 
 /// Name of an object that cannot be stored.
 const READ_ONLY: &str = "read-only";
-/// Name of an object whose commit is refused.
+/// First part of the names of objects whose commit is refused.
 const TOO_LARGE: &str = "too-large";
 /// Name of an object that changes the kinds.
 const DEFINITION: &str = "definition";
@@ -61,11 +61,13 @@ impl Backend for Shared {
         if log.len() != self.known || self.outpaced {
             return Err(CommitError::Rejected("another process was first".to_owned()));
         }
-        if let Some(refused) = records.iter().find(|record| record.key.name == TOO_LARGE) {
-            return Err(CommitError::Refused {
-                key: Box::new(refused.key.clone()),
-                error: unwritable(format!("{} is too large", refused.key)),
-            });
+        let keys = records.iter().map(|record| &record.key);
+        let refused = keys.filter(|key| key.name.starts_with(TOO_LARGE));
+        let refused: Vec<_> = refused
+            .map(|key| (key.clone(), unwritable(format!("{key} is too large"))))
+            .collect();
+        if !refused.is_empty() {
+            return Err(CommitError::Refused(refused));
         }
         log.extend_from_slice(records);
         self.known = log.len();
@@ -292,6 +294,55 @@ fn a_commit_that_is_refused_for_one_write_has_the_others() {
     assert_eq!(names, ["counter", "before", "after"]);
     let revisions: Vec<u64> = log.iter().map(|record| record.revision).collect();
     assert_eq!(revisions, [2, 3, 4]);
+}
+
+/// Returns a commit of a write that cannot be stored, of another one, and of one that can.
+fn refused_commit(store: &Store, decisions: &Arc<AtomicUsize>) -> (Vec<Transaction<'static>>, Commit) {
+    let names = [TOO_LARGE, "too-large-as-well", "good"];
+    let mut writes = names.map(|name| {
+        let decisions = Arc::clone(decisions);
+        let (write, _) = Transaction::new(
+            Key::new("configmaps", "default", name),
+            Origin::default(),
+            move |_| {
+                decisions.fetch_add(1, Ordering::SeqCst);
+                Ok(Write::Put(json!({"metadata": {"name": name}})))
+            },
+        );
+        Some(write)
+    });
+    let mut waiting = writes.iter_mut();
+    let mut backend = store.backend.lock().unwrap();
+    store.take(&mut **backend, false, |_| waiting.next().and_then(Option::take))
+}
+
+#[test]
+fn writes_that_cannot_be_stored_leave_the_commit_together() {
+    let (store, _, log) = stores();
+    let decisions = Arc::default();
+    let (transactions, commit) = refused_commit(&store, &decisions);
+    let mut backend = store.backend.lock().unwrap();
+    let end = Instant::now() + RETRY_LIMIT;
+    let (_, stored) = store.store_all(&mut **backend, false, &transactions, commit, end);
+    assert!(stored.is_ok());
+    assert_eq!(log.lock().unwrap().len(), 1);
+    assert_eq!(decisions.load(Ordering::SeqCst), 4, "the good one decides twice");
+}
+
+#[test]
+fn a_commit_with_refused_writes_is_not_repeated_after_the_deadline() {
+    let (store, _, log) = stores();
+    let decisions = Arc::default();
+    let (transactions, commit) = refused_commit(&store, &decisions);
+    let mut backend = store.backend.lock().unwrap();
+    let (_, stored) = store.store_all(&mut **backend, false, &transactions, commit, Instant::now());
+    let failure = stored.unwrap_err();
+    let codes = transactions
+        .iter()
+        .map(|write| failure.to_status(&write.key).code());
+    assert!(codes.eq([500_u16, 500, 409]), "the good one can be tried again");
+    assert_eq!(decisions.load(Ordering::SeqCst), 3);
+    assert!(log.lock().unwrap().is_empty());
 }
 
 #[test]

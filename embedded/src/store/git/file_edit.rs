@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::branch::check_size;
 use super::kinds::Kinds;
 use super::yaml;
 use crate::store::state::Key;
@@ -20,6 +21,15 @@ pub(super) struct FileEdit {
     numbers: HashMap<Key, usize>,
     /// Whether a document differs from the one that was read.
     is_changed: bool,
+}
+
+/// Why a document is not written.
+#[derive(Debug)]
+pub(super) enum EditError {
+    /// The document cannot be written, for this reason.
+    Document(String),
+    /// The file would be too large.
+    FileSize(String),
 }
 
 /// One document of a file.
@@ -65,26 +75,32 @@ impl FileEdit {
         Some(&document.content)
     }
 
-    /// Changes the document of an object, or appends one. The error is the reason.
-    pub(super) fn put(&mut self, key: &Key, content: Value) -> Result<(), String> {
-        self.is_changed = true;
+    /// Changes the document of an object, or appends one. After an error the file is as before.
+    pub(super) fn put(&mut self, key: &Key, content: Value) -> Result<(), EditError> {
+        let size = self.size();
         let number = self.numbers.get(key).copied();
         if let Some(document) = number.and_then(|number| self.documents[number].as_mut()) {
-            document.text = yaml::edit(&document.text, &content)?;
+            let text = yaml::edit(&document.text, &content).map_err(EditError::Document)?;
+            let others = size - yaml::size_of_lines(&document.text);
+            check_size(others + yaml::size_of_lines(&text)).map_err(EditError::FileSize)?;
+            document.text = text;
             document.content = content;
-            Ok(())
         } else {
-            self.append(key, content)
+            self.append(key, content, size)?;
         }
+        self.is_changed = true;
+        Ok(())
     }
 
-    fn append(&mut self, key: &Key, content: Value) -> Result<(), String> {
+    /// Appends a document to a file of this size.
+    fn append(&mut self, key: &Key, content: Value, size: usize) -> Result<(), EditError> {
         let mut document = Document {
             separator: SEPARATOR.to_owned(),
-            text: yaml::write(&content)?,
+            text: yaml::write(&content).map_err(EditError::Document)?,
             content,
             key: Some(key.clone()),
         };
+        check_size(size + SEPARATOR.len() + document.text.len()).map_err(EditError::FileSize)?;
         // A document without content is a comment on the next one.
         if let [Some(only)] = self.documents.as_slice()
             && yaml::is_blank(&only.text)
@@ -223,6 +239,22 @@ mod tests {
         let written = file.render().unwrap();
         assert!(written.starts_with("%YAML 1.2\n---\n"), "{written}");
         assert_eq!(parse(&written).keys(), [key("a")]);
+    }
+
+    #[test]
+    fn a_document_that_makes_its_file_too_large_changes_nothing() {
+        let text = config_map("a", "red");
+        let text = format!("{text}# {}\n", "x".repeat((16 << 20) - text.len() - 3));
+        let mut file = parse(&text);
+        let content = file.content(&key("a")).unwrap().clone();
+        let mut larger = content.clone();
+        larger["data"]["one"] = "orange".into();
+        for (name, content) in [("a", larger), ("b", content)] {
+            let error = file.put(&key(name), content).unwrap_err();
+            assert!(matches!(error, EditError::FileSize(_)), "{error:?}");
+        }
+        assert!(!file.is_changed());
+        assert_eq!(file.render(), Some(text));
     }
 
     #[test]

@@ -117,33 +117,48 @@ impl Git {
         }
     }
 
-    /// Returns the edited files. Each is read and parsed once. The first record that cannot be stored after those before it is refused.
+    /// Returns the edited files. Each is read and parsed once. All records that cannot be stored after those before them are refused
+    /// together, because each attempt reads the files again.
     fn edit(&self, records: &[Record]) -> Result<BatchEdit, CommitError> {
         let mut batch = BatchEdit::default();
+        let mut refused = Vec::new();
         for record in records {
-            let key = &record.key;
-            if record.kind == ChangeType::Remove {
-                batch.statuses.insert(key.clone(), None);
-            } else if self.kinds.is_in_journal(key) {
-                let whole = status::whole(&record.object);
-                batch.statuses.insert(key.clone(), Some(whole));
+            match self.edit_one(&mut batch, record) {
+                Ok(()) => {}
+                Err(CommitError::Refused(writes)) => refused.extend(writes),
+                Err(error) => return Err(error),
             }
-            let path = self.path(key, record.kind).map_err(|error| refused(key, error))?;
-            let Some(path) = path else { continue };
-            let file = match batch.files.entry(path.clone()) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(self.open_file(&path, key)?),
-            };
-            match record.kind {
-                ChangeType::Put => {
-                    let status = self.put(file, record)?;
-                    batch.statuses.insert(key.clone(), status);
-                }
-                ChangeType::Remove => file.remove(key),
-            }
-            check_size(file.size()).map_err(|reason| refused(key, self.unwritable(&path, &reason)))?;
         }
-        Ok(batch)
+        if refused.is_empty() {
+            Ok(batch)
+        } else {
+            Err(CommitError::Refused(refused))
+        }
+    }
+
+    /// Edits the file of one record. The file does not change if the record is refused.
+    fn edit_one(&self, batch: &mut BatchEdit, record: &Record) -> Result<(), CommitError> {
+        let key = &record.key;
+        if record.kind == ChangeType::Remove {
+            batch.statuses.insert(key.clone(), None);
+        } else if self.kinds.is_in_journal(key) {
+            let whole = status::whole(&record.object);
+            batch.statuses.insert(key.clone(), Some(whole));
+        }
+        let path = self.path(key, record.kind).map_err(|error| refused(key, error))?;
+        let Some(path) = path else { return Ok(()) };
+        let file = match batch.files.entry(path.clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.open_file(&path, key)?),
+        };
+        match record.kind {
+            ChangeType::Put => {
+                let status = self.put(file, &path, record)?;
+                batch.statuses.insert(key.clone(), status);
+            }
+            ChangeType::Remove => file.remove(key),
+        }
+        Ok(())
     }
 
     /// Reads and parses the file of an object.
@@ -325,10 +340,7 @@ fn is_in_effect(record: &Record, objects: &BTreeMap<Key, Arc<Value>>) -> bool {
 }
 
 fn refused(key: &Key, error: StoreError) -> CommitError {
-    CommitError::Refused {
-        key: Box::new(key.clone()),
-        error,
-    }
+    CommitError::Refused(vec![(key.clone(), error)])
 }
 
 fn unparsable(path: &str, key: &Key, reason: &str) -> String {

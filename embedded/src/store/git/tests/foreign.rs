@@ -146,7 +146,7 @@ fn a_local_object_is_never_committed() {
     let mut secret = vec![record("secrets", 1)];
     assert!(matches!(
         git.commit_shared(&mut secret),
-        Err(CommitError::Refused { .. })
+        Err(CommitError::Refused(_))
     ));
     assert_eq!(environment.commits(), 0);
     git.commit(&mut secret).unwrap();
@@ -245,10 +245,14 @@ fn a_file_that_is_too_large_changes_nothing_until_it_is_split() {
 }
 
 #[test]
-fn a_write_that_makes_its_file_too_large_is_refused_alone() {
+fn writes_that_make_their_files_too_large_are_refused_alone() {
     let environment = Environment::new();
     let full = format!("{BY_HAND}# {}\n", "x".repeat((16 << 20) - BY_HAND.len() - 8));
-    environment.commit([("mine.yaml", Some(full.as_str()))]);
+    let other = full.replace("name: a", "name: c");
+    environment.commit([
+        ("mine.yaml", Some(full.as_str())),
+        ("other.yaml", Some(other.as_str())),
+    ]);
     let (mut git, state) = Git::open(environment.options("a"), &[]).unwrap();
     let first = git.first_revision(state.revision(), &key("b"));
     let record = |name: &str, revision: u64| Record {
@@ -261,13 +265,16 @@ fn a_write_that_makes_its_file_too_large_is_refused_alone() {
         revision,
         origin: Origin::default(),
     };
-    let mut both = vec![record("b", first), record("a", first + 1)];
-    let Err(CommitError::Refused { key: refused, error }) = git.commit(&mut both) else {
-        panic!("the second one is refused")
+    let mut all = vec![record("b", first), record("a", first + 1), record("c", first + 2)];
+    let Err(CommitError::Refused(refused)) = git.commit(&mut all) else {
+        panic!("the last two are refused")
     };
-    assert_eq!(*refused, key("a"));
-    let error = error.to_string();
-    assert!(error.contains("mine.yaml cannot be written"), "{error}");
+    let keys: Vec<&Key> = refused.iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [&key("a"), &key("c")], "in one attempt");
+    for ((_, error), file) in refused.iter().zip(["mine.yaml", "other.yaml"]) {
+        let error = error.to_string();
+        assert!(error.contains(&format!("{file} cannot be written")), "{error}");
+    }
     let path = "core/v1/configmaps/default/b.yaml";
     assert_eq!(environment.read(path), None, "nothing is stored");
     git.commit(&mut vec![record("b", first)]).unwrap();
@@ -322,7 +329,7 @@ pub(super) const TESTS: &[fn()] = &[
     files_of_older_layouts_keep_their_place,
     a_write_changes_one_of_many_documents,
     a_file_that_is_too_large_changes_nothing_until_it_is_split,
-    a_write_that_makes_its_file_too_large_is_refused_alone,
+    writes_that_make_their_files_too_large_are_refused_alone,
     a_branch_that_stays_locked_is_named,
     a_file_that_is_not_utf8_has_no_text,
 ];

@@ -9,13 +9,18 @@ use crate::resource::Strategy;
 use crate::store::backend::{CommitError, Record};
 use crate::store::error::StoreError;
 use crate::store::git::branch::Edits;
-use crate::store::git::file_edit::FileEdit;
+use crate::store::git::file_edit::{EditError, FileEdit};
 use crate::store::git::{Git, status, unreadable, yaml};
 use crate::store::state::Key;
 
 impl Git {
     /// Changes the document of an object, unless only its status differs and that is in the journal. Returns the new status file.
-    pub(super) fn put(&self, file: &mut FileEdit, record: &Record) -> Result<Option<Value>, CommitError> {
+    pub(super) fn put(
+        &self,
+        file: &mut FileEdit,
+        path: &str,
+        record: &Record,
+    ) -> Result<Option<Value>, CommitError> {
         let key = &record.key;
         let document = file.content(key);
         let written = match document {
@@ -27,7 +32,7 @@ impl Git {
         };
         let content = self.content(written.as_ref(), record);
         if !self.has_status_file(&content) {
-            self.put_document(file, key, content)?;
+            self.put_document(file, path, key, content)?;
             return Ok(None);
         }
         let (content, status) = status::split(content);
@@ -37,14 +42,25 @@ impl Git {
             before == content && (status.is_some() || own.is_none())
         });
         if !is_same || !self.history.is_valid(key) {
-            self.put_document(file, key, content)?;
+            self.put_document(file, path, key, content)?;
         }
         Ok(status)
     }
 
-    fn put_document(&self, file: &mut FileEdit, key: &Key, content: Value) -> Result<(), CommitError> {
-        file.put(key, content)
-            .map_err(|reason| refused(key, self.unwritable(&key.to_string(), &reason)))
+    fn put_document(
+        &self,
+        file: &mut FileEdit,
+        path: &str,
+        key: &Key,
+        content: Value,
+    ) -> Result<(), CommitError> {
+        file.put(key, content).map_err(|error| {
+            let error = match error {
+                EditError::Document(reason) => self.unwritable(&key.to_string(), &reason),
+                EditError::FileSize(reason) => self.unwritable(path, &reason),
+            };
+            refused(key, error)
+        })
     }
 
     fn with_status(&self, key: &Key, document: Value) -> Result<Value, StoreError> {
