@@ -19,8 +19,8 @@ const HEAD: &str = "head";
 const JOURNAL: &str = "journal";
 /// Name of the version from which watches can resume.
 const RESUMABLE_FROM: &str = "resumable-from";
-/// Name of the kinds that are shared.
-const SHARED_KINDS: &str = "shared-kinds";
+/// Name of the digest of what the objects follow from beside the commits.
+const INPUTS: &str = "inputs";
 
 /// Distinguishes an object from another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,21 +80,16 @@ impl File {
             .map_err(|source| database_error(&self.path, source))
     }
 
-    /// Returns the kinds that the last run shared; empty if it shared none.
-    pub(in crate::store) fn shared_kinds(&self) -> Result<String, StoreError> {
-        let text = self
-            .read_text(SHARED_KINDS)
-            .map_err(|source| database_error(&self.path, source))?;
-        Ok(text.unwrap_or_default())
+    /// Returns the digest of the inputs of the last run.
+    pub(in crate::store) fn inputs_digest(&self) -> Result<Option<String>, StoreError> {
+        self.read_text(INPUTS)
+            .map_err(|source| database_error(&self.path, source))
     }
 
-    /// Stores the kinds that are shared from a revision on, before which no watch can resume.
-    pub(in crate::store) fn set_shared_kinds(&self, kinds: &str, revision: u64) -> Result<(), StoreError> {
-        self.write_texts(
-            &[(SHARED_KINDS, Some(kinds)), (RESUMABLE_FROM, None)],
-            Some(revision),
-        )
-        .map_err(|source| database_error(&self.path, source))
+    /// Stores the digest of the inputs from a revision on, before which no watch can resume.
+    pub(in crate::store) fn set_inputs_digest(&self, digest: &str, revision: u64) -> Result<(), StoreError> {
+        self.write_texts(&[(INPUTS, Some(digest)), (RESUMABLE_FROM, None)], Some(revision))
+            .map_err(|source| database_error(&self.path, source))
     }
 
     fn read_text(&self, name: &str) -> Result<Option<String>, redb::Error> {

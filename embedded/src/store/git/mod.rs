@@ -117,6 +117,7 @@ impl Git {
         options: GitOptions,
         crds: &[CustomResourceDefinition],
     ) -> Result<(Self, State), StoreError> {
+        let inputs = resume::inputs_digest(&options, crds);
         let kinds = Kinds::new(crds).map_err(|reason| failed(&options, reason))?;
         let mut kinds = kinds.with_sharing(Sharing::of(&options));
         let (branch, remote) = remote::connect(&options).map_err(|error| unreadable(&options, &error))?;
@@ -145,7 +146,7 @@ impl Git {
         foreign::log_problems(&git.history.present_problems(&git.kinds));
         let generation = git.history.generation;
         let revision = git.start_revision(state.revision(), is_other_journal);
-        let revision = git.save_sharing(revision)?;
+        let revision = git.save_inputs(&inputs, revision)?;
         let follows_journal = !is_replaced && git.history.generation == generation;
         let watch_cache = git.watch_cache(revision, follows_journal)?;
         git.newest = revision;

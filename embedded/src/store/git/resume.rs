@@ -5,12 +5,18 @@
 //! from the journal, no later start can tell what its clients have seen. Therefore the local file has the version from which the changes
 //! are those that the clients of this machine know. Objects that are only in the local file have no history.
 //!
-//! A start that shares other kinds than the last run replaces objects of the local file by those of the repository, or the reverse, which no
-//! watch sees as changes. So such a start has a version of its own, and watches resume from that one at the earliest.
+//! A start with other options, definitions or another program than the last run can compute other objects with the same versions: one that
+//! shares other kinds replaces objects of the local file by those of the repository, which no watch sees as changes. So such a start has a
+//! version of its own, and watches resume from that one at the earliest.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::branch::Branch;
 use super::history::History;
-use super::{Git, last_run, unreadable};
+use super::sharing::Sharing;
+use super::{Git, GitOptions, last_run, unreadable};
 use crate::store::error::StoreError;
 use crate::store::file::File;
 use crate::store::watch_cache::WatchCache;
@@ -24,15 +30,27 @@ pub(super) fn empty_history(branch: &Branch, local: &File) -> Result<History, St
     Ok(history)
 }
 
+/// Returns the digest of what the objects follow from beside the commits: the program, its definitions in any order, and the options.
+pub(super) fn inputs_digest(options: &GitOptions, crds: &[CustomResourceDefinition]) -> String {
+    let mut definitions: Vec<String> = crds.iter().map(|crd| json!(crd).to_string()).collect();
+    definitions.sort_unstable();
+    let inputs = json!({
+        "program": env!("CARGO_PKG_VERSION"),
+        "definitions": definitions,
+        "shared": Sharing::of(options).names(),
+        "subdir": options.subdir,
+    });
+    hex::encode(Sha256::digest(inputs.to_string()))
+}
+
 impl Git {
-    /// Stores which kinds are shared, and returns the revision of a start: the one after `revision` if the last run shared other kinds.
-    pub(super) fn save_sharing(&mut self, revision: u64) -> Result<u64, StoreError> {
-        let shared = self.kinds.sharing().names();
-        if self.local.shared_kinds()? == shared {
+    /// Stores the digest of the inputs, and returns the revision of a start: the one after `revision` if the last run had other inputs.
+    pub(super) fn save_inputs(&mut self, digest: &str, revision: u64) -> Result<u64, StoreError> {
+        if self.local.inputs_digest()?.as_deref() == Some(digest) {
             return Ok(revision);
         }
         self.history.changes = None;
-        self.local.set_shared_kinds(&shared, revision + 1)?;
+        self.local.set_inputs_digest(digest, revision + 1)?;
         Ok(revision + 1)
     }
 

@@ -78,6 +78,33 @@ fn versions_from_before_the_state_directory_are_expired() {
 }
 
 #[test]
+fn versions_from_before_a_start_with_other_inputs_are_expired() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let (store, mut revision) = restart(&environment);
+    drop(store);
+    let moved = GitOptions {
+        subdir: "live/core".to_owned(),
+        ..environment.options("a")
+    };
+    let none: &[CustomResourceDefinition] = &[];
+    let crds: &[CustomResourceDefinition] = &[super::status::widgets()];
+    for (start, options, crds) in [
+        ("with another definition", environment.options("a"), crds),
+        ("with another directory", moved, crds),
+        ("with the first inputs", environment.options("a"), none),
+    ] {
+        let open = || Store::git(options.clone(), crds).unwrap();
+        let store = open();
+        assert!(changes(&store, revision).is_err(), "{start}");
+        revision = store.read().revision();
+        drop(store);
+        let store = open();
+        assert_eq!(store.read().revision(), revision, "{start}, again");
+        assert!(changes(&store, revision).unwrap().is_empty(), "{start}, again");
+    }
+}
+
+#[test]
 fn versions_that_do_not_follow_from_the_journal_are_expired() {
     let environment = Environment::with(StatusLocation::File);
     let (store, revision) = restart(&environment);

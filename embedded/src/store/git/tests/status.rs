@@ -13,7 +13,7 @@ const STATUS_PATH: &str = "widgets.example.dev/default/a.yaml";
 const WIDGET: &str =
     "# Mine.\napiVersion: example.dev/v1\nkind: Widget\nmetadata:\n  name: a\nspec:\n  size: 1\n";
 
-fn widgets() -> CustomResourceDefinition {
+pub(super) fn widgets() -> CustomResourceDefinition {
     let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": free, "status": free}});
     serde_json::from_value(json!({
