@@ -50,6 +50,12 @@ impl EntryContent {
         })
     }
 
+    /// Returns the number of files and objects that the commit names.
+    pub(super) fn count(&self) -> usize {
+        let files = self.step.as_ref().map_or(0, |(_, content)| content.files.len());
+        self.keys.len() + files
+    }
+
     /// Reads and parses the files of the commit `id` up to a number of bytes. The others can be read later.
     pub(super) fn read(&mut self, branch: &Branch, id: Oid, max_bytes: usize) -> Result<(), Error> {
         let mut bytes = 0;

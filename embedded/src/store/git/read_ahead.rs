@@ -16,19 +16,36 @@ const WAITING: usize = 32;
 /// Bytes of the files of one commit that are read ahead. Together with [`WAITING`] it limits the memory. The rest is read when the commit
 /// is applied.
 const MAX_BYTES: usize = 256 << 10;
+/// Files of one commit that is read ahead: each needs memory, also an empty one. What a commit with more files changes is found when it is
+/// applied.
+const MAX_FILES: usize = 4096;
 
 /// Calls `apply` with the commits of a line, oldest first. `previous` is the commit before the first one.
 pub(super) fn for_each_commit(
     branch: &Branch,
-    mut previous: Option<Oid>,
+    previous: Option<Oid>,
     line: &[Oid],
-    apply: impl FnMut(Oid, CommitContent) -> Result<(), Error>,
+    mut apply: impl FnMut(Oid, CommitContent) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let read = move |branch: &Branch, id: Oid| -> Result<CommitContent, Error> {
-        let mut content = CommitContent::of(branch, previous, id)?;
+    let max_files = max_files(line);
+    let mut read_before = previous;
+    let read = move |branch: &Branch, id: Oid| -> Result<Option<CommitContent>, Error> {
+        let mut content = CommitContent::of(branch, read_before, id)?;
+        read_before = Some(id);
+        if content.files.len() > max_files {
+            return Ok(None);
+        }
         content.read(branch, MAX_BYTES)?;
-        previous = Some(id);
-        Ok(content)
+        Ok(Some(content))
+    };
+    let mut applied_before = previous;
+    let apply = |id: Oid, content: Option<CommitContent>| {
+        let content = match content {
+            Some(content) => content,
+            None => CommitContent::of(branch, applied_before, id)?,
+        };
+        applied_before = Some(id);
+        apply(id, content)
     };
     for_each(branch, line, read, apply)
 }
@@ -36,20 +53,44 @@ pub(super) fn for_each_commit(
 /// Calls `apply` with what the commits of a journal change, oldest first. `known` are the newest commits before the first one.
 pub(super) fn for_each_entry(
     branch: &Branch,
-    mut known: Heads,
+    known: Heads,
     chain: &[Oid],
-    apply: impl FnMut(Oid, EntryContent) -> Result<(), Error>,
+    mut apply: impl FnMut(Oid, EntryContent) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let read = move |branch: &Branch, id: Oid| -> Result<EntryContent, Error> {
-        let mut content = EntryContent::of(branch, known, id)?;
+    let max_files = max_files(chain);
+    let mut read_before = known;
+    let read = move |branch: &Branch, id: Oid| -> Result<Option<EntryContent>, Error> {
+        let mut content = EntryContent::of(branch, read_before, id)?;
+        read_before = heads_after(read_before, id, &content);
+        if content.count() > max_files {
+            return Ok(None);
+        }
         content.read(branch, id, MAX_BYTES)?;
-        known = Heads {
-            branch: content.head.or(known.branch),
-            journal: Some(id),
+        Ok(Some(content))
+    };
+    let mut applied_before = known;
+    let apply = |id: Oid, content: Option<EntryContent>| {
+        let content = match content {
+            Some(content) => content,
+            None => EntryContent::of(branch, applied_before, id)?,
         };
-        Ok(content)
+        applied_before = heads_after(applied_before, id, &content);
+        apply(id, content)
     };
     for_each(branch, chain, read, apply)
+}
+
+/// Returns the limit of the files of one commit: a short history is not read ahead.
+const fn max_files(ids: &[Oid]) -> usize {
+    if ids.len() < LONG { usize::MAX } else { MAX_FILES }
+}
+
+/// Returns the newest commits after the commit `id` of a journal.
+fn heads_after(known: Heads, id: Oid, content: &EntryContent) -> Heads {
+    Heads {
+        branch: content.head.or(known.branch),
+        journal: Some(id),
+    }
 }
 
 /// Reads commits in their order, and applies each.
@@ -105,6 +146,7 @@ mod tests {
 
     use super::super::branch::Edits;
     use super::super::commit_content::ChangedFile;
+    use super::super::message;
     use super::*;
 
     const PATH: &str = "a.yaml";
@@ -172,6 +214,68 @@ mod tests {
         };
         for_each_commit(&branch, None, &line, add).unwrap();
         assert_eq!(is_read, [true, false]);
+    }
+
+    /// Returns edits that add empty files, one more than are read ahead.
+    fn many_files() -> Edits {
+        let paths = (0..=MAX_FILES).map(|number| format!("widgets.example.dev/default/{number}.yaml"));
+        paths.map(|path| (path, Some(String::new()))).collect()
+    }
+
+    #[test]
+    fn a_commit_of_more_files_than_the_limit_is_read_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts = (0..LONG).map(|number| format!("n: {number}\n"));
+        let (branch, mut line) = history(folder.path(), texts);
+        let parent = line.last().copied();
+        line.push(branch.write(parent, &many_files(), "test\n", 0).unwrap());
+        let edits = Edits::from([(PATH.to_owned(), Some("n: 0\n".to_owned()))]);
+        let parent = line.last().copied();
+        line.push(branch.write(parent, &edits, "test\n", 0).unwrap());
+        let mut counts = Vec::new();
+        let add = |_: Oid, content: CommitContent| {
+            let is_read = |file: &&ChangedFile| matches!(file, ChangedFile::Parsed(_));
+            counts.push((
+                content.files.len(),
+                content.files.values().filter(is_read).count(),
+            ));
+            Ok(())
+        };
+        for_each_commit(&branch, None, &line, add).unwrap();
+        assert_eq!(counts[LONG - 1..], [(1, 1), (MAX_FILES + 1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn a_commit_of_the_journal_with_more_files_than_the_limit_is_read_later() {
+        let folder = tempfile::tempdir().unwrap();
+        git2::Repository::init_bare(folder.path()).unwrap();
+        let branch = Branch::open(folder.path(), "main", "").unwrap().with_journal();
+        let head = branch.write(None, &Edits::new(), "test\n", 0).unwrap();
+        let mut newest = None;
+        let mut write = |head: Option<Oid>, edits: &Edits| {
+            let message = head.map_or_else(|| "test\n".to_owned(), message::take_over);
+            newest = Some(branch.write_entry(newest, head, edits, &message, 0).unwrap());
+            newest.unwrap()
+        };
+        write(Some(head), &many_files());
+        let mut last = None;
+        for number in 0..LONG {
+            let path = "widgets.example.dev/default/0.yaml".to_owned();
+            last = Some(write(
+                None,
+                &Edits::from([(path, Some(format!("n: {number}\n")))]),
+            ));
+        }
+        let chain = branch.chain(None, last.unwrap()).unwrap().unwrap();
+        let mut counts = Vec::new();
+        let add = |_: Oid, content: EntryContent| {
+            counts.push((content.keys.len(), content.statuses.len(), content.step.is_some()));
+            Ok(())
+        };
+        for_each_entry(&branch, Heads::default(), &chain, add).unwrap();
+        let large = counts.iter().position(|(keys, ..)| *keys > 1).unwrap();
+        assert_eq!(counts[large], (MAX_FILES + 1, 0, true));
+        assert!(counts[large + 1..].iter().all(|counts| *counts == (1, 1, true)));
     }
 
     #[test]
