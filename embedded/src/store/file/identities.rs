@@ -59,9 +59,14 @@ impl File {
             .map_err(|source| database_error(&self.path, source))
     }
 
-    /// Stores the newest known commit, and that of the journal if there is one.
-    pub(in crate::store) fn set_heads(&self, head: &str, journal: Option<&str>) -> Result<(), StoreError> {
-        self.write_texts(&[(HEAD, Some(head)), (JOURNAL, journal)], None)
+    /// Stores the newest known commit, that of the journal if there is one, and the newest published revision.
+    pub(in crate::store) fn set_heads(
+        &self,
+        head: &str,
+        journal: Option<&str>,
+        revision: u64,
+    ) -> Result<(), StoreError> {
+        self.write_texts(&[(HEAD, Some(head)), (JOURNAL, journal)], Some(revision))
             .map_err(|source| database_error(&self.path, source))
     }
 
@@ -105,7 +110,7 @@ impl File {
         Ok(table.get(name)?.map(|text| text.value().to_owned()))
     }
 
-    /// Stores texts by name, and removes those that are `None`. Stores the newest revision if there is a new one.
+    /// Stores texts by name, and removes those that are `None`. Stores the revision if it is newer than the stored one.
     fn write_texts(&self, texts: &[(&str, Option<&str>)], revision: Option<u64>) -> Result<(), redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
@@ -120,7 +125,9 @@ impl File {
                 };
             }
             if let Some(revision) = revision {
-                transaction.open_table(NUMBERS)?.insert(REVISION, revision)?;
+                let mut numbers = transaction.open_table(NUMBERS)?;
+                let stored = numbers.get(REVISION)?.map_or(0, |number| number.value());
+                numbers.insert(REVISION, revision.max(stored))?;
             }
         }
         transaction.commit()?;

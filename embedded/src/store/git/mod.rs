@@ -203,14 +203,17 @@ impl Git {
         Ok(foreign)
     }
 
-    /// Writes the newest known commits to the local file. Each poll does it: those between two polls need not be exact.
+    /// Writes the newest known commits to the local file, with the newest published revision: after the journal was replaced, no commit
+    /// has the revisions of the differences, and the next start must not use them again. Each poll does it: those between two polls need
+    /// not be exact.
     fn save_heads(&mut self) {
         let heads = self.heads();
         let Some(head) = heads.branch.filter(|_| heads != self.saved) else {
             return;
         };
         let journal = heads.journal.map(|journal| journal.to_string());
-        match self.local.set_heads(&head.to_string(), journal.as_deref()) {
+        let head = head.to_string();
+        match self.local.set_heads(&head, journal.as_deref(), self.newest) {
             Ok(()) => self.saved = heads,
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -124,6 +124,30 @@ fn versions_rise_if_the_journal_begins_again_while_it_is_read() {
 }
 
 #[test]
+fn versions_rise_if_the_journal_begins_again_before_a_restart() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let store = open(&environment, "a");
+    for phase in ["One", "Two", "Three"] {
+        status(&store, phase);
+    }
+    let branch = environment.branch().with_journal();
+    let rebased = branch.write_entry(None, None, &Edits::new(), "rebased\n", 0);
+    move_journal(&environment, Some(rebased.unwrap()));
+    let before = store.read().revision();
+    store.poll();
+    let served = store.read().revision();
+    assert!(served > before, "the status is gone");
+    drop(store);
+    let store = open(&environment, "a");
+    assert!(store.read().revision() >= served);
+    status(&store, "Four");
+    let version: u64 = meta::resource_version(&widget(&store).unwrap()).parse().unwrap();
+    assert!(version > served);
+    assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
 fn a_journal_that_cannot_be_moved_is_named_after_the_deadline() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
