@@ -78,8 +78,12 @@ impl File {
         Ok(text.and_then(|text| text.parse().ok()))
     }
 
-    /// Stores the version from which watches can resume after a restart.
+    /// Stores the version from which watches can resume after a restart. Writes nothing if it is stored: a start on a full disk needs no
+    /// space then.
     pub(in crate::store) fn set_resumable_from(&self, version: Option<u64>) -> Result<(), StoreError> {
+        if self.resumable_from()? == version {
+            return Ok(());
+        }
         let text = version.map(|version| version.to_string());
         self.write_texts(&[(RESUMABLE_FROM, text.as_deref())], None)
             .map_err(|source| database_error(&self.path, source))

@@ -59,6 +59,19 @@ fn a_full_disk_is_survived_without_a_restart() {
 }
 
 #[test]
+fn a_resumable_version_that_is_stored_needs_no_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, _, faults) = faulty_file(&dir.path().join("objects.redb"));
+    for version in [None, Some(7)] {
+        file.set_resumable_from(version).unwrap();
+        faults.write.store(true, Ordering::SeqCst);
+        file.set_resumable_from(version).unwrap();
+        faults.write.store(false, Ordering::SeqCst);
+        assert_eq!(file.resumable_from().unwrap(), version);
+    }
+}
+
+#[test]
 fn the_content_of_the_file_decides_after_a_failed_sync() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("objects.redb");
