@@ -106,7 +106,9 @@ fn for_each<T: Send>(
     let reader = branch.reopened()?;
     let (sender, contents) = mpsc::sync_channel(WAITING);
     thread::scope(|scope| {
-        scope.spawn(move || read_all(&reader, ids, read, &sender));
+        thread::Builder::new()
+            .spawn_scoped(scope, move || read_all(&reader, ids, read, &sender))
+            .map_err(|error| Error::from_str(&error.to_string()))?;
         for (id, content) in ids.iter().zip(contents) {
             apply(*id, content?)?;
         }

@@ -42,6 +42,18 @@ fn an_object_in_a_file_that_does_not_parse_keeps_its_status() {
 }
 
 #[test]
+fn a_status_of_an_object_in_a_full_file_is_written() {
+    let environment = Environment::new();
+    // A write of the file would end its last line, and so make it too large.
+    let text = format!("{WIDGET}# {}", "x".repeat((16 << 20) - WIDGET.len() - 2));
+    environment.commit([("mine.yaml", Some(text.as_str()))]);
+    let store = open(&environment, "a");
+    status(&store, "Ready");
+    assert_eq!(widget(&store).unwrap()["status"]["phase"], "Ready");
+    assert_eq!(environment.read("mine.yaml"), Some(text));
+}
+
+#[test]
 fn a_status_that_others_would_not_read_is_not_written() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
