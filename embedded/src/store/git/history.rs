@@ -155,8 +155,8 @@ impl History {
         Ok(records)
     }
 
-    /// Moves to a commit of the branch. Only one that was its head before counts, because an object can have been created on it: a rewrite to
-    /// new commits changes no uid.
+    /// Moves to a commit of the branch. A return to an earlier head counts, because an object can have been created on it. A rewrite to new
+    /// commits does not: no uid changes.
     fn set_head(&mut self, head: Option<Oid>) {
         if let Some(id) = head
             && head != self.head

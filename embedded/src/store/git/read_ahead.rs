@@ -16,7 +16,7 @@ const WAITING: usize = 32;
 /// Bytes of the files of one commit that are read ahead. Together with [`WAITING`] it limits the memory. The rest is read when the commit
 /// is applied.
 const MAX_BYTES: usize = 256 << 10;
-/// Files of one commit that is read ahead: each needs memory, also an empty one. What a commit with more files changes is found when it is
+/// Files of one commit that is read ahead: each needs memory, also an empty one. A commit with more files is compared again when it is
 /// applied.
 const MAX_FILES: usize = 4096;
 
