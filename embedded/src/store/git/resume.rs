@@ -44,14 +44,18 @@ pub(super) fn inputs_digest(options: &GitOptions, crds: &[CustomResourceDefiniti
 }
 
 impl Git {
-    /// Stores the digest of the inputs, and returns the revision of a start: the one after `revision` if the last run had other inputs.
+    /// Stores the digest of the inputs, and returns the revision of a start: the one after `revision` if the last run had other inputs. A
+    /// new local file has served no version yet.
     pub(super) fn save_inputs(&mut self, digest: &str, revision: u64) -> Result<u64, StoreError> {
-        if self.local.inputs_digest()?.as_deref() == Some(digest) {
+        let last = self.local.inputs_digest()?;
+        if last.as_deref() == Some(digest) {
             return Ok(revision);
         }
         self.history.changes = None;
-        self.local.set_inputs_digest(digest, revision + 1)?;
-        Ok(revision + 1)
+        let is_new = last.is_none() && self.local.head()?.is_none();
+        let revision = if is_new { revision } else { revision + 1 };
+        self.local.set_inputs_digest(digest, revision)?;
+        Ok(revision)
     }
 
     /// Returns the watch cache of a start at a revision. `follows_journal` says whether the versions of this run follow from the journal.
