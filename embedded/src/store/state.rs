@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::git::Sharing;
 use super::list_snapshot::{ListSizes, ListSnapshot};
 use super::watch_cache::{Change, ChangeType, Expired, WatchCache};
 use crate::{meta, rbac};
@@ -59,25 +58,25 @@ pub(crate) struct State {
     role_changes: u64,
     /// Changes from which watches resume.
     pub(super) watch_cache: WatchCache,
-    /// Which kinds have a history before the start.
-    sharing: Sharing,
+    /// Kinds of which changes before the start are missing, as group resources.
+    kinds_without_history: BTreeSet<&'static str>,
 }
 
 impl State {
     /// Restores the content of a file at `revision`.
     pub(super) fn restore(objects: BTreeMap<Key, Arc<Value>>, revision: u64) -> Self {
-        Self::resume(objects, WatchCache::starting_at(revision), Sharing::default())
+        Self::resume(objects, WatchCache::starting_at(revision), BTreeSet::new())
     }
 
-    /// Restores objects with the changes before them. `sharing` says which kinds have a history.
+    /// Restores objects with the changes before them, which are complete but for `kinds_without_history`.
     pub(super) fn resume(
         objects: BTreeMap<Key, Arc<Value>>,
         watch_cache: WatchCache,
-        sharing: Sharing,
+        kinds_without_history: BTreeSet<&'static str>,
     ) -> Self {
         let mut state = Self {
             watch_cache,
-            sharing,
+            kinds_without_history,
             ..Self::default()
         };
         for (key, object) in &objects {
@@ -212,10 +211,10 @@ impl State {
     /// Returns the changes after `revision`, oldest first. Those of this resource are complete, also before a restart if they have a
     /// history.
     pub(crate) fn changes_of(&self, resource: &str, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
-        if self.sharing.has_history(resource) {
-            self.watch_cache.since_in_history(revision)
-        } else {
+        if self.kinds_without_history.contains(resource) {
             self.changes_since(revision)
+        } else {
+            self.watch_cache.since_in_history(revision)
         }
     }
 

@@ -47,7 +47,7 @@ use self::history::History;
 use self::kinds::Kinds;
 use self::remote::Remote;
 pub use self::sharing::SharedKind;
-pub(super) use self::sharing::Sharing;
+use self::sharing::Sharing;
 use super::backend::{Backend, CommitError, Foreign, Job, Record, StorageHealth};
 use super::error::StoreError;
 use super::file::File;
@@ -159,8 +159,8 @@ impl Git {
                 .map(|(key, object)| (key.clone(), object.clone())),
         );
         git.save_heads();
-        let sharing = git.kinds.sharing().clone();
-        Ok((git, State::resume(objects, watch_cache, sharing)))
+        let without_history = git.kinds.sharing().kinds_without_history();
+        Ok((git, State::resume(objects, watch_cache, without_history)))
     }
 
     /// Returns the revision of a start. It is a new one if the history is not that of the last run, which had a journal that is gone, or

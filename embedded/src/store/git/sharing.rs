@@ -46,7 +46,7 @@ impl SharedKind {
 
 /// The kinds that are shared by option.
 #[derive(Clone, Debug, Default)]
-pub(in crate::store) struct Sharing {
+pub(super) struct Sharing {
     /// Their group resources.
     resources: BTreeSet<&'static str>,
     has_journal: bool,
@@ -77,9 +77,10 @@ impl Sharing {
         LOCAL.contains(&group_resource) && !self.contains(group_resource)
     }
 
-    /// Whether the changes of all objects of a kind follow from the repository. Some namespaces and definitions are on this machine.
-    pub(in crate::store) fn has_history(&self, group_resource: &str) -> bool {
-        !self.is_local(group_resource) && group_resource != "namespaces" && group_resource != DEFINITIONS
+    /// Returns the kinds of which changes do not follow from the repository. Some namespaces and definitions are on this machine.
+    pub(super) fn kinds_without_history(&self) -> BTreeSet<&'static str> {
+        let local = LOCAL.into_iter().filter(|kind| self.is_local(kind));
+        local.chain(["namespaces", DEFINITIONS]).collect()
     }
 
     /// Whether the objects of a kind are in the journal alone.
