@@ -244,8 +244,8 @@ impl RequiredApprovals {
     }
 }
 
-/// Returns for each approval whether it counts for a stack without `spec.approval`, oldest first. That of any user does, unless rules that the
-/// stack had refused it: whoever removes the rules must not approve by that what they refused.
+/// Returns for each approval whether it counts for a stack without `spec.approval`, oldest first. The approval of any user counts, unless
+/// earlier rules of the stack refused it: the removal of the rules must approve no plan.
 #[must_use]
 pub fn judge_without_rules<'a>(pending: &PlanId, evidence: ApprovalEvidence<'a>) -> Vec<JudgedApproval<'a>> {
     let one_user = RequiredApprovals::default();

@@ -84,6 +84,15 @@ impl Console {
         }
     }
 
+    /// A console of this width, for tests.
+    #[cfg(test)]
+    const fn of_width(width: Option<usize>) -> Self {
+        Self {
+            width,
+            ..Self::plain()
+        }
+    }
+
     /// Returns the columns of the terminal, if there is one.
     #[must_use]
     pub const fn width(&self) -> Option<usize> {

@@ -223,13 +223,6 @@ mod tests {
 
     use super::*;
 
-    fn console(width: Option<usize>) -> Console {
-        Console {
-            width,
-            ..Console::plain()
-        }
-    }
-
     fn table() -> Table {
         let mut table = Table::new(&["NAME", "READY", "STATUS"]);
         table.push(vec!["app".into(), "True".into(), "Applied\nsecond line".into()]);
@@ -244,7 +237,7 @@ mod tests {
     #[test]
     fn without_a_terminal_nothing_is_cut() {
         assert_eq!(
-            table().render(&console(None)),
+            table().render(&Console::of_width(None)),
             "NAME                  READY   STATUS\n\
              app                   True    Applied\n\
              network-of-the-team   False   -\n"
@@ -256,7 +249,7 @@ mod tests {
         let mut table = Table::new(&["COMPONENT", "VERSION", "IMAGE"]);
         table.push(vec!["client".into(), "0.1.0".into()]);
         assert_eq!(
-            table.render(&console(None)),
+            table.render(&Console::of_width(None)),
             "COMPONENT   VERSION   IMAGE\nclient      0.1.0\n"
         );
     }
@@ -264,7 +257,7 @@ mod tests {
     #[test]
     fn the_widest_column_is_cut_to_the_terminal() {
         assert_eq!(
-            table().render(&console(Some(30))),
+            table().render(&Console::of_width(Some(30))),
             "NAME           READY   STATUS\n\
              app            True    Applied\n\
              network-of-…   False   -\n"
@@ -283,7 +276,7 @@ mod tests {
             "Add a bucket".into(),
             "".into(),
         ]);
-        let rendered = |width| table.render(&console(Some(width)));
+        let rendered = |width| table.render(&Console::of_width(Some(width)));
         // A whole row has 70 columns; one without the empty column, whose revision is cut to 12, has 48.
         assert!(rendered(70).contains("APPROVED BY"));
         assert_eq!(
@@ -301,7 +294,7 @@ mod tests {
             "RUN   REVISION       SUBJECT\n\
              7     main@sha1:b…   Add a bucket\n"
         );
-        assert!(table.render(&console(None)).contains("APPROVED BY"));
+        assert!(table.render(&Console::of_width(None)).contains("APPROVED BY"));
     }
 
     proptest! {

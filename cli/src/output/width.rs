@@ -75,13 +75,6 @@ mod tests {
 
     use super::*;
 
-    fn console(width: Option<usize>) -> Console {
-        Console {
-            width,
-            ..Console::plain()
-        }
-    }
-
     #[test]
     fn the_end_of_a_line_is_cut_and_the_cut_is_visible() {
         let parts = [
@@ -89,7 +82,7 @@ mod tests {
             (Tone::Plain, "  "),
             (Tone::Good, "Ready"),
         ];
-        let line = |width| console(width).line(&parts);
+        let line = |width| Console::of_width(width).line(&parts);
         assert_eq!(line(None), "├─ app  Ready");
         assert_eq!(line(Some(13)), "├─ app  Ready");
         assert_eq!(line(Some(12)), "├─ app  Rea…");
@@ -100,7 +93,8 @@ mod tests {
     #[test]
     fn a_text_is_broken_between_words() {
         let text = "the plan waits for an approval";
-        let block = |width| console(width).block((Tone::Plain, "  Ready  "), 4, (Tone::Plain, text));
+        let block =
+            |width| Console::of_width(width).block((Tone::Plain, "  Ready  "), 4, (Tone::Plain, text));
         assert_eq!(block(None), "  Ready  the plan waits for an approval\n");
         assert_eq!(block(Some(39)), "  Ready  the plan waits for an approval\n");
         assert_eq!(block(Some(30)), "  Ready  the plan waits for an\n    approval\n");
@@ -115,7 +109,7 @@ mod tests {
         #[test]
         fn no_line_is_wider_than_the_terminal(parts in prop::collection::vec("[a-zé├ ]{0,12}", 0..5), width in 1usize..40) {
             let parts: Vec<_> = parts.iter().map(|part| (Tone::Plain, part)).collect();
-            prop_assert!(console(Some(width)).line(&parts).width() <= width);
+            prop_assert!(Console::of_width(Some(width)).line(&parts).width() <= width);
         }
 
         #[test]

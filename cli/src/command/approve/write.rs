@@ -42,8 +42,9 @@ fn check_still_waits(shown: &Terraform, current: &Terraform, plan: &str) -> Resu
     plan_to_approve(current, Some(plan)).map(drop)
 }
 
-/// Creates a PlanApproval. A user who may not create one writes the id, which has no comment and is no approval that `spec.approval`
-/// requires. The refusal of an admission policy or of a quota is final: it is about this approval.
+/// Creates a PlanApproval. If the user has no right to create one, writes the id into `approvePlan` instead; not with a comment, which an
+/// id cannot have, and not on a stack with `spec.approval`, where an id approves nothing. The refusal of an admission policy or of a quota
+/// is an error: it concerns this approval.
 pub(super) async fn approval(
     cluster: &Cluster,
     stack: &Terraform,
