@@ -98,7 +98,7 @@ async fn helm_installs_upgrades_and_uninstalls_the_controllers() {
     node.apply(&restricted_namespace()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    images::import(&node, &folder.join("images")).await;
+    images::import(&node).await;
     std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
     let (helm, kubectl) = (cli::helm().unwrap(), cli::kubectl().unwrap());
     run(&kubectl, folder, &["create", "namespace", APPS]).await;

@@ -1,6 +1,5 @@
 //! The images of the controllers and of runs, packed from the programs of this build, as `make images` packs those of a release.
 
-use std::path::Path;
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
@@ -25,7 +24,9 @@ static FIRST_DIGESTS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Imports the images under the names of `config`. They have the newest packages of Debian, not the locked ones: Debian's archive
 /// serves no others. The same files give the same images each time.
-pub(crate) async fn import(node: &Node, folder: &Path) {
+pub(crate) async fn import(node: &Node) {
+    // Removed at the end: the archives have more than a gigabyte, and the folder of the shared installation is never dropped.
+    let folder = tempfile::tempdir().unwrap();
     let clis = [cli_program(&cli::tofu().unwrap(), true).unwrap()];
     let packed = pack(&Options {
         program: &binary("sluice").unwrap(),
@@ -34,7 +35,7 @@ pub(crate) async fn import(node: &Node, folder: &Path) {
         tag: "0.1.0",
         lock: None,
         cache: &gobuild::tools_dir().join("image-packages"),
-        output: folder,
+        output: folder.path(),
         created: Timestamp::UNIX_EPOCH,
         // The program of a test build is larger.
         controller_limit: None,
@@ -60,8 +61,7 @@ async fn the_image_of_runs_clones_modules_as_an_unprivileged_user_on_a_read_only
         return;
     }
     let node = Node::shared().await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    import(node, &folder.path().join("images")).await;
+    import(node).await;
     let repository = Repository::create().unwrap();
     let commit = Commit::First.create(&repository).unwrap();
     let server = GitServer::start().await.unwrap();

@@ -64,7 +64,7 @@ impl<'n> Installation<'n> {
     /// Imports the images and installs nothing.
     pub(crate) async fn empty(node: &'n Node) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        images::import(node, &folder.path().join("images")).await;
+        images::import(node).await;
         let installation = Self { node, folder };
         std::fs::write(installation.kubeconfig(), node.admin().kubeconfig()).unwrap();
         installation

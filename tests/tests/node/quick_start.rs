@@ -51,7 +51,7 @@ async fn the_commands_of_the_quick_start_install_apply_and_delete() {
     let exposed = node.expose(address.parse().unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    images::import(&node, &folder.join("images")).await;
+    images::import(&node).await;
     std::fs::write(folder.join("admin"), node.admin().kubeconfig()).unwrap();
     check_out(folder, &format!("http://{exposed}/{path}"));
 
