@@ -19,9 +19,12 @@ recording: ## Record the first commands in a pseudo-terminal into target/recordi
 	$(CARGO) build --locked -p sluice -p sluice-tests --bin sluice --bin recording
 	env -u TF_CLI_CONFIG_FILE SLUICE_CLI=tofu $(TARGET)/debug/recording --cast $(TARGET)/recording/first-stack.cast --svg docs/images/recording.svg
 
+# The measured program is linked as that of the images.
+LINK_ARGS = SLUICE_LINK_ARGS="$$(sh images/link-args.sh $$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //'))"
+
 .PHONY: bench
 bench: ## Measure sources, packages, downloads, runs, commands and the API beside other programs, into target/bench (ONLY=head,packages for some parts, ROUNDS=5, STACKS=200, IDLE=1500, SOURCES=300,1000, GIGABYTE=1, AGAINST=another build of sluice)
-	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --bin bench
+	$(LINK_ARGS) $(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --bin bench
 	$(TARGET)/release/bench --output $(TARGET)/bench --rounds $(or $(ROUNDS),5) --stacks $(or $(STACKS),200) --idle $(or $(IDLE),1500) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(SOURCES),--sources $(SOURCES)) $(if $(GIGABYTE),--gigabyte) $(if $(AGAINST),--against $(AGAINST))
 
@@ -35,8 +38,8 @@ bench-smoke: build ## Check bytes, requests, writes, segments, allocations, even
 
 .PHONY: load
 load: ## Measure both controllers with many stacks and sources on a real API server, and after a restart and a change of the leader (STACKS=1500, SOURCES=1000)
-	$(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --test end_to_end
-	SLUICE_STACKS=$(or $(STACKS),1500) SLUICE_SOURCES=$(or $(SOURCES),1000) SLUICE_CLUSTER=1 \
+	$(LINK_ARGS) $(CARGO) build --locked --release -p sluice -p sluice-tests --bin sluice --test end_to_end
+	$(LINK_ARGS) SLUICE_STACKS=$(or $(STACKS),1500) SLUICE_SOURCES=$(or $(SOURCES),1000) SLUICE_CLUSTER=1 \
 	  $(CARGO) test --locked --release -p sluice -p sluice-tests --test end_to_end -- load::a_restart --nocapture 2>&1 | tee $(TARGET)/load.log
 	$(call one-passed,$(TARGET)/load.log)
 

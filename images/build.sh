@@ -26,15 +26,12 @@ map "$(rustc --print sysroot)" /rust
 map "$workspace" /sluice
 map "$target" /build
 
-# A smaller program. The linker of Rust on x86-64 (LLD) keeps one copy of equal functions, and packs the relocations, which the C library
-# of the images reads (2.36). Elsewhere the linker is the system's, which may know neither. Only the program is linked so: build scripts
-# run on this machine, whose C library may be older.
-link=
-case $(rustc -vV | sed -n 's/^host: //p') in
-  x86_64-*-linux-gnu) link=-Clink-arg=-Wl,--icf=all,-z,pack-relative-relocs ;;
-esac
+# The C library of the images is that of Debian 12. Only the program is linked for it: build scripts run on this machine, whose C library
+# may be older.
+SLUICE_LINK_ARGS=$(sh "$workspace/images/link-args.sh" 2.36)
+export SLUICE_LINK_ARGS
 
 # Other flags would be in the program too.
 unset RUSTFLAGS CARGO_BUILD_RUSTFLAGS CARGO_INCREMENTAL CARGO_PROFILE_RELEASE_DEBUG
 CARGO_ENCODED_RUSTFLAGS=$rust CFLAGS="${c# }" \
-  exec "$cargo" rustc --locked --release --package sluice --bin sluice --target-dir "$target" -- $link
+  exec "$cargo" build --locked --release --package sluice --bin sluice --target-dir "$target"

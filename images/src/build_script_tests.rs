@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Writes the flags of all compilations, and the arguments, one a line.
-const CARGO: &str =
-    "#!/bin/sh\n{ echo \"${CARGO_ENCODED_RUSTFLAGS-}\"; printf '%s\\n' \"$@\"; } > \"$RECORD\"\n";
+/// Writes the flags of all compilations, the linker arguments of the program, and the arguments, one a line.
+const CARGO: &str = "#!/bin/sh\nprintf '%s\\n' \"${CARGO_ENCODED_RUSTFLAGS-}\" \"${SLUICE_LINK_ARGS-}\" \"$@\" > \"$RECORD\"\n";
 /// Answers `-vV` and `--print sysroot`.
 const RUSTC: &str = "#!/bin/sh\n[ \"$1\" = -vV ] && echo \"host: $HOST\" || echo /sysroot\n";
 
@@ -21,17 +20,17 @@ fn write_program(file: &Path, script: &str) {
     assert!(written.success(), "{}", file.display());
 }
 
-/// Returns the flags of all compilations on a machine of this kind, and those of the program.
-fn flags_on(host: &str) -> (String, Vec<String>) {
+/// Returns the flags of all compilations on a machine of this kind, and the linker arguments of the program.
+fn flags_on(host: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let [cargo, record] = ["cargo", "record"].map(|name| folder.path().join(name));
     write_program(&cargo, CARGO);
     write_program(&folder.path().join("rustc"), RUSTC);
     let path = std::env::var("PATH").unwrap();
     let output = Command::new("sh")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("build.sh"))
+        .arg("images/build.sh")
         .arg(folder.path().join("target"))
-        .current_dir(folder.path())
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("CARGO", &cargo)
         .env("CARGO_HOME", folder.path())
@@ -42,10 +41,9 @@ fn flags_on(host: &str) -> (String, Vec<String>) {
     assert!(output.status.success(), "{output:?}");
     let text = fs::read_to_string(&record).unwrap();
     let mut lines = text.lines().map(str::to_owned);
-    let of_all = lines.next().unwrap();
-    assert_eq!(lines.next().as_deref(), Some("rustc"), "{text}");
-    let of_program = lines.skip_while(|line| line != "--").skip(1);
-    (of_all, of_program.collect())
+    let (of_all, of_program) = (lines.next().unwrap(), lines.next().unwrap());
+    assert_eq!(lines.next().as_deref(), Some("build"), "{text}");
+    (of_all, of_program)
 }
 
 /// Build scripts run on the machine, whose C library may be older than that of the images.
@@ -54,8 +52,35 @@ fn only_the_program_is_linked_for_the_c_library_of_the_images() {
     let (of_all, of_program) = flags_on("x86_64-unknown-linux-gnu");
     assert!(of_all.contains("--remap-path-prefix=/sysroot=/rust"), "{of_all}");
     assert!(!of_all.contains("link-arg"), "{of_all}");
-    assert_eq!(of_program, ["-Clink-arg=-Wl,--icf=all,-z,pack-relative-relocs"]);
+    assert_eq!(of_program, "-Wl,--icf=all,-z,pack-relative-relocs");
     let (of_all, of_program) = flags_on("aarch64-unknown-linux-gnu");
     assert!(!of_all.contains("link-arg"), "{of_all}");
-    assert_eq!(of_program, Vec::<String>::new());
+    assert_eq!(of_program, "");
+}
+
+/// The benchmark links the program for the C library of its own machine.
+#[test]
+fn an_older_c_library_gets_no_packed_relocations() {
+    for (version, expected) in [
+        ("2.35", "-Wl,--icf=all"),
+        ("2.36", "-Wl,--icf=all,-z,pack-relative-relocs"),
+        ("2.41", "-Wl,--icf=all,-z,pack-relative-relocs"),
+        ("", "-Wl,--icf=all"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write_program(&folder.path().join("rustc"), RUSTC);
+        let path = std::env::var("PATH").unwrap();
+        let output = Command::new("sh")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("link-args.sh"))
+            .arg(version)
+            .env("PATH", format!("{}:{path}", folder.path().display()))
+            .env("HOST", "x86_64-unknown-linux-gnu")
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout).trim(),
+            expected,
+            "{version}: {output:?}"
+        );
+    }
 }
