@@ -73,6 +73,28 @@ impl std::fmt::Debug for Schedule {
     }
 }
 
+/// Distance of the moments at which long delays end.
+const STEP: Duration = Duration::from_millis(500);
+/// The shortest delay that counts as long: it is prolonged by at most a twentieth.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Returns the delay, which a long one exceeds so that it ends at a multiple of half a second from the start of the controller. What one
+/// reconciliation has brought into the caches of the CPU then serves the next: the code of a lookup is larger than they are, and other
+/// processes evict it within milliseconds. `running` is the time from the start until now.
+#[must_use]
+pub fn align(delay: Duration, running: Duration) -> Duration {
+    if delay < LONG {
+        return delay;
+    }
+    let beyond = running.saturating_add(delay).as_nanos() % STEP.as_nanos();
+    let beyond = Duration::from_nanos(u64::try_from(beyond).unwrap_or_default());
+    if beyond.is_zero() {
+        delay
+    } else {
+        delay.saturating_add(STEP - beyond)
+    }
+}
+
 /// Exponential back-off, counted per object: `min · 2ⁿ`, at most `max`.
 #[derive(Debug)]
 pub struct Backoff {
@@ -172,6 +194,18 @@ mod tests {
         assert!(drawn.iter().any(|d| *d < 96.0) && drawn.iter().any(|d| *d > 104.0));
         assert_eq!(schedule.after(Duration::ZERO), None);
         assert!(schedule.after(Duration::MAX).is_some());
+    }
+
+    #[test]
+    fn long_delays_end_together_and_never_early() {
+        let of =
+            |delay, running| align(Duration::from_millis(delay), Duration::from_millis(running)).as_millis();
+        assert_eq!(of(9_999, 1), 9_999, "a short one is exact");
+        assert_eq!((of(10_000, 0), of(10_000, 500)), (10_000, 10_000));
+        assert_eq!((of(10_000, 1), of(10_000, 499)), (10_499, 10_001));
+        assert_eq!(of(60_123, 4_000), 60_500);
+        let longest = align(Duration::MAX, Duration::from_millis(1));
+        assert_eq!(longest, Duration::MAX);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{Kind, ObjectCache, Reconciler, Requeue, Settings};
 use crate::event::{Event, reference};
 use crate::metrics::{Queue, ReconcileResult};
 use crate::random::uuid;
-use crate::schedule::ObjectKey;
+use crate::schedule::{ObjectKey, align};
 use crate::sync::lock;
 
 /// State shared by all reconciliations of a controller.
@@ -33,6 +33,8 @@ pub(super) struct Reconciliations<K: Kind, R> {
     queue: Queue,
     /// The objects that do not decode.
     undecodable: Mutex<HashSet<ObjectKey>>,
+    /// When it was created.
+    began: Instant,
 }
 
 impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
@@ -43,6 +45,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             settings,
             objects,
             undecodable: Mutex::default(),
+            began: Instant::now(),
         }
     }
 
@@ -130,6 +133,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         if result != ReconcileResult::Error {
             backoff.reset(&key);
         }
+        let after = after.map(|after| align(after, self.began.elapsed()));
         let took = started.elapsed();
         metrics.end(controller, &K::kind(&()), &key, result, took);
         self.queue
