@@ -3,7 +3,8 @@
 //!
 //! One thread lists the segments in order, workers compress, the calling thread copies and writes, and one more thread computes the
 //! digest. The lister asks for memory before each segment that is to be compressed, so the memory does not depend on the size of the
-//! tree. An archive of a single segment is built without threads.
+//! tree. With many segments to compress, it waits while other large archives are built, so neither does it depend on their number. An
+//! archive of a single segment is built without threads.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -27,7 +28,9 @@ use super::{Content, Hasher, Stopped};
 /// Segments that are listed before they are written. They hold entries without content.
 const STEPS_AHEAD: usize = 16;
 /// Buffers that are written before they are hashed.
-const BUFFERS_AHEAD: usize = 4;
+const BUFFERS_AHEAD: usize = 2;
+/// Segments that each build may compress. With more it is large: a push seldom changes so many, and does not wait for new repositories.
+const SMALL_BUILD: usize = 4;
 
 /// An earlier artifact, from which segments are copied.
 pub struct Previous {
@@ -105,6 +108,8 @@ where
         settings,
         work,
         listed: plan,
+        compressed: 0,
+        large: None,
     };
     // After an error the channels close, so that every thread ends.
     thread::scope(|scope| {
@@ -167,11 +172,15 @@ struct Lister<'a, C: Content> {
     settings: &'a Settings<'a>,
     work: Sender<Job<C>>,
     listed: SyncSender<Result<Step<C>, C::Error>>,
+    /// Number of segments that the workers compress.
+    compressed: usize,
+    /// The right to build a large archive, once it is one.
+    large: Option<Permit>,
 }
 
 impl<C: Content> Lister<'_, C> {
     /// Lists until the end, an error, or the end of the member.
-    fn run(self, segments: impl Iterator<Item = Result<Planned<C>, C::Error>>) {
+    fn run(mut self, segments: impl Iterator<Item = Result<Planned<C>, C::Error>>) {
         for segment in segments {
             let is_listed = segment
                 .and_then(|segment| match segment {
@@ -191,7 +200,7 @@ impl<C: Content> Lister<'_, C> {
     }
 
     /// Lists the steps of a segment. Returns whether the member still takes them.
-    fn list(&self, segment: &Arc<Segment<C>>) -> Result<bool, C::Error> {
+    fn list(&mut self, segment: &Arc<Segment<C>>) -> Result<bool, C::Error> {
         let keys = segment.keys();
         if let Some(found) = find_all(self.table, &keys) {
             for (piece, found) in (0..).zip(found) {
@@ -206,8 +215,13 @@ impl<C: Content> Lister<'_, C> {
             }
             return Ok(true);
         }
-        let capacity = self.settings.capacity;
-        let permit = capacity.acquire(segment.held_bytes(), self.settings.stop)?;
+        let Settings { capacity, stop, .. } = self.settings;
+        self.compressed += 1;
+        if self.compressed > SMALL_BUILD && self.large.is_none() {
+            // What was listed is written meanwhile, and its memory returned.
+            self.large = Some(capacity.acquire_large_build(stop)?);
+        }
+        let permit = capacity.acquire(segment.held_bytes(), stop)?;
         let (sender, pieces) = mpsc::sync_channel(1);
         let job = Job {
             segment: Arc::clone(segment),
@@ -230,11 +244,12 @@ fn find_all(table: &Table, keys: &[Key]) -> Option<Vec<(u64, Record)>> {
 
 /// Compresses segments until there are no more.
 fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, stop: &Token) {
-    let mut buffers = Buffers::default();
     loop {
         // One idle worker waits for a job, the others for the lock.
         let job = lock(jobs).recv();
         let Ok(Job { segment, pieces }) = job else { return };
+        // Of each job, so that an idle worker holds none.
+        let mut buffers = Buffers::default();
         let mut emit =
             |piece: Piece| -> Result<(), C::Error> { pieces.send(Ok(piece)).map_err(|_| Stopped.into()) };
         if let Err(error) = compress_segment(&segment, None, &mut buffers, stop, &mut emit) {

@@ -17,19 +17,24 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of memory of one segment: at most 2 MiB, and as much again while it is compressed.
 const SEGMENT_BYTES: u64 = 4 << 20;
+/// Number of large archives that are built at once. Besides its segments, each holds what it has compressed and not hashed yet, and
+/// libgit2 caches up to 16 MiB of each pack.
+const LARGE_BUILDS: usize = 2;
 
-/// How many threads compress one archive, and how many segments all archives together hold in memory at once. A file that is held in
-/// memory as a whole counts as so many segments as it has bytes; one that is larger than the memory takes all of it. A build waits
-/// while others use the memory.
+/// How many threads compress one archive, how many segments all archives together hold in memory at once, and how many large archives
+/// are built at once. A file that is held in memory as a whole counts as so many segments as it has bytes; one that is larger than the
+/// memory takes all of it. A build waits while others use the memory.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     threads: usize,
-    shared: Arc<Shared>,
+    /// Of segments.
+    memory: Arc<Shared>,
+    large_builds: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// Number of segments for which there is memory if none is held.
+    /// Number of units if none is held.
     total: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -44,29 +49,20 @@ struct State {
     next: u64,
 }
 
-/// The right to hold a segment in memory.
+/// The right to hold segments in memory, or to build a large archive.
 pub(super) struct Permit {
     shared: Arc<Shared>,
-    segments: usize,
+    units: usize,
 }
 
 impl Capacity {
     /// Creates a capacity of `threads` for each archive and `segments` for all, at least one each.
     #[must_use]
     pub fn new(threads: usize, segments: usize) -> Self {
-        let total = segments.max(1);
-        let state = State {
-            available: total,
-            waiting: VecDeque::new(),
-            next: 0,
-        };
         Self {
             threads: threads.max(1),
-            shared: Arc::new(Shared {
-                total,
-                state: Mutex::new(state),
-                changed: Condvar::new(),
-            }),
+            memory: Shared::new(segments.max(1)),
+            large_builds: Shared::new(LARGE_BUILDS),
         }
     }
 
@@ -87,37 +83,68 @@ impl Capacity {
     /// Waits for the right to hold one more segment, and `held` bytes besides. A build must ask in the order in which it writes: then
     /// the first segment that it has not written has the right, and no build waits for another one that waits for it.
     pub(super) fn acquire(&self, held: u64, stop: &Token) -> Result<Permit, Stopped> {
-        let shared = &self.shared;
-        let more = usize::try_from(held.div_ceil(SEGMENT_BYTES)).unwrap_or(shared.total);
-        let segments = more.saturating_add(1).min(shared.total);
-        let mut state = lock(&shared.state);
+        let more = usize::try_from(held.div_ceil(SEGMENT_BYTES)).unwrap_or(self.memory.total);
+        let segments = more.saturating_add(1).min(self.memory.total);
+        self.memory.acquire(segments, stop)
+    }
+
+    /// Waits for the right to build a large archive. A build that waits must hold no memory that another one waits for.
+    pub(super) fn acquire_large_build(&self, stop: &Token) -> Result<Permit, Stopped> {
+        self.large_builds.acquire(1, stop)
+    }
+
+    /// Returns how many builds have the right to build a large archive, and how many wait for it.
+    #[cfg(test)]
+    pub(super) fn large_builds(&self) -> (usize, usize) {
+        let state = lock(&self.large_builds.state);
+        (LARGE_BUILDS - state.available, state.waiting.len())
+    }
+}
+
+impl Shared {
+    fn new(total: usize) -> Arc<Self> {
+        let state = State {
+            available: total,
+            waiting: VecDeque::new(),
+            next: 0,
+        };
+        Arc::new(Self {
+            total,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Waits for `units`, of which there must be so many.
+    fn acquire(self: &Arc<Self>, units: usize, stop: &Token) -> Result<Permit, Stopped> {
+        let mut state = lock(&self.state);
         let number = state.next;
         state.next += 1;
         state.waiting.push_back(number);
-        while state.waiting.front() != Some(&number) || state.available < segments {
+        while state.waiting.front() != Some(&number) || state.available < units {
             if stop.is_cancelled() {
                 state.waiting.retain(|waiting| *waiting != number);
-                shared.changed.notify_all();
+                self.changed.notify_all();
                 return Err(Stopped);
             }
-            let waited = shared.changed.wait_timeout(state, CHECK_INTERVAL);
+            let waited = self.changed.wait_timeout(state, CHECK_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.waiting.pop_front();
-        state.available -= segments;
+        state.available -= units;
         // There may be enough for the next one, too.
-        shared.changed.notify_all();
+        self.changed.notify_all();
         drop(state);
         Ok(Permit {
-            shared: Arc::clone(shared),
-            segments,
+            shared: Arc::clone(self),
+            units,
         })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&self.shared.state).available += self.segments;
+        lock(&self.shared.state).available += self.units;
         self.shared.changed.notify_all();
     }
 }
@@ -141,13 +168,13 @@ mod tests {
             drop(first);
             assert_eq!(seen.recv_timeout(LIMIT), Ok(true));
         });
-        assert_eq!(lock(&capacity.shared.state).available, 1);
+        assert_eq!(lock(&capacity.memory.state).available, 1);
     }
 
     /// Returns when so many builds wait.
     fn wait_for_waiting(capacity: &Capacity, count: usize) {
         let begun = std::time::Instant::now();
-        while lock(&capacity.shared.state).waiting.len() != count {
+        while lock(&capacity.memory.state).waiting.len() != count {
             assert!(begun.elapsed() < LIMIT);
             std::thread::yield_now();
         }
@@ -164,12 +191,12 @@ mod tests {
             // More than there is: it gets everything.
             scope.spawn(move || {
                 let permit = capacity.acquire(1 << 40, stop).unwrap();
-                large.send(("large", permit.segments))
+                large.send(("large", permit.units))
             });
             wait_for_waiting(capacity, 1);
             scope.spawn(move || {
                 let permit = capacity.acquire(0, stop).unwrap();
-                acquired.send(("small", permit.segments))
+                acquired.send(("small", permit.units))
             });
             wait_for_waiting(capacity, 2);
             assert!(seen.try_recv().is_err());
@@ -177,9 +204,9 @@ mod tests {
             assert_eq!(seen.recv_timeout(LIMIT), Ok(("large", 4)));
             assert_eq!(seen.recv_timeout(LIMIT), Ok(("small", 1)));
         });
-        assert_eq!(lock(&capacity.shared.state).available, 4);
+        assert_eq!(lock(&capacity.memory.state).available, 4);
         let permit = capacity.acquire(SEGMENT_BYTES + 1, &stop).unwrap();
-        assert_eq!(permit.segments, 3);
+        assert_eq!(permit.units, 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::index::Record;
 use super::member::compress;
 use super::segment::{Key, MAX_BYTES, Notable, Segment};
 
-/// Memory that is used again for each segment: at most [`MAX_BYTES`] each, and a little more for what does not compress.
+/// Memory that is used again for each piece: at most [`MAX_BYTES`] each, and a little more for what does not compress.
 #[derive(Default)]
 pub(super) struct Buffers {
     raw: Vec<u8>,

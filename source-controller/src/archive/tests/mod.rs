@@ -3,6 +3,7 @@
 mod damage;
 mod fixture;
 mod incremental;
+mod large;
 mod readers;
 
 use std::collections::BTreeMap;
