@@ -66,7 +66,7 @@ impl ContentWarnings {
         if self.pointers.count > 0 {
             let PathCount { count, first } = &self.pointers;
             let text = format!(
-                "the artifact contains {count} Git LFS pointers instead of files, the first is '{first}'; LFS content is not fetched"
+                "Git LFS pointers instead of files in the artifact: {count}, the first is '{first}'; LFS content is not fetched"
             );
             tracing::info!(count, first, "the artifact contains Git LFS pointers");
             events.push(Event::normal("GitLFSPointers", text));
@@ -75,7 +75,7 @@ impl ContentWarnings {
             let PathCount { count, first } = &self.unreadable;
             let text = format!(
                 "consumers reject artifacts with a backslash, a tab or a line break in a name, or a directory that ends in \
-                 '..': {count} such names, the first is '{first}'; rename them or exclude them with spec.ignore"
+                 '..'; such names: {count}, the first is '{first}'; rename them or exclude them with spec.ignore"
             );
             tracing::warn!(count, first, "consumers reject names in the artifact");
             events.push(Event::warning("UnreadablePath", text));

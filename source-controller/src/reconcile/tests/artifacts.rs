@@ -171,10 +171,10 @@ async fn lfs_pointers_and_refused_names_are_reported_once_per_artifact() {
     assert_eq!(
         events(env.events().await),
         [
-            "event Normal GitLFSPointers the artifact contains 1 Git LFS pointers instead of files, the first is 'data/a.bin'; \
+            "event Normal GitLFSPointers Git LFS pointers instead of files in the artifact: 1, the first is 'data/a.bin'; \
              LFS content is not fetched",
             "event Warning UnreadablePath consumers reject artifacts with a backslash, a tab or a line break in a name, or \
-             a directory that ends in '..': 2 such names, the first is 'odd\\\\name'; rename them or exclude them with \
+             a directory that ends in '..'; such names: 2, the first is 'odd\\\\name'; rename them or exclude them with \
              spec.ignore",
         ]
     );
