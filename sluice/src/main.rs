@@ -127,7 +127,7 @@ fn main() -> ExitCode {
     if command.is_controller()
         && let Err(error) = disable_transparent_huge_pages(true)
     {
-        eprintln!("sluice: cannot refuse huge pages, which take more memory: {error}");
+        eprintln!("sluice: cannot turn off transparent huge pages, with which it takes more memory: {error}");
     }
     match runtime_of(&command) {
         Ok(runtime) => runtime.block_on(execute(command)),

@@ -59,7 +59,7 @@ pub struct Tracing {
 /// How many objects of a kind are reconciled at once; the default is the controller's.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Concurrency<const DEFAULT: u16> {
-    /// How many at once.
+    /// Maximum number of concurrent reconciliations; in tf-controller, of concurrent runs.
     // Not `default_value_t`: it keeps its text in one static for all values of `DEFAULT`. This leaks a few bytes for each
     // time that a program looks at its arguments.
     #[arg(long, default_value = &*DEFAULT.to_string().leak(), value_parser = clap::value_parser!(u16).range(1..))]
@@ -107,10 +107,10 @@ pub struct Retry {
     /// Maximum delay between retries.
     #[arg(long, default_value = "15m", value_parser = duration)]
     pub max_retry_delay: Duration,
-    /// Requeue delay of an object whose dependency is missing.
+    /// In source-controller: requeue delay of an object whose include is missing.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub requeue_dependency: Duration,
-    /// Jitter of intervals, ± percent (0 to 99).
+    /// In source-controller: jitter of intervals, ± percent (0 to 99).
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=99))]
     pub interval_jitter_percentage: u8,
 }

@@ -64,17 +64,18 @@ pub struct Args {
     /// The runner program of the process executor. Default: this program, as `tf-runner`.
     #[arg(long)]
     pub runner: Option<PathBuf>,
-    /// Directory of the process executor: working directories, locks and logs of runs.
+    /// Directory of the artifacts that are read for the inputs of stacks. With --executor=process also of working directories, process
+    /// locks and logs of runs.
     #[arg(long, default_value = "/data")]
     pub work_root: PathBuf,
     /// Directory of the installed versions of the CLI, for stacks with spec.tool: DIR/NAME/VERSION/NAME. With Jobs, a directory of the
     /// image of runs, /opt/tools by default.
     #[arg(long, value_name = "DIR")]
     pub tools_dir: Option<PathBuf>,
-    /// Directory of the provider packages that runs share. Default: providers below --work-root.
+    /// With --executor=process: directory of the provider packages that runs share. Default: providers below --work-root.
     #[arg(long, value_name = "DIR")]
     pub provider_cache_dir: Option<PathBuf>,
-    /// Maximum size of these packages, unpacked; beyond it the least recently used are deleted. 0: each run downloads its own.
+    /// Maximum size of these packages, unpacked, in bytes; beyond it the least recently used are deleted. 0: each run downloads its own.
     #[arg(long, default_value_t = PROVIDER_CACHE_MAX_BYTES, value_name = "BYTES")]
     pub provider_cache_max_bytes: u64,
     /// Kubeconfig; default: KUBECONFIG, then the pod's ServiceAccount.
@@ -83,7 +84,8 @@ pub struct Args {
     /// Deadline of a run whose stack sets no runDeadline.
     #[arg(long, default_value = "2h", value_parser = args::duration)]
     pub run_deadline: Duration,
-    /// Time without a heartbeat after which a run in another pod is lost.
+    /// Time without a heartbeat, at least 30s. With --executor=process, a run in another pod is lost after it. With Jobs, a run is reported
+    /// as silent after twice this time.
     #[arg(long, default_value = "1m", value_parser = args::duration)]
     pub run_silence: Duration,
     /// Maximum size of the compressed files that are stored when a stack with destroyResourcesOnDeletion is applied, so that its
@@ -117,7 +119,7 @@ pub struct Args {
     /// Use the local backend instead of the kubernetes backend for stacks without backendConfig.
     #[arg(long, env = "DISABLE_TF_K8S_BACKEND", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = args::boolean, action = ArgAction::Set)]
     pub disable_tf_k8s_backend: bool,
-    /// In a pod: how long runs may continue after SIGTERM before the CLI is interrupted.
+    /// With --executor=process in a pod: how long runs may continue after SIGTERM before the CLI is interrupted. 0: interrupt at once.
     #[arg(long, default_value = "4m", value_parser = args::duration)]
     pub graceful_shutdown_timeout: Duration,
     /// Seal stored plans with the keys in this Secret: its name, in the controller's namespace, or `namespace/name`.
@@ -127,8 +129,8 @@ pub struct Args {
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub allow_break_the_glass: bool,
-    /// Run stacks whose serviceAccountName is not tf-runner with the rights of this controller's ServiceAccount; without it they
-    /// stall in a pod.
+    /// With --executor=process: run stacks whose serviceAccountName is not tf-runner with the rights of this controller's ServiceAccount.
+    /// Without it, they stall in a pod.
     #[arg(long, default_value = "false", value_parser = args::boolean, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub ignore_service_account_name: bool,
