@@ -26,7 +26,7 @@ pub(in crate::reconcile) enum ReadError {
     /// The stack's account may not read the object.
     #[error(
         "ServiceAccount {account} may not get {kind:?} {object} of {field}: in namespace {}, bind it to a role with the verb get on \
-         {} {}, or to the role sluice-tf-runner of the overlay multi-tenant, which permits to read and write all of them",
+         {} {}, or to the role sluice-tf-runner of the overlay multi-tenant, which may read and write all of them",
         .object.namespace,
         resource(*.kind),
         .object.name

@@ -281,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_names_account_object_verb_and_role() {
         let refused = error(&account(&api(403, "secrets"))).await;
-        insta::assert_snapshot!(refused.to_string(), @"ServiceAccount team/deployer may not get Secret team/login of varsFrom: in namespace team, bind it to a role with the verb get on secrets login, or to the role sluice-tf-runner of the overlay multi-tenant, which permits to read and write all of them");
+        insta::assert_snapshot!(refused.to_string(), @"ServiceAccount team/deployer may not get Secret team/login of varsFrom: in namespace team, bind it to a role with the verb get on secrets login, or to the role sluice-tf-runner of the overlay multi-tenant, which may read and write all of them");
         let not_impersonated = error(&account(&api(403, "serviceaccounts"))).await;
         insta::assert_snapshot!(not_impersonated.to_string(), @"tf-controller may not impersonate ServiceAccount team/deployer to read varsFrom: in namespace team, bind the ServiceAccount of tf-controller to a role with the verb impersonate on serviceaccounts, such as sluice-tf-controller-stacks of the overlay multi-tenant");
         let invalid = InputReader::impersonating(&api(404, ""), "team".into(), "a:b");
