@@ -32,7 +32,7 @@ pub const RUN_UID: &str = "infra.sluice.dev/run-uid";
 /// Annotation on the GitRepository of a `Repo`: the Secret that the `Repo` names.
 pub const REPO_SECRET: &str = "infra.sluice.dev/repo-secret";
 
-/// Requests one break-the-glass session.
+/// Requests one break-glass session.
 pub const BREAK_THE_GLASS: &str = "break-the-glass.tf-controller/requestedAt";
 
 /// Annotation on a Terraform object: the plan that a user rejects, and by whom, when and why ([`crate::run::rejection_of`]).

@@ -119,7 +119,7 @@ api_enum! {
         PlanAndApply = "PlanAndApply",
         /// Releases a state lock by force.
         Unlock = "Unlock",
-        /// Opens a break-the-glass session in the working directory.
+        /// Opens a break-glass session in the working directory.
         BreakTheGlass = "BreakTheGlass",
     }
 }

@@ -232,7 +232,7 @@ api_enum! {
         WritingOutputs = "WritingOutputs",
         /// The runner executes the health checks.
         CheckingHealth = "CheckingHealth",
-        /// A break-the-glass session is open.
+        /// A break-glass session is open.
         BreakingTheGlass = "BreakingTheGlass",
         /// The run succeeded.
         Succeeded = "Succeeded",

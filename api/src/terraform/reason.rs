@@ -19,9 +19,9 @@ api_enum! {
         AccessDenied = "AccessDenied",
         /// The source has no usable artifact.
         ArtifactFailed = "ArtifactFailed",
-        /// A break-the-glass session is open.
+        /// A break-glass session is open.
         BreakTheGlass = "BreakTheGlass",
-        /// A break-the-glass session ended.
+        /// A break-glass session ended.
         BreakTheGlassEnded = "BreakTheGlassEnded",
         /// The pod of a run, or its Job, exceeded its deadline.
         DeadlineExceeded = "DeadlineExceeded",

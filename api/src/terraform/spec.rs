@@ -98,7 +98,7 @@ pub struct TerraformSpec {
     /// Options of the branch planner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_planner: Option<BranchPlanner>,
-    /// Whether to open a break-the-glass session in the runner.
+    /// Whether to open a break-glass session in the runner.
     #[serde(default, skip_serializing_if = "is_false")]
     pub break_the_glass: bool,
     /// Secret with the CLI's configuration: exactly one key, whose name ends in .tfrc.

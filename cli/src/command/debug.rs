@@ -1,4 +1,4 @@
-//! `sluice debug`: a shell in the working directory of a stack, in a break-the-glass session.
+//! `sluice debug`: a shell in the working directory of a stack, in a break-glass session.
 //!
 //! The session is on the machine of the runner. The shell starts there by `kubectl exec`, or here if the runner is a process of this
 //! user on this machine, as with `sluice up`.
@@ -170,7 +170,7 @@ fn session_progress(found: Option<&Terraform>) -> Result<Progress<()>, CliError>
     if let Some(stack) = found.filter(|_| message.starts_with("Breaking the glass is not allowed")) {
         return Err(CliError::Refused {
             object: format!("terraform {}", stack::full_name(stack)),
-            cause: "the controller permits no break-the-glass sessions".to_owned(),
+            cause: "the controller allows no break-glass sessions".to_owned(),
             next_command: "start tf-controller with --allow-break-the-glass".to_owned(),
         });
     }
@@ -303,7 +303,8 @@ mod tests {
     use crate::fixture;
 
     const MESSAGE: &str = "Breaking the glass ... In a shell on the runner's machine: . /data/work/.team_app.break-glass (sets the \
-        environment of the run and changes to /data/work/team_app). rm /data/work/.team_app.break-glass ends the session";
+        environment of the run and changes to /data/work/team_app). `kubectl exec -it -n team app-1 -- sh` starts the shell. rm \
+        /data/work/.team_app.break-glass ends the session";
 
     #[test]
     fn only_the_path_of_a_session_file_reaches_a_shell() {

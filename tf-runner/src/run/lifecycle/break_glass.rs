@@ -12,6 +12,7 @@ use sluice_api::run::Phase;
 use sluice_api::terraform::{Reason, Terraform};
 use sluice_runtime::failure::chain;
 use sluice_tf_core::cli::text::truncate;
+use sluice_tf_core::run_input::PodRef;
 use tokio::time::Instant;
 
 use crate::run::lifecycle::error::{RunError, Step};
@@ -51,13 +52,14 @@ pub(crate) async fn run_session(session: &RunSession<'_>, init: &[String]) -> Re
         shell_script(&cli.module, &cli.environment_of(Step::Init)).as_bytes(),
     )?;
     let until = format_time(cli.limits.deadline);
+    let shell = shell_note(session.context.identity.pod.as_ref());
     let message = format!(
         "Breaking the glass ... In a shell on the runner's machine: . {0} (sets the environment of the run and changes to \
-         {1}). rm {0} ends the session; it expires at {until}.{copies}{preparation_error}",
+         {1}).{shell} rm {0} ends the session; it expires at {until}.{copies}{preparation_error}",
         file.display(),
         cli.module.display(),
     );
-    tracing::warn!(door = %file.display(), "a break-the-glass session is open");
+    tracing::warn!(door = %file.display(), "a break-glass session is open");
     cli.status.write(|status| {
         status.phase = Phase::BreakingTheGlass;
         status.message = message;
@@ -67,13 +69,24 @@ pub(crate) async fn run_session(session: &RunSession<'_>, init: &[String]) -> Re
     tracing::warn!(
         why,
         was_there = closed.is_ok(),
-        "the break-the-glass session has ended"
+        "the break-glass session has ended"
     );
     let message = format!(
         "break the glass session has ended at {}: {why}",
         format_time(Instant::now())
     );
     Ok(Success::new(Reason::BreakTheGlassEnded, &message))
+}
+
+/// Returns how to get a shell on the runner's machine, if that is a pod.
+fn shell_note(pod: Option<&PodRef>) -> String {
+    let command = pod.map(|pod| {
+        format!(
+            " `kubectl exec -it -n {} {} -- sh` starts the shell.",
+            pod.namespace, pod.name
+        )
+    });
+    command.unwrap_or_default()
 }
 
 /// Unpacks the copies of the state, and returns where they are. The session opens even if that fails.
@@ -194,6 +207,16 @@ mod tests {
             "{:?}",
             String::from_utf8_lossy(&out.stderr)
         );
+    }
+
+    #[test]
+    fn the_message_of_a_session_in_a_pod_has_the_command_of_its_shell() {
+        let pod = "team/app-0123456789-7-x1y2z/uid".parse::<PodRef>().unwrap();
+        assert_eq!(
+            shell_note(Some(&pod)),
+            " `kubectl exec -it -n team app-0123456789-7-x1y2z -- sh` starts the shell."
+        );
+        assert_eq!(shell_note(None), "");
     }
 
     #[test]
