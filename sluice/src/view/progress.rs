@@ -157,18 +157,25 @@ pub fn run(before: Option<&Value>, after: &Value) -> Vec<Line> {
     lines
 }
 
+/// Whether an approval applies a plan of the stack: in `auto` it needs none, and the other modes never apply one.
+fn approval_applies(stack: &Value) -> bool {
+    let is_plan_only = stack.pointer("/spec/planOnly") == Some(&Value::Bool(true));
+    !is_plan_only && !matches!(text(stack, "/spec/approvePlan"), "auto" | "disable")
+}
+
 /// Describes a change of a Terraform object.
 #[must_use]
 pub fn stack(before: Option<&Value>, after: &Value) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(id) = changed_text(before, after, "/status/plan/pending")
-        && text(after, "/spec/approvePlan") != "auto"
+        && approval_applies(after)
     {
-        lines.push(line(
-            "stack",
-            Tone::Prompt,
-            format!("{} waits for approval of {id}", name(after)),
-        ));
+        let (namespace, own_name) = (text(after, "/metadata/namespace"), text(after, "/metadata/name"));
+        let prompt = format!(
+            "{} waits for an approval of {id}: sluice approve {own_name} -n {namespace}",
+            name(after)
+        );
+        lines.push(line("stack", Tone::Prompt, prompt));
     }
     match changed_ready(before, after) {
         Some(("True", _, message)) => {
@@ -290,7 +297,25 @@ mod tests {
     fn a_pending_plan_prompts_the_user() {
         let after =
             json!({"metadata": {"namespace": "d", "name": "a"}, "status": {"plan": {"pending": "plan-x"}}});
-        assert_eq!(stack(None, &after)[0].tone, Tone::Prompt);
+        let lines = stack(None, &after);
+        assert_eq!(lines[0].tone, Tone::Prompt);
+        assert_eq!(
+            texts(&lines),
+            ["d/a waits for an approval of plan-x: sluice approve a -n d"]
+        );
         assert!(stack(Some(&after), &after).is_empty());
+    }
+
+    #[test]
+    fn a_plan_that_no_approval_applies_prompts_no_user() {
+        for spec in [
+            json!({"approvePlan": "auto"}),
+            json!({"approvePlan": "disable"}),
+            json!({"planOnly": true}),
+        ] {
+            let mut after = json!({"metadata": {"namespace": "d", "name": "a"}, "status": {"plan": {"pending": "plan-x"}}});
+            after["spec"] = spec;
+            assert!(stack(None, &after).is_empty(), "{after}");
+        }
     }
 }
