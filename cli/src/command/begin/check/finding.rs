@@ -19,6 +19,10 @@ const OLDEST_MINOR: u32 = 29;
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(5);
 /// Fields that are named before the rest is counted.
 const NAMED_FIELDS: usize = 5;
+/// Fields that only inform users. The definition of Flux, which stays beside Flux, lacks them.
+const INFORMATIONAL_FIELDS: [&str; 1] = ["status.contentConfigChecksum"];
+/// How definitions get all fields.
+const DEFINITIONS_ADVICE: &str = "apply the definitions of this version: the setup of your overlay, crds of the chart, or sluice install --registry REGISTRY";
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -128,13 +132,22 @@ pub(super) fn of_definition(
     installed: Option<&CustomResourceDefinition>,
 ) -> Finding {
     let check = format!("definition of {}", required.spec.names.kind);
-    let advice = "sluice install";
     let Some(installed) = installed else {
-        return Finding::new(check, Outcome::Failed, "not installed").next(advice);
+        return Finding::new(check, Outcome::Failed, "not installed").next(DEFINITIONS_ADVICE);
     };
-    let missing = missing_fields(required, installed);
+    let (informational, missing): (Vec<String>, Vec<String>) = missing_fields(required, installed)
+        .into_iter()
+        .partition(|path| INFORMATIONAL_FIELDS.contains(&path.as_str()));
     if missing.is_empty() {
-        return Finding::new(check, Outcome::Passed, "has all fields");
+        let detail = if informational.is_empty() {
+            "has all fields".to_owned()
+        } else {
+            format!(
+                "has all fields but {}, which only informs",
+                informational.join(", ")
+            )
+        };
+        return Finding::new(check, Outcome::Passed, detail);
     }
     let named = missing.iter().take(NAMED_FIELDS).cloned().collect::<Vec<_>>();
     let rest = missing.len().saturating_sub(NAMED_FIELDS);
@@ -144,7 +157,7 @@ pub(super) fn of_definition(
         format!(" and {rest} more")
     };
     let detail = format!("lacks {}{more}", named.join(", "));
-    Finding::new(check, Outcome::Failed, detail).next(advice)
+    Finding::new(check, Outcome::Failed, detail).next(DEFINITIONS_ADVICE)
 }
 
 /// Judges the controllers: whether they are available, have the version of this program, and do not work on the same objects.
@@ -192,6 +205,7 @@ fn of_component(component: &Component, client: &str) -> Option<Finding> {
             Outcome::Warning,
             format!("{detail}; this program is {client}"),
         )
+        .next("upgrade the controllers, or use the program of their version")
     } else {
         Finding::new(check, Outcome::Passed, detail)
     })
@@ -294,6 +308,29 @@ mod tests {
             (finding.result, finding.detail.as_str()),
             (Outcome::Failed, "lacks version v1alpha2")
         );
+        assert!(
+            finding.next.contains("sluice install --registry "),
+            "{}",
+            finding.next
+        );
+    }
+
+    #[test]
+    fn the_definition_of_flux_is_no_failure() {
+        let ours = sluice_api::crds().remove(0);
+        let mut flux = serde_json::to_value(&ours).unwrap();
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        let fields = flux.pointer_mut(status).unwrap().as_object_mut().unwrap();
+        fields.remove("contentConfigChecksum").unwrap();
+        let flux: CustomResourceDefinition = serde_json::from_value(flux).unwrap();
+        let finding = of_definition(&ours, Some(&flux));
+        assert_eq!(
+            (finding.result, finding.detail.as_str()),
+            (
+                Outcome::Passed,
+                "has all fields but status.contentConfigChecksum, which only informs"
+            )
+        );
     }
 
     fn component(name: &str, available: i32, wanted: i32) -> Component {
@@ -332,6 +369,11 @@ mod tests {
         assert_eq!(results(&[]), [Outcome::Skipped]);
         let newer = of_components(&[component("tf-controller", 1, 1)], "2");
         assert_eq!(newer[0].detail, "1, 1 of 1 available; this program is 2");
+        assert!(
+            newer[0].next.starts_with("upgrade the controllers"),
+            "{}",
+            newer[0].next
+        );
     }
 
     #[test]
