@@ -82,7 +82,7 @@ pub(super) async fn install(args: &InstallArgs, console: Console) -> Result<Exit
         apply::apply(&context, object, args.force_conflicts).await?;
     }
     apply::wait_for_deployments(&context, &objects, args.timeout).await?;
-    console.note("Installed. `sluice check` looks at it, `sluice init` begins a repository.");
+    console.note("Installed. `sluice check` checks the installation, `sluice init` begins a repository.");
     Ok(ExitStatus::Success)
 }
 
