@@ -135,22 +135,24 @@ impl StateMismatch {
         let found = &self.found;
         let Some(KnownState { run, state: known }) = &self.known else {
             return format!(
-                "the CLI finds a state (lineage {}, {} resources), and no run of this object has applied anything",
-                found.lineage, found.resources
+                "the CLI finds a state (lineage {}, {}), and no run of this object has applied anything",
+                found.lineage,
+                counted(found.resources)
             );
         };
         let is_older = known.lineage == found.lineage;
         // The kubernetes backend creates an empty state where it finds none.
         let finds = if is_older {
             format!(
-                "the CLI finds an older state (serial {}, {} resources)",
-                found.serial, found.resources
+                "the CLI finds an older state (serial {}, {})",
+                found.serial,
+                counted(found.resources)
             )
         } else if found.resources == 0 {
             "the CLI finds no state with resources".to_owned()
         } else {
-            let (lineage, resources) = (&found.lineage, found.resources);
-            format!("the CLI finds another state (lineage {lineage}, {resources} resources)")
+            let (lineage, resources) = (&found.lineage, counted(found.resources));
+            format!("the CLI finds another state (lineage {lineage}, {resources})")
         };
         let left = if known.lineage.is_empty() {
             format!("{finds}, and run {run} found none")
@@ -160,10 +162,8 @@ impl StateMismatch {
             } else {
                 String::new()
             };
-            let (lineage, resources) = (&known.lineage, known.resources);
-            format!(
-                "{finds}, and run {run} left {resources} resources in the state with the lineage {lineage}{serial}"
-            )
+            let (lineage, resources) = (&known.lineage, counted(known.resources));
+            format!("{finds}, and run {run} left {resources} in the state with the lineage {lineage}{serial}")
         };
         if self.changes.is_empty() {
             return format!(
@@ -185,8 +185,8 @@ impl StateMismatch {
         };
         let difference = self.difference();
         let destroys = format!(
-            "An approval destroys the {} resources of the state that is found",
-            self.found.resources
+            "An approval destroys the {} of the state that is found",
+            counted(self.found.resources)
         );
         match approval {
             ApprovalEffect::Continue => {
@@ -200,6 +200,12 @@ impl StateMismatch {
             }
         }
     }
+}
+
+/// Returns a number of resources with the word.
+fn counted(resources: i64) -> String {
+    let ending = if resources == 1 { "" } else { "s" };
+    format!("{resources} resource{ending}")
 }
 
 #[cfg(test)]
@@ -354,5 +360,7 @@ mod tests {
              resources of the state that is found"
         );
         assert_eq!(StateMismatch::of_unapplied_stack(&state("m", 0, &here)), None);
+        let one = StateMismatch::of_unapplied_stack(&state("m", 1, &here)).unwrap();
+        assert!(one.difference().contains("(lineage m, 1 resource),"), "{one:?}");
     }
 }

@@ -211,10 +211,11 @@ pub fn event(before: Option<&Value>, after: &Value) -> Vec<Line> {
         "NoRelevantChange" => vec![line("stack", Tone::Plain, text(after, "/message"))],
         "NewArtifact" => {
             let files = text(after, "/metadata/annotations/infra.sluice.dev~1files");
+            let noun = if files == "1" { "file" } else { "files" };
             vec![line(
                 "source",
                 Tone::Plain,
-                format!("{files} files, {}", text(after, "/message")),
+                format!("{files} {noun}, {}", text(after, "/message")),
             )]
         }
         _ => Vec::new(),
@@ -284,12 +285,14 @@ mod tests {
 
     #[test]
     fn only_events_that_add_information_are_printed() {
-        let new = json!({"reason": "NewArtifact", "message": "stored artifact for commit 'x'",
-            "metadata": {"annotations": {"infra.sluice.dev/files": "3"}}});
-        assert_eq!(
-            texts(&event(None, &new)),
-            ["3 files, stored artifact for commit 'x'"]
-        );
+        for (files, expected) in [("1", "1 file"), ("3", "3 files")] {
+            let new = json!({"reason": "NewArtifact", "message": "stored artifact for commit 'x'",
+                "metadata": {"annotations": {"infra.sluice.dev/files": files}}});
+            assert_eq!(
+                texts(&event(None, &new)),
+                [format!("{expected}, stored artifact for commit 'x'")]
+            );
+        }
         assert!(event(None, &json!({"reason": "TerraformPlanSucceed"})).is_empty());
     }
 

@@ -348,7 +348,7 @@ async fn nothing_is_uninstalled_while_a_run_is_active() {
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(
-        text.contains("1 runs") && text.contains("cannot write their state"),
+        text.contains("1 active run:") && text.contains("cannot write their state"),
         "{text}"
     );
 }

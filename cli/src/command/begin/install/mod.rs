@@ -12,7 +12,7 @@ use super::components::{self, is_absent};
 use super::connect;
 use crate::cluster::ConnectionArgs;
 use crate::command::Context;
-use crate::output::{Console, to_yaml};
+use crate::output::{Console, counted, to_yaml};
 use crate::{CliError, ExitStatus, run_row};
 
 /// Arguments of `sluice install`.
@@ -154,8 +154,8 @@ async fn refuse_active_runs(context: &Context) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::Refused {
-        object: format!("{active} runs"),
-        cause: "they are active, and without their role they cannot write their state. Suspend the stacks and wait".to_owned(),
+        object: counted(active, "active run"),
+        cause: "runs cannot write their state without their role. Suspend the stacks and wait".to_owned(),
         next_command: "sluice get runs -A".to_owned(),
     })
 }
