@@ -25,8 +25,8 @@ pub(crate) fn unsupported_account(spec: &TerraformSpec) -> Option<UnsupportedFie
     (!account.is_empty() && account != DEFAULT_ACCOUNT).then(|| UnsupportedField {
         reason: "ServiceAccountNotUsed",
         text: format!(
-            "spec.serviceAccountName: {account:?} is not used: runs of this version are processes with the rights of \
-             tf-controller's own ServiceAccount. Remove the field, or start tf-controller with \
+            "spec.serviceAccountName: {account:?} is not used: with --executor=process, runs are processes with the rights of \
+             tf-controller's own ServiceAccount. Remove the field, or start tf-controller with --executor=job, or with \
              --ignore-service-account-name to accept these rights"
         ),
     })
@@ -73,7 +73,7 @@ mod tests {
         assert!(
             unsupported
                 .text
-                .starts_with("spec.serviceAccountName: \"deployer\" is not used")
+                .starts_with("spec.serviceAccountName: \"deployer\" is not used: with --executor=process")
         );
     }
 }

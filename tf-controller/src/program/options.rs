@@ -73,7 +73,7 @@ pub(super) fn warn_about_flags_without_effect(args: &Args) {
     if !flags.is_empty() {
         tracing::warn!(
             flags = flags.join(" "),
-            "these flags have no effect in this version"
+            "these flags of tofu-controller have no effect"
         );
     }
 }
