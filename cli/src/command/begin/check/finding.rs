@@ -22,7 +22,8 @@ const NAMED_FIELDS: usize = 5;
 /// Fields that only inform users. The definition of Flux, which stays beside Flux, lacks them.
 const INFORMATIONAL_FIELDS: [&str; 1] = ["status.contentConfigChecksum"];
 /// How definitions get all fields.
-const DEFINITIONS_ADVICE: &str = "apply the definitions of this version: the setup of your overlay, crds of the chart, or sluice install --registry REGISTRY";
+const DEFINITIONS_ADVICE: &str = "apply the definitions of this version: the setup of your overlay, crds of the chart, or sluice \
+    install --registry REGISTRY";
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
