@@ -42,6 +42,9 @@ pub const REJECTED_PLAN: &str = "infra.sluice.dev/rejected-plan";
 /// operation in progress and writes its state.
 pub const CANCEL: &str = "infra.sluice.dev/cancel";
 
+/// Annotation on an outputs Secret: the keys whose values are not sensitive ([`crate::terraform::outputs_secret`]).
+pub const NON_SENSITIVE_OUTPUTS: &str = "infra.sluice.dev/non-sensitive-outputs";
+
 /// Label on a Secret that another owner created: allows Sluice to write outputs to it.
 pub const ADOPT_LABEL: &str = "infra.contrib.fluxcd.io/adopt";
 

@@ -6,6 +6,7 @@ pub mod guard;
 mod inputs;
 pub mod name;
 mod outcome;
+pub mod outputs_secret;
 pub mod pattern;
 pub mod plan_id;
 mod policy;
