@@ -1,5 +1,6 @@
 //! The steps after an apply, or after a plan without changes: outputs, inventory, health checks.
 
+mod encoding;
 pub(crate) mod health;
 pub(crate) mod inventory;
 pub(crate) mod outputs;
@@ -83,7 +84,7 @@ async fn read_and_write_outputs(session: &RunSession<'_>) -> Result<Outputs, Run
         .buffer(|status| status.outputs = by_name.keys().cloned().collect());
     let target = bundle.outputs.as_ref().filter(|_| !by_name.is_empty());
     if let Some(target) = target {
-        let data = outputs::encode(&by_name, &target.outputs)?;
+        let data = encoding::encode(&by_name, &target.outputs)?;
         let changed = outputs::write(context, target, &bundle.stack, &data).await?;
         cli.status.buffer(|status| status.outputs_written = changed);
     }

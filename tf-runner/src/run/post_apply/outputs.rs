@@ -1,23 +1,18 @@
-//! Writes outputs of the root module to a Secret: selection and encoding (pure), then one write.
+//! Writes outputs of the root module to a Secret, with one write. `encoding` selects and encodes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, PostParams};
-use sluice_api::annotation::{ADOPT_LABEL, PLAN_NAME, TERRAFORM_LABEL};
+use sluice_api::annotation::{ADOPT_LABEL, NON_SENSITIVE_OUTPUTS, PLAN_NAME, TERRAFORM_LABEL};
+use sluice_api::terraform::outputs_secret::set_non_sensitive_keys;
 use sluice_tf_core::bundle::{OutputsTarget, Stack};
-use sluice_tf_core::cli::output::Output;
 use sluice_tf_core::plan::store::owner;
 use sluice_tf_core::{errored_state, last_applied, state_copy};
 
 use crate::run::lifecycle::context::Context;
-
-/// The API server's limit for the data of a Secret, in bytes.
-const DATA_LIMIT: usize = 1024 * 1024;
-/// Longest key of a Secret.
-const KEY_LIMIT: usize = 253;
 
 /// Labels of Secrets that outputs are never written to: states and data of Sluice.
 const RESERVED_LABELS: [&str; 7] = [
@@ -40,6 +35,17 @@ const RESERVED_PREFIXES: [&str; 6] = [
 ];
 /// Attempts to write after conflicts.
 const MAX_CONFLICTS: u32 = 5;
+/// The API server's limit for the data of a Secret, in bytes.
+pub(super) const DATA_LIMIT: usize = 1024 * 1024;
+
+/// What is written to the Secret.
+#[derive(Debug)]
+pub(crate) struct OutputsData {
+    /// The values by their keys.
+    pub(crate) values: BTreeMap<String, ByteString>,
+    /// The keys whose values are not sensitive. The keys of types are not among them.
+    pub(crate) non_sensitive: BTreeSet<String>,
+}
 
 /// The reason why outputs are not written.
 #[derive(Debug, thiserror::Error)]
@@ -80,65 +86,6 @@ pub(crate) enum OutputsError {
     },
 }
 
-/// Encodes the outputs as upstream does: a string as it is, any other value as the CLI's own JSON, byte for byte, with its type
-/// under `<key>__type`. A Secret that upstream wrote needs no write.
-///
-/// # Errors
-/// When the selection names an unknown output, or the outputs do not fit into a Secret.
-pub(crate) fn encode(
-    outputs: &BTreeMap<String, Output>,
-    selection: &[String],
-) -> Result<BTreeMap<String, ByteString>, OutputsError> {
-    let all: Vec<String> = outputs.keys().cloned().collect();
-    let items = if selection.is_empty() { &all } else { selection };
-    let mut data = BTreeMap::new();
-    for item in items {
-        let whole = selection.is_empty().then_some((item.as_str(), item.as_str()));
-        let (name, key) = whole.or_else(|| item.split_once(':')).unwrap_or((item, item));
-        if name.is_empty() || key.is_empty() {
-            return Err(OutputsError::EmptyName(item.clone()));
-        }
-        let output = outputs
-            .get(name)
-            .ok_or_else(|| OutputsError::NotFound(name.to_owned()))?;
-        if let Some(text) = output.text() {
-            put(&mut data, name, key.to_owned(), text.into_bytes())?;
-            continue;
-        }
-        for (key, json) in [
-            (key.to_owned(), &output.value),
-            (format!("{key}__type"), &output.type_),
-        ] {
-            put(&mut data, name, key, json.get().as_bytes().to_vec())?;
-        }
-    }
-    let size = data.iter().map(|(key, value)| key.len() + value.0.len()).sum();
-    if size > DATA_LIMIT {
-        return Err(OutputsError::TooLarge { size });
-    }
-    Ok(data)
-}
-
-fn put(
-    data: &mut BTreeMap<String, ByteString>,
-    output: &str,
-    key: String,
-    value: Vec<u8>,
-) -> Result<(), OutputsError> {
-    let is_valid = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    let special = key == "." || key.starts_with("..");
-    if key.len() > KEY_LIMIT || special || !key.chars().all(is_valid) {
-        return Err(OutputsError::Key {
-            output: output.to_owned(),
-            key,
-        });
-    }
-    match data.insert(key.clone(), ByteString(value)) {
-        None => Ok(()),
-        Some(_) => Err(OutputsError::DuplicateKey(key)),
-    }
-}
-
 /// Whether the stack may write to an existing Secret: it owns it, the Secret has no owner, or the label permits the adoption.
 fn may_write(secret: &Secret, stack: &Stack) -> bool {
     let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
@@ -164,14 +111,34 @@ fn is_reserved_name(name: &str) -> bool {
     RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || name.ends_with("-sluice-key")
 }
 
-/// Replaces the data, and adds the labels and annotations of the target. Returns whether anything changed.
-fn update(secret: &mut Secret, target: &OutputsTarget, data: &BTreeMap<String, ByteString>) -> bool {
-    let mut changed = secret.data.as_ref() != Some(data);
-    secret.data = Some(data.clone());
+/// What a write changes.
+#[derive(Debug, PartialEq, Eq)]
+struct Changes {
+    /// The data, or labels and annotations of the target.
+    outputs: bool,
+    /// Which values are not sensitive.
+    sensitivity: bool,
+}
+
+/// Replaces the data with the annotation of its keys, and adds the labels and annotations of the target.
+fn update(secret: &mut Secret, target: &OutputsTarget, data: &OutputsData) -> Changes {
+    let mut changed = secret.data.as_ref() != Some(&data.values);
+    secret.data = Some(data.values.clone());
     let labels = secret.metadata.labels.get_or_insert_default();
     changed |= add(labels, &target.labels);
     let annotations = secret.metadata.annotations.get_or_insert_default();
-    changed | add(annotations, &target.annotations)
+    changed |= add(annotations, &target_annotations(target));
+    Changes {
+        outputs: changed,
+        sensitivity: set_non_sensitive_keys(secret, &data.non_sensitive),
+    }
+}
+
+/// Returns the annotations of the target without Sluice's own: the spec cannot say that a sensitive value is not sensitive.
+fn target_annotations(target: &OutputsTarget) -> BTreeMap<String, String> {
+    let mut annotations = target.annotations.clone();
+    annotations.remove(NON_SENSITIVE_OUTPUTS);
+    annotations
 }
 
 fn add(existing: &mut BTreeMap<String, String>, desired: &BTreeMap<String, String>) -> bool {
@@ -182,13 +149,13 @@ fn add(existing: &mut BTreeMap<String, String>, desired: &BTreeMap<String, Strin
     changed
 }
 
-fn new_secret(target: &OutputsTarget, stack: &Stack, data: BTreeMap<String, ByteString>) -> Secret {
-    Secret {
+fn new_secret(target: &OutputsTarget, stack: &Stack, data: &OutputsData) -> Secret {
+    let mut secret = Secret {
         metadata: ObjectMeta {
             name: Some(target.name.clone()),
             namespace: Some(stack.namespace.clone()),
             labels: (!target.labels.is_empty()).then(|| target.labels.clone()),
-            annotations: (!target.annotations.is_empty()).then(|| target.annotations.clone()),
+            annotations: Some(target_annotations(target)),
             owner_references: Some(vec![OwnerReference {
                 controller: Some(true),
                 ..owner(stack)
@@ -196,17 +163,20 @@ fn new_secret(target: &OutputsTarget, stack: &Stack, data: BTreeMap<String, Byte
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),
-        data: Some(data),
+        data: Some(data.values.clone()),
         ..Secret::default()
-    }
+    };
+    set_non_sensitive_keys(&mut secret, &data.non_sensitive);
+    secret
 }
 
-/// Writes the data. Returns whether a write was necessary.
+/// Writes the data. Returns whether the data, or a label or annotation of the target, was changed: the annotation of the keys alone is no
+/// news for readers of the outputs.
 pub(crate) async fn write(
     context: &Context,
     target: &OutputsTarget,
     stack: &Stack,
-    data: &BTreeMap<String, ByteString>,
+    data: &OutputsData,
 ) -> Result<bool, OutputsError> {
     let api: Api<Secret> = context.api();
     let failed = |source| OutputsError::Api {
@@ -226,10 +196,10 @@ pub(crate) async fn write(
             let name = target.name.clone();
             return Err(OutputsError::Reserved { name });
         }
-        let answer = match existing {
+        let (changed, answer) = match existing {
             None => {
-                let secret = new_secret(target, stack, data.clone());
-                context.retry(|| api.create(&params, &secret)).await
+                let secret = new_secret(target, stack, data);
+                (true, context.retry(|| api.create(&params, &secret)).await)
             }
             Some(secret) if !may_write(&secret, stack) => {
                 return Err(OutputsError::Foreign {
@@ -237,16 +207,16 @@ pub(crate) async fn write(
                 });
             }
             Some(mut secret) => {
-                if !update(&mut secret, target, data) {
+                let changes = update(&mut secret, target, data);
+                if !changes.outputs && !changes.sensitivity {
                     return Ok(false);
                 }
-                context
-                    .retry(|| api.replace(&target.name, &params, &secret))
-                    .await
+                let replace = context.retry(|| api.replace(&target.name, &params, &secret));
+                (changes.outputs, replace.await)
             }
         };
         match answer {
-            Ok(_) => return Ok(true),
+            Ok(_) => return Ok(changed),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(failed(error)),
         }
@@ -258,134 +228,128 @@ pub(crate) async fn write(
 
 #[cfg(test)]
 mod tests {
+    use sluice_api::terraform::outputs_secret::non_sensitive_keys;
+
     use super::*;
 
-    fn outputs() -> BTreeMap<String, Output> {
-        let text = r#"{"age.key":{"type":"string","value":"abc"},"list":{"type":["list","string"],"value":["a"]},
-            "none":{"type":"string","value":null},"truth":{"type":"bool","value":true}}"#;
-        sluice_tf_core::cli::output::parse(text.as_bytes()).unwrap()
-    }
-
-    fn texts(selection: &[&str]) -> Vec<String> {
-        let selection: Vec<_> = selection.iter().map(|item| (*item).to_owned()).collect();
-        let data = encode(&outputs(), &selection).unwrap();
-        data.iter()
-            .map(|(key, bytes)| format!("{key}={}", String::from_utf8_lossy(&bytes.0)))
-            .collect()
-    }
-
-    /// An output of `output -json`, and the Secret that tofu-controller 0.16.5 wrote for it
-    /// (`tests/assets/tofu-controller-0.16.5/secrets.yaml`).
-    #[test]
-    fn json_is_written_as_the_cli_indents_it_with_every_digit() {
-        let text = "{\n  \"items\": {\n    \"sensitive\": false,\n    \"type\": [\n      \"tuple\",\n      [\n        \"string\",\n        \
-            \"string\"\n      ]\n    ],\n    \"value\": [\n      \"a\",\n      \"b\"\n    ]\n  },\n  \"n\": {\n    \"sensitive\": false,\n    \
-            \"type\": \"number\",\n    \"value\": 123456789012345678901234567890\n  }\n}\n";
-        let outputs = sluice_tf_core::cli::output::parse(text.as_bytes()).unwrap();
-        let data = encode(&outputs, &[]).unwrap();
-        let text = |key: &str| String::from_utf8_lossy(&data[key].0).into_owned();
-        assert_eq!(text("items"), "[\n      \"a\",\n      \"b\"\n    ]");
-        let kind = "[\n      \"tuple\",\n      [\n        \"string\",\n        \"string\"\n      ]\n    ]";
-        assert_eq!(text("items__type"), kind);
-        assert_eq!(text("n"), "123456789012345678901234567890");
-    }
-
-    #[test]
-    fn texts_are_raw_and_the_rest_is_json_with_its_type() {
-        assert_eq!(
-            texts(&[]),
-            [
-                "age.key=abc",
-                r#"list=["a"]"#,
-                r#"list__type=["list","string"]"#,
-                "none=null",
-                r#"none__type="string""#,
-                "truth=true",
-                r#"truth__type="bool""#
-            ]
-        );
-        assert_eq!(
-            texts(&["age.key:age_key", "truth"]),
-            ["age_key=abc", "truth=true", r#"truth__type="bool""#]
-        );
-    }
-
-    #[test]
-    fn an_unknown_or_empty_name_is_an_error() {
-        let error = |item: &str| encode(&outputs(), &[item.to_owned()]).unwrap_err().to_string();
-        assert_eq!(error("absent"), "output not found: absent");
-        assert_eq!(error(":x"), "output name is empty in \":x\"");
-        assert_eq!(error("list:"), "output name is empty in \"list:\"");
-    }
-
-    #[test]
-    fn outputs_that_do_not_fit_a_secret_are_reported_with_advice() {
-        let output = |name: &str, text: &str| {
-            let value = serde_json::json!({ name: { "type": "string", "value": text } });
-            sluice_tf_core::cli::output::parse(value.to_string().as_bytes()).unwrap()
-        };
-        let error = |outputs: &BTreeMap<String, Output>, items: &[&str]| {
-            let items: Vec<_> = items.iter().map(|item| (*item).to_owned()).collect();
-            encode(outputs, &items).unwrap_err().to_string()
-        };
-        let wide = output("gr\u{f6}\u{df}e", "1");
-        assert!(error(&wide, &[]).ends_with("give it an alias: gr\u{f6}\u{df}e:another-key"));
-        assert!(encode(&wide, &["gr\u{f6}\u{df}e:size".to_owned()]).is_ok());
-        let long = "k".repeat(300);
-        for key in ["a b", "..", "..a", ".", &long] {
-            assert!(
-                error(&output("it", "1"), &[&format!("it:{key}")])
-                    .contains("cannot be written under the key"),
-                "{key}"
-            );
+    fn data(pairs: &[(&str, &str)], non_sensitive: &[&str]) -> OutputsData {
+        let value = |text: &str| ByteString(text.as_bytes().to_vec());
+        OutputsData {
+            values: pairs
+                .iter()
+                .map(|(key, text)| ((*key).to_owned(), value(text)))
+                .collect(),
+            non_sensitive: non_sensitive.iter().map(|key| (*key).to_owned()).collect(),
         }
-        assert!(error(&outputs(), &["list:x", "truth:x"]).contains("two outputs have the key \"x\""));
-        assert!(error(&outputs(), &["list", "age.key:list__type"]).contains("\"list__type\""));
-        let large = output("it", &"x".repeat(DATA_LIMIT));
-        let message = error(&large, &[]);
-        assert!(
-            message.contains("1048578 bytes") && !message.contains("xxx"),
-            "{message}"
-        );
+    }
+
+    fn target(annotations: &[(&str, &str)]) -> OutputsTarget {
+        let annotations = annotations.iter();
+        OutputsTarget {
+            name: "out".into(),
+            outputs: vec![],
+            labels: BTreeMap::from([("a".into(), "b".into())]),
+            annotations: annotations
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    fn stack() -> Stack {
+        Stack {
+            namespace: "team".into(),
+            name: "net".into(),
+            uid: "u-1".into(),
+        }
+    }
+
+    const fn changes(outputs: bool, sensitivity: bool) -> Changes {
+        Changes { outputs, sensitivity }
     }
 
     #[test]
     fn foreign_labels_and_annotations_are_retained() {
-        let wanted = |value: &str| BTreeMap::from([("a".to_owned(), value.to_owned())]);
-        let target = OutputsTarget {
-            name: "out".into(),
-            outputs: vec![],
-            labels: wanted("b"),
-            annotations: wanted("c"),
-        };
-        let data = BTreeMap::from([("k".to_owned(), ByteString(b"v".to_vec()))]);
+        let target = target(&[("a", "c")]);
+        let one = data(&[("k", "v")], &[]);
         let mut held = Secret::default();
         held.metadata.labels = Some(BTreeMap::from([("other".into(), "x".into())]));
-        assert!(update(&mut held, &target, &data));
+        held.metadata.annotations = Some(BTreeMap::from([("other".into(), "x".into())]));
+        assert_eq!(update(&mut held, &target, &one), changes(true, true));
         assert_eq!(held.metadata.labels.as_ref().unwrap().len(), 2);
-        assert_eq!(held.metadata.annotations.as_ref().unwrap()["a"], "c");
-        assert!(!update(&mut held, &target, &data), "nothing is left to do");
-        assert!(update(&mut held, &target, &BTreeMap::new()));
+        let annotations = held.metadata.annotations.as_ref().unwrap();
+        assert_eq!(
+            (annotations["a"].as_str(), annotations["other"].as_str()),
+            ("c", "x")
+        );
+        assert_eq!(
+            update(&mut held, &target, &one),
+            changes(false, false),
+            "nothing is left to do"
+        );
+        assert!(update(&mut held, &target, &data(&[], &[])).outputs);
+    }
+
+    #[test]
+    fn an_output_that_becomes_sensitive_is_so_with_the_same_write() {
+        let target = target(&[]);
+        let pairs = [("host", "db"), ("token", "hunter2")];
+        let mut secret = new_secret(&target, &stack(), &data(&pairs, &["host", "token"]));
+        let keys = |secret: &Secret| -> Vec<String> {
+            let keys = non_sensitive_keys(secret).unwrap();
+            keys.into_iter().collect()
+        };
+        assert_eq!(keys(&secret), ["host", "token"]);
+        assert_eq!(
+            update(&mut secret, &target, &data(&pairs, &["host"])),
+            changes(false, true),
+            "the values are the same"
+        );
+        assert_eq!(keys(&secret), ["host"]);
+        let other = data(&[("host", "db-2"), ("token", "hunter3")], &[]);
+        assert_eq!(update(&mut secret, &target, &other), changes(true, true));
+        assert_eq!(keys(&secret), [""; 0]);
+    }
+
+    /// As tofu-controller, or an earlier version, wrote it.
+    #[test]
+    fn a_secret_without_the_annotation_gets_it() {
+        let data = data(&[("host", "db")], &["host"]);
+        let mut secret = new_secret(&target(&[]), &stack(), &data);
+        let annotations = secret.metadata.annotations.take();
+        assert_eq!(update(&mut secret, &target(&[]), &data), changes(false, true));
+        assert_eq!(secret.metadata.annotations, annotations);
+    }
+
+    #[test]
+    fn the_spec_cannot_set_the_annotation_of_the_keys() {
+        let pairs = [("token", "hunter2")];
+        let data = data(&pairs, &[]);
+        let mut open = Secret {
+            data: Some(data.values.clone()),
+            ..Secret::default()
+        };
+        let keys = BTreeSet::from(["token".to_owned()]);
+        set_non_sensitive_keys(&mut open, &keys);
+        let forged = open.metadata.annotations.as_ref().unwrap()[NON_SENSITIVE_OUTPUTS].clone();
+        let target = target(&[(NON_SENSITIVE_OUTPUTS, forged.as_str()), ("c", "d")]);
+        let mut secret = new_secret(&target, &stack(), &data);
+        assert_eq!(non_sensitive_keys(&secret), Some(BTreeSet::new()));
+        assert_eq!(secret.metadata.annotations.as_ref().unwrap()["c"], "d");
+        assert_eq!(update(&mut secret, &target, &data), changes(false, false));
+        assert_eq!(non_sensitive_keys(&secret), Some(BTreeSet::new()));
+        // Set on the Secret itself.
+        assert!(update(&mut open, &target, &data).sensitivity);
+        assert_eq!(non_sensitive_keys(&open), Some(BTreeSet::new()));
     }
 
     #[test]
     fn only_an_own_or_released_secret_is_written() {
-        let stack = Stack {
-            namespace: "team".into(),
-            name: "net".into(),
-            uid: "u-1".into(),
-        };
-        let target = OutputsTarget {
-            name: "out".into(),
-            outputs: vec![],
-            labels: BTreeMap::from([("a".into(), "b".into())]),
-            annotations: BTreeMap::new(),
-        };
-        let mut secret = new_secret(&target, &stack, BTreeMap::new());
+        let (stack, target, none) = (stack(), target(&[]), data(&[], &[]));
+        let mut secret = new_secret(&target, &stack, &none);
         assert!(may_write(&secret, &stack));
         secret.metadata.owner_references = None;
         assert!(may_write(&secret, &stack), "made by hand before the stack was");
-        let mut secret = new_secret(&target, &stack, BTreeMap::new());
+        let mut secret = new_secret(&target, &stack, &none);
         secret.metadata.owner_references.as_mut().unwrap()[0].uid = "u-2".into();
         assert!(!may_write(&secret, &stack));
         secret.metadata.labels = Some(BTreeMap::from([(ADOPT_LABEL.into(), "true".into())]));

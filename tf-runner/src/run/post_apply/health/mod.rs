@@ -16,7 +16,8 @@ use sluice_tf_core::template::{self, Delimiters, Functions};
 use tokio::time::{Instant, timeout_at};
 
 use crate::run::lifecycle::context::Context;
-use crate::run::post_apply::outputs;
+use crate::run::post_apply::encoding::encode;
+use crate::run::post_apply::outputs::OutputsError;
 
 mod address;
 mod probe;
@@ -56,8 +57,8 @@ impl HealthError {
 pub(crate) fn template_data(
     found: &BTreeMap<String, Output>,
     selection: &[String],
-) -> Result<Value, outputs::OutputsError> {
-    let data = outputs::encode(found, selection)?;
+) -> Result<Value, OutputsError> {
+    let data = encode(found, selection)?.values;
     let text = |bytes: ByteString| Value::String(String::from_utf8_lossy(&bytes.0).into_owned());
     Ok(data.into_iter().map(|(key, bytes)| (key, text(bytes))).collect())
 }
