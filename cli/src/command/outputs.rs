@@ -1,19 +1,20 @@
-//! `sluice outputs`: the outputs of a stack from its outputs Secret. Values are hidden until the user asks for them: the Secret does not
-//! say which of them the module marks as sensitive.
+//! `sluice outputs`: the outputs of a stack from its outputs Secret. A value is shown if the Secret says that it is not sensitive, or if the
+//! user asks for all of them.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sluice_api::terraform::Terraform;
+use sluice_api::terraform::outputs_secret::non_sensitive_keys;
 
 use super::Context;
 use crate::cluster::ConnectionArgs;
-use crate::output::{OutputFormat, Table, lines, to_json, to_yaml};
+use crate::output::{Console, OutputFormat, Table, lines, printable, to_json, to_yaml};
 use crate::{CliError, ExitStatus, stack};
 
-/// What is shown in place of a value.
+/// What a table shows in place of a value.
 const HIDDEN: &str = "(sensitive)";
 /// The end of the key that has the type of an output whose value is JSON (docs/guides/outputs.md).
 const TYPE_SUFFIX: &str = "__type";
@@ -24,10 +25,10 @@ pub struct OutputsArgs {
     /// The stack.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// One output: its value alone, for scripts. Requires --show-sensitive.
-    #[arg(value_name = "KEY", requires = "show_sensitive")]
+    /// One output: its value alone, for scripts. A sensitive one requires --show-sensitive.
+    #[arg(value_name = "KEY")]
     pub key: Option<String>,
-    /// Print the values. The outputs Secret does not say which ones are sensitive.
+    /// Print the sensitive values too.
     #[arg(long)]
     pub show_sensitive: bool,
     /// The format.
@@ -38,50 +39,69 @@ pub struct OutputsArgs {
     pub connection: ConnectionArgs,
 }
 
+/// The outputs of a stack.
+#[derive(Debug, PartialEq)]
+struct Outputs {
+    /// The values by their keys; `None`: hidden.
+    values: BTreeMap<String, Option<Value>>,
+    /// Why values are hidden; `None`: none is.
+    note: Option<String>,
+}
+
 /// Prints the outputs of a stack.
 pub(super) async fn outputs(context: &Context, args: &OutputsArgs) -> Result<ExitStatus, CliError> {
     let stack: Terraform = context.cluster.get(&args.name).await?;
-    let names = stack
-        .status
-        .as_ref()
-        .map(|status| status.available_outputs.clone())
-        .unwrap_or_default();
-    let values = if args.show_sensitive {
-        values_of(&read(context, &stack).await?)
-    } else {
-        names
-            .into_iter()
-            .map(|name| (name, Value::from(HIDDEN)))
-            .collect()
-    };
-    let console = context.console;
     if let Some(key) = &args.key {
-        let value = values.get(key).ok_or_else(|| unknown_output(&stack, key))?;
-        console.data(&text(value))?;
+        let outputs = outputs_of(&read(context, &stack).await?, args.show_sensitive);
+        let value = outputs
+            .values
+            .get(key)
+            .ok_or_else(|| unknown_output(&stack, key))?;
+        let value = value.as_ref().ok_or_else(|| hidden_output(&stack, key))?;
+        context.console.data(&text(value))?;
         return Ok(ExitStatus::Success);
     }
-    let object = || Value::Object(values.clone().into_iter().collect::<Map<_, _>>());
-    match args.output {
-        OutputFormat::Json => console.data(&to_json(&object())?)?,
-        OutputFormat::Yaml => console.data(&to_yaml(&object())?)?,
-        OutputFormat::Name => {
-            console.data(&lines(values.keys()))?;
-        }
+    let outputs = if args.show_sensitive {
+        outputs_of(&read(context, &stack).await?, true)
+    } else {
+        without_sensitive(context, &stack).await?
+    };
+    print(&outputs, args.output, context.console)?;
+    Ok(ExitStatus::Success)
+}
+
+fn print(outputs: &Outputs, format: OutputFormat, console: Console) -> Result<(), CliError> {
+    let values = &outputs.values;
+    match format {
+        OutputFormat::Json => console.data(&to_json(&document(values))?),
+        OutputFormat::Yaml => console.data(&to_yaml(&document(values))?),
+        OutputFormat::Name => console.data(&lines(values.keys())),
         OutputFormat::Table | OutputFormat::Wide if values.is_empty() => {
             console.note("There are no outputs.");
+            Ok(())
         }
         OutputFormat::Table | OutputFormat::Wide => {
             let mut table = Table::new(&["NAME", "VALUE"]);
-            for (name, value) in &values {
-                table.push(vec![name.as_str().into(), text(value).into()]);
+            for (name, value) in values {
+                let value = value.as_ref().map_or_else(|| HIDDEN.to_owned(), text);
+                table.push(vec![name.as_str().into(), value.into()]);
             }
             console.table(&table)?;
-            if !args.show_sensitive {
-                console.note("Values are hidden, because the outputs Secret does not say which are sensitive: --show-sensitive prints them.");
+            if let Some(note) = &outputs.note {
+                console.note(note);
             }
+            Ok(())
         }
     }
-    Ok(ExitStatus::Success)
+}
+
+/// Returns the outputs as one object. A hidden value is `{"hidden": true}`: a text could be mistaken for the value.
+fn document(values: &BTreeMap<String, Option<Value>>) -> Value {
+    let members = values.iter().map(|(key, value)| {
+        let value = value.clone().unwrap_or_else(|| json!({ "hidden": true }));
+        (key.clone(), value)
+    });
+    Value::Object(members.collect::<Map<_, _>>())
 }
 
 async fn read(context: &Context, stack: &Terraform) -> Result<Secret, CliError> {
@@ -95,6 +115,39 @@ async fn read(context: &Context, stack: &Terraform) -> Result<Secret, CliError> 
     context.cluster.get(&target.name).await
 }
 
+/// Returns the outputs without sensitive values. Without a Secret that the user may read, they are the names that the status has.
+async fn without_sensitive(context: &Context, stack: &Terraform) -> Result<Outputs, CliError> {
+    let Some(target) = &stack.spec.write_outputs_to_secret else {
+        let note =
+            "Values are not shown: they are in no Secret, because spec.writeOutputsToSecret is not set.";
+        return Ok(names_of(stack, note.to_owned()));
+    };
+    let name = printable(&target.name);
+    match context.cluster.get::<Secret>(&target.name).await {
+        Ok(secret) => Ok(outputs_of(&secret, false)),
+        Err(CliError::NotFound { .. }) => {
+            let note = format!("Values are not shown: their secret {name} does not exist.");
+            Ok(names_of(stack, note))
+        }
+        // The role sluice-view reads no Secret.
+        Err(error) if error.is_forbidden() => {
+            let note = format!("Values are not shown: you may not read their secret {name}.");
+            Ok(names_of(stack, note))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the outputs that the status names, all hidden.
+fn names_of(stack: &Terraform, note: String) -> Outputs {
+    let status = stack.status.as_ref();
+    let names = status.map(|status| status.available_outputs.iter().cloned());
+    Outputs {
+        values: names.into_iter().flatten().map(|name| (name, None)).collect(),
+        note: Some(note),
+    }
+}
+
 fn unknown_output(stack: &Terraform, key: &str) -> CliError {
     CliError::Refused {
         object: format!("terraform {}", stack::full_name(stack)),
@@ -103,7 +156,39 @@ fn unknown_output(stack: &Terraform, key: &str) -> CliError {
     }
 }
 
-/// Returns the outputs in a Secret. A key with a type beside it is JSON, any other is text.
+fn hidden_output(stack: &Terraform, key: &str) -> CliError {
+    CliError::Refused {
+        object: format!("terraform {}", stack::full_name(stack)),
+        cause: format!("the value of {key} is hidden: it is sensitive, or the outputs Secret does not say"),
+        next_command: format!("sluice outputs {} {key} --show-sensitive", stack.name_any()),
+    }
+}
+
+/// Returns the outputs in a Secret. Hides the values that are sensitive, or of which the Secret does not say it, unless all are shown.
+fn outputs_of(secret: &Secret, show_sensitive: bool) -> Outputs {
+    let known = non_sensitive_keys(secret);
+    let note = if known.is_some() {
+        "Sensitive values are hidden: --show-sensitive prints them."
+    } else {
+        "Values are hidden, because the outputs Secret does not say which are sensitive: --show-sensitive prints them. \
+         After the next apply, or plan without changes, it does."
+    };
+    let shown = known.unwrap_or_default();
+    let values: BTreeMap<_, _> = values_of(secret)
+        .into_iter()
+        .map(|(key, value)| {
+            let value = (show_sensitive || shown.contains(&key)).then_some(value);
+            (key, value)
+        })
+        .collect();
+    let is_hiding = values.values().any(Option::is_none);
+    Outputs {
+        values,
+        note: is_hiding.then(|| note.to_owned()),
+    }
+}
+
+/// Returns the values in a Secret. A key with a type beside it is JSON, any other is text.
 fn values_of(secret: &Secret) -> BTreeMap<String, Value> {
     let data = secret.data.clone().unwrap_or_default();
     let is_type = |key: &str| {
@@ -129,28 +214,80 @@ fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use k8s_openapi::ByteString;
-    use serde_json::json;
+    use sluice_api::terraform::outputs_secret::set_non_sensitive_keys;
 
     use super::*;
+    use crate::fixture;
+
+    fn secret(pairs: &[(&str, &str)]) -> Secret {
+        let data = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
+        Secret {
+            data: Some(data.collect()),
+            ..Secret::default()
+        }
+    }
 
     #[test]
     fn an_output_with_a_type_is_json() {
-        let pairs = [
+        let values = values_of(&secret(&[
             ("host", "db.internal"),
             ("ports", "[5432,1.50]"),
             ("ports__type", "[\"list\",\"number\"]"),
             ("odd__type", "x"),
-        ];
-        let data = pairs.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())));
-        let secret = Secret {
-            data: Some(data.into()),
-            ..Secret::default()
-        };
-        let values = values_of(&secret);
+        ]));
         assert_eq!(values.keys().collect::<Vec<_>>(), ["host", "odd__type", "ports"]);
         assert_eq!(values["host"], json!("db.internal"));
         assert_eq!(values["ports"][0], json!(5432));
         assert_eq!(text(&values["host"]), "db.internal");
+    }
+
+    #[test]
+    fn only_values_that_are_not_sensitive_are_shown() {
+        let mut secret = secret(&[
+            ("host", "db"),
+            ("ports", "[5432]"),
+            ("ports__type", "[\"list\",\"number\"]"),
+            ("token", "hunter2"),
+        ]);
+        let values = |secret: &Secret, show: bool| document(&outputs_of(secret, show).values);
+        let note = |secret: &Secret, show: bool| outputs_of(secret, show).note.unwrap_or_default();
+        let hidden = json!({ "hidden": true });
+        assert_eq!(
+            values(&secret, false),
+            json!({ "host": hidden, "ports": hidden, "token": hidden })
+        );
+        assert!(note(&secret, false).contains("does not say which are sensitive"));
+        let keys = BTreeSet::from(["host".to_owned(), "ports".to_owned()]);
+        set_non_sensitive_keys(&mut secret, &keys);
+        assert_eq!(
+            values(&secret, false),
+            json!({ "host": "db", "ports": [5432], "token": hidden })
+        );
+        assert!(note(&secret, false).starts_with("Sensitive values are hidden"));
+        assert_eq!(
+            values(&secret, true),
+            json!({ "host": "db", "ports": [5432], "token": "hunter2" })
+        );
+        assert_eq!(note(&secret, true), "");
+        secret.data.as_mut().unwrap().remove("token");
+        assert_eq!(note(&secret, false), "", "nothing is hidden");
+    }
+
+    #[test]
+    fn without_a_secret_the_names_are_those_of_the_status() {
+        let stack = fixture::stack(&json!({ "status": { "availableOutputs": ["host", "token"] } }));
+        let outputs = names_of(&stack, "why".to_owned());
+        assert_eq!(
+            outputs,
+            Outputs {
+                values: [("host".to_owned(), None), ("token".to_owned(), None)].into(),
+                note: Some("why".to_owned()),
+            }
+        );
     }
 }
