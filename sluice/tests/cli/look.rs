@@ -197,18 +197,6 @@ async fn no_table_is_wider_than_its_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_that_are_hidden_say_how_to_see_them() {
-    let environment = TestEnvironment::with_stacks().await;
-    let mut status = ready("True", "TerraformOutputsWritten", "Outputs written");
-    status["availableOutputs"] = json!(["host"]);
-    environment.create_stack("web", &json!({}), &status).await;
-    let output = environment.sluice(&["outputs", "web"]).await;
-    assert_eq!(output.stdout, b"NAME   VALUE\nhost   (sensitive)\n");
-    let note = String::from_utf8(output.stderr).unwrap();
-    assert!(note.contains("--show-sensitive prints them"), "{note}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_overview_a_tree_a_description_and_a_difference_are_reports_with_a_version() {
     let environment = TestEnvironment::with_stacks().await;
     let commands: [(&[&str], &str); 4] = [

@@ -12,6 +12,7 @@ mod errors;
 mod fixture;
 mod local_plan;
 mod look;
+mod outputs;
 mod proxy;
 mod scale;
 mod screen;
