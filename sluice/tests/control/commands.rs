@@ -219,6 +219,29 @@ async fn a_restored_state_is_held_and_its_serial_goes_up_with_the_next_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_shown_unless_the_module_marks_them_as_sensitive() {
+    let env = TestEnvironment::new().await;
+    let module = "resource \"terraform_data\" \"it\" { input = \"db.internal\" }\n\
+        output \"host\" { value = terraform_data.it.output }\n\
+        output \"token\" {\n  value = \"hunter2\"\n  sensitive = true\n}\n";
+    env.commit("a", &[("main.tf", module)]).await;
+    env.stack("net", json!({ "writeOutputsToSecret": { "name": "out" } }))
+        .await;
+    env.wait_ready("net", "True TerraformOutputsWritten").await;
+    let (data, notes) = succeed(&env, &["outputs", "net"]).await;
+    assert_eq!(
+        data, "NAME    VALUE\nhost    db.internal\ntoken   (sensitive)\n",
+        "{notes}"
+    );
+    let (data, _) = succeed(&env, &["outputs", "net", "host"]).await;
+    assert_eq!(data, "db.internal\n");
+    let (code, data, notes) = sluice(&env, &["outputs", "net", "token"]).await;
+    assert_eq!((code, data.as_str()), (Some(1), ""), "{notes}");
+    let (data, _) = succeed(&env, &["outputs", "net", "token", "--show-sensitive"]).await;
+    assert_eq!(data, "hunter2\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leftover_lock_is_shown_released_and_the_fields_are_set_back() {
     let env = TestEnvironment::new().await;
     let module = |value: &str| format!("resource \"terraform_data\" \"it\" {{ input = \"{value}\" }}");

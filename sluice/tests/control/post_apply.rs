@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use sluice_api::terraform::outputs_secret::non_sensitive_keys;
 
 use crate::environment::TestEnvironment;
 use crate::observe::condition;
@@ -134,7 +135,10 @@ async fn outputs_have_aliases_types_and_labels_and_are_restored_when_lost() {
         env.value("out", "list__type").await.unwrap(),
         "[\n      \"tuple\",\n      [\n        \"string\",\n        \"number\"\n      ]\n    ]"
     );
-    let metadata = api.get("out").await.unwrap().metadata;
+    let secret = api.get("out").await.unwrap();
+    let shown: Vec<_> = non_sensitive_keys(&secret).unwrap().into_iter().collect();
+    assert_eq!(shown, ["age.agekey", "flag", "list"], "keys, and no types");
+    let metadata = secret.metadata;
     assert_eq!(
         (
             metadata.labels.unwrap()["a"].as_str(),

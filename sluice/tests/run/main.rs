@@ -20,6 +20,7 @@ mod interruptions;
 mod lifecycle;
 mod locks;
 mod logs;
+mod outputs;
 mod plans;
 mod providers;
 mod quoted_values;
