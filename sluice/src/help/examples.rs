@@ -72,7 +72,8 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 43] = [
         "outputs",
         &[
             "sluice outputs app",
-            "sluice outputs app address --show-sensitive",
+            "sluice outputs app address",
+            "sluice outputs app --show-sensitive -o json",
         ],
     ),
     ("diff", &["sluice diff app", "sluice diff app -n team"]),
