@@ -1,5 +1,6 @@
-//! Discovery and other documents: versions, groups, resources, health, OpenAPI.
+//! Discovery and other documents: paths, versions, groups, resources, health, OpenAPI.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +19,17 @@ use crate::store::StorageHealth;
 /// The Kubernetes version of the API.
 const MAJOR: &str = "1";
 const MINOR: &str = "34";
+/// The paths that are served with any kinds.
+const ROOT_PATHS: [&str; 8] = [
+    "/api",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/readyz",
+    "/version",
+];
 /// The content type of aggregated discovery.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -41,6 +53,7 @@ pub(super) fn respond(
                 .any(|part| part.split('=').next() == Some("verbose"));
             return Ok(health(check, is_verbose, &api.store.health().borrow()));
         }
+        Target::RootPaths => return Ok(root_paths(registry)),
         Target::Version => version(),
         Target::ApiVersions => json!({
             "kind": "APIVersions", "versions": ["v1"],
@@ -127,6 +140,21 @@ fn health(check: &str, is_verbose: bool, storage: &StorageHealth) -> Response<Re
         "ok".to_owned()
     };
     response::text(StatusCode::OK, text)
+}
+
+/// Returns the paths of the documents as meta/v1 `RootPaths`. As in kube-apiserver the text is indented: users read it with
+/// `kubectl get --raw /`.
+fn root_paths(registry: &Registry) -> Response<ResponseBody> {
+    let mut paths: BTreeSet<String> = ROOT_PATHS.into_iter().map(str::to_owned).collect();
+    for resource in registry.all() {
+        let (group, version) = (&resource.group, &resource.version);
+        paths.insert(format!("/{}", openapi::path(group, version)));
+        if !group.is_empty() {
+            paths.insert(format!("/apis/{group}"));
+        }
+    }
+    let text = serde_json::to_vec_pretty(&json!({ "paths": paths })).unwrap_or_default();
+    response::bytes(text, "application/json")
 }
 
 fn version() -> Value {

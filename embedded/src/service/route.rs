@@ -7,6 +7,8 @@ use percent_encoding::percent_decode_str;
 pub(crate) enum Target {
     /// `/healthz`, `/livez` or `/readyz`, by name.
     Health(&'static str),
+    /// `/` or `/index.html`.
+    RootPaths,
     /// `/version`.
     Version,
     /// `/api`.
@@ -66,6 +68,7 @@ pub(crate) fn parse_path(path: &str) -> Target {
         ["healthz", ..] => Target::Health("healthz"),
         ["livez", ..] => Target::Health("livez"),
         ["readyz", ..] => Target::Health("readyz"),
+        ["" | "index.html"] => Target::RootPaths,
         ["version"] => Target::Version,
         ["api"] => Target::ApiVersions,
         ["apis"] => Target::Groups,
@@ -172,6 +175,8 @@ mod tests {
         );
         assert_eq!(parse_path("/readyz/ping"), Target::Health("readyz"));
         assert_eq!(parse_path("/metrics"), Target::Unknown);
-        assert_eq!(parse_path("/"), Target::Unknown);
+        assert_eq!(parse_path("/"), Target::RootPaths);
+        assert_eq!(parse_path("/index.html"), Target::RootPaths);
+        assert_eq!(parse_path("/index.html/a"), Target::Unknown);
     }
 }

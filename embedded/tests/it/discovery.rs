@@ -1,11 +1,12 @@
-//! Aggregated discovery.
+//! The index of the paths, and aggregated discovery.
 
 use http::Request;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::fixture::{ok, server};
+use crate::definitions::{DEFINITIONS, definition};
+use crate::fixture::{call, eventually, ok, server};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -88,4 +89,50 @@ async fn other_clients_get_the_plain_documents() {
     for (path, kind) in [("/apis", "APIGroupList"), ("/api", "APIVersions")] {
         assert_eq!(ok(&client, "GET", path, None).await["kind"], kind);
     }
+}
+
+/// Returns the paths in the index.
+async fn root_paths(client: &Client) -> Vec<String> {
+    let index = ok(client, "GET", "/", None).await;
+    serde_json::from_value(index["paths"].clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_index_lists_the_paths_that_are_served_now() {
+    let client = server().client();
+    let paths = root_paths(&client).await;
+    assert!(paths.is_sorted(), "{paths:?}");
+    for expected in [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/coordination.k8s.io",
+        "/apis/coordination.k8s.io/v1",
+        "/apis/example.dev",
+        "/apis/example.dev/v1",
+        "/apis/example.dev/v1alpha1",
+        "/healthz",
+        "/livez",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ] {
+        let is_listed = paths.iter().any(|path| path == expected);
+        assert!(is_listed, "{expected}: {paths:?}");
+    }
+    for path in &paths {
+        assert_eq!(call(&client, "GET", path, None).await.code, 200, "{path}");
+    }
+    let index = ok(&client, "GET", "/index.html", None).await;
+    assert_eq!(index["paths"], json!(paths));
+    ok(&client, "POST", DEFINITIONS, Some(&definition())).await;
+    let more = root_paths(&client).await;
+    let added: Vec<&String> = more.iter().filter(|path| !paths.contains(path)).collect();
+    assert_eq!(added, ["/apis/tools.dev", "/apis/tools.dev/v1"]);
+    ok(&client, "DELETE", &format!("{DEFINITIONS}/tools.tools.dev"), None).await;
+    eventually("the group is gone", || async {
+        root_paths(&client).await == paths
+    })
+    .await;
 }

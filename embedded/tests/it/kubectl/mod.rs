@@ -96,6 +96,15 @@ async fn kubectl_applies_gets_describes_and_explains_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubectl_prints_the_served_paths_one_a_line() {
+    let Some(kubectl) = KubectlFixture::open().await else {
+        return;
+    };
+    let index = kubectl.run("get --raw /").await;
+    assert!(index.contains("\n    \"/apis/example.dev/v1\",\n"), "{index}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_edits_annotates_labels_and_patches_objects() {
     let Some(kubectl) = KubectlFixture::open().await else {
         return;

@@ -76,10 +76,12 @@ async fn every_user_may_read_the_documents_of_the_api() {
             "{path}"
         );
     }
-    assert_eq!(
-        forbidden(&client, "GET", "/metrics", None).await,
-        "forbidden: User \"system:serviceaccount:default:deployer\" cannot get path \"/metrics\""
-    );
+    for path in ["/", "/index.html", "/metrics"] {
+        assert_eq!(
+            forbidden(&client, "GET", path, None).await,
+            format!("forbidden: User \"system:serviceaccount:default:deployer\" cannot get path {path:?}")
+        );
+    }
     served.stop().await;
 }
 
