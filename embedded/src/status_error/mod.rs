@@ -2,6 +2,7 @@
 
 mod authorization;
 mod scale;
+mod store;
 
 use serde_json::{Value, json};
 
@@ -176,14 +177,6 @@ impl StatusError {
         let detail =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, detail)
-    }
-
-    /// 409 for a write that can succeed when it is repeated.
-    pub(crate) fn try_again(resource: &str, name: &str, reason: &str) -> Self {
-        let message =
-            format!("Operation cannot be fulfilled on {resource} {name:?}: {reason}; please try again");
-        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-        Self::new(409, "Conflict", message).with_details(group, plural, name, &[])
     }
 
     /// 422 for an object with invalid fields.

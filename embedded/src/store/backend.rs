@@ -109,8 +109,8 @@ pub(super) trait Backend: fmt::Debug + Send {
         false
     }
 
-    /// Decides a write again with the newest definition of its kind: the caller may have validated it with an older one. Returns the
-    /// object with the defaults of that definition.
+    /// Decides a write again with what the caller does not know: the newest definition of the kind, and whether a new object would replace
+    /// the file of another process. Returns the object with the defaults of that definition.
     fn admit(&self, _: &Key, object: Value) -> Result<Value, StatusError> {
         Ok(object)
     }

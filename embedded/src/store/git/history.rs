@@ -256,6 +256,11 @@ impl History {
         self.objects.contains_key(key) && !self.invalid.contains_key(key)
     }
 
+    /// Returns why the document of an object is not valid; `None` if it is, or if there is none.
+    pub(super) fn invalid_reason(&self, key: &Key) -> Option<&str> {
+        self.invalid.get(key).map(String::as_str)
+    }
+
     /// Returns how a commit changes an object; `None` if it does not.
     fn change(
         &mut self,

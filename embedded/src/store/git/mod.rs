@@ -252,6 +252,7 @@ impl Backend for Git {
     }
 
     fn admit(&self, key: &Key, object: Value) -> Result<Value, StatusError> {
+        self.check_creation(key)?;
         self.admit_shared(key, object)
     }
 

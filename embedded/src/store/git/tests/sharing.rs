@@ -1,11 +1,14 @@
 //! Leases, Events and runs in the repository.
 
+mod creation;
+
 use super::foreign::head;
 use super::*;
 use crate::store::Expired;
 
 const LEASES: &str = "leases.coordination.k8s.io";
 const LEASE_PATH: &str = "leases.coordination.k8s.io/default/a.yaml";
+const OF_ANOTHER: &str = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: b}\n";
 
 /// Opens a process that shares Leases.
 fn sharing(environment: &Environment, process: &str) -> Store {
@@ -162,7 +165,9 @@ fn a_file_of_the_journal_is_the_object_that_its_path_names() {
     commit_to_journal(&environment, LEASE_PATH, "a: [\n");
     store.poll();
     release(&store);
+    assert_eq!(read_journal(&environment, LEASE_PATH), None);
     assert_eq!(lease(&sharing(&environment, "c")), None);
+    take(&store, "third").unwrap();
 }
 
 #[test]
@@ -170,12 +175,14 @@ fn a_write_keeps_a_shared_lease_whose_file_is_not_valid() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(BY_HAND))]);
     let store = sharing(&environment, "a");
-    let text = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: b}\n";
-    commit_to_journal(&environment, LEASE_PATH, text);
+    commit_to_journal(&environment, LEASE_PATH, OF_ANOTHER);
     store.poll();
     assert_eq!(lease(&store), None);
     put(&store, "a", "two", "2").unwrap();
-    assert_eq!(read_journal(&environment, LEASE_PATH).as_deref(), Some(text));
+    assert_eq!(
+        read_journal(&environment, LEASE_PATH).as_deref(),
+        Some(OF_ANOTHER)
+    );
 }
 
 #[test]

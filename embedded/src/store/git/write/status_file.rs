@@ -76,6 +76,16 @@ impl Git {
             .map_err(|error| unreadable(&self.options, &error))
     }
 
+    /// Whether an object has this status file. Without one, it must not have a file that does not parse either.
+    fn is_stored(&self, key: &Key, status: Option<&Value>) -> Result<bool, StoreError> {
+        if status.is_some() {
+            return Ok(self.read_status(key)?.as_ref() == status);
+        }
+        let exists = status::exists(&self.branch, self.history.journal, key)
+            .map_err(|error| unreadable(&self.options, &error))?;
+        Ok(!exists)
+    }
+
     /// Whether the status of an object is in the journal.
     fn has_status_file(&self, object: &Value) -> bool {
         self.branch.has_journal()
@@ -98,8 +108,7 @@ impl Git {
         let outdated = outdated.filter(|key| !statuses.contains_key(*key));
         let all = statuses.iter().map(|(key, status)| (key, status.as_ref()));
         for (key, status) in all.chain(outdated.map(|key| (key, None))) {
-            let known = self.read_status(key).map_err(CommitError::Failed)?;
-            if known.as_ref() != status {
+            if !self.is_stored(key, status).map_err(CommitError::Failed)? {
                 let path = status::path(key);
                 let text = status.map(yaml::write).transpose();
                 let text = text.map_err(|reason| refused(key, self.unwritable(&key.to_string(), &reason)))?;

@@ -1,0 +1,67 @@
+//! Leases whose file is not valid in a process, and may be valid in others.
+
+use super::*;
+
+const NO_DURATION: &str =
+    "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: a}\nspec: {leaseDurationSeconds: 0}\n";
+
+/// Checks that the Lease cannot be taken because of its file.
+fn check_refused(store: &Store, file: &str, reason: &str) {
+    let error = take(store, "first").unwrap_err();
+    assert_eq!((error.code(), error.reason()), (409, "Conflict"));
+    let message = error.message();
+    assert!(message.contains(file) && message.contains(reason), "{message}");
+    assert_eq!(lease(store), None);
+}
+
+#[test]
+fn a_lease_is_not_created_over_a_file_that_is_not_valid() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    let file = format!("{LEASE_PATH} of main-status");
+    let syntax = yaml::parse("a: [\n").unwrap_err();
+    for (text, reason) in [
+        (OF_ANOTHER, "the file is of another object"),
+        (NO_DURATION, "spec.leaseDurationSeconds"),
+        ("text\n", "it is not read as this object"),
+        ("a: [\n", syntax.as_str()),
+    ] {
+        commit_to_journal(&environment, LEASE_PATH, text);
+        store.poll();
+        check_refused(&store, &file, reason);
+        check_refused(&sharing(&environment, "b"), &file, reason);
+        assert_eq!(read_journal(&environment, LEASE_PATH).as_deref(), Some(text));
+    }
+    let repaired = NO_DURATION.replace("leaseDurationSeconds: 0", "holderIdentity: second");
+    commit_to_journal(&environment, LEASE_PATH, &repaired);
+    store.poll();
+    release(&store);
+    take(&store, "first").unwrap();
+}
+
+#[test]
+fn a_process_that_has_not_read_an_invalid_file_does_not_replace_it() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
+    // Its first attempt is rejected, because the journal has moved.
+    check_refused(&store, LEASE_PATH, "spec.leaseDurationSeconds");
+    assert_eq!(
+        read_journal(&environment, LEASE_PATH).as_deref(),
+        Some(NO_DURATION)
+    );
+}
+
+#[test]
+fn with_the_status_in_files_a_lease_is_not_created_over_an_invalid_document() {
+    let environment = Environment::with(StatusLocation::File);
+    environment.commit([("lease.yaml", Some(NO_DURATION))]);
+    let store = sharing(&environment, "a");
+    check_refused(&store, "lease.yaml of main", "spec.leaseDurationSeconds");
+    assert_eq!(environment.read("lease.yaml").as_deref(), Some(NO_DURATION));
+    environment.commit([("lease.yaml", None)]);
+    store.poll();
+    take(&store, "first").unwrap();
+}
