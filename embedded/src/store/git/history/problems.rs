@@ -4,6 +4,7 @@
 use super::History;
 use crate::definitions::{DEFINITIONS, MAX_DEFINITIONS, too_many};
 use crate::store::git::kinds::Kinds;
+use crate::store::git::status;
 use crate::store::state::Key;
 
 /// Why the content of a file is not served.
@@ -101,6 +102,12 @@ impl History {
                 problems.extend(self.definition_problem(kinds, key));
             }
         }
+        let in_journal = self.invalid.iter().filter(|(key, _)| kinds.is_in_journal(key));
+        problems.extend(in_journal.map(|(key, reason)| Problem::Invalid {
+            path: status::path(key),
+            object: key.to_string(),
+            reason: reason.clone(),
+        }));
         problems
     }
 

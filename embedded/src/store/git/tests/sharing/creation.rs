@@ -1,6 +1,7 @@
 //! Leases whose file is not valid in a process, and may be valid in others.
 
 use super::*;
+use crate::store::git::history::Problem;
 
 const NO_DURATION: &str =
     "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: a}\nspec: {leaseDurationSeconds: 0}\n";
@@ -64,4 +65,23 @@ fn with_the_status_in_files_a_lease_is_not_created_over_an_invalid_document() {
     environment.commit([("lease.yaml", None)]);
     store.poll();
     take(&store, "first").unwrap();
+}
+
+#[test]
+fn a_start_logs_an_invalid_file_of_the_journal() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
+    store.poll();
+    let options = GitOptions {
+        shared: BTreeSet::from([SharedKind::Leases]),
+        ..environment.options("b")
+    };
+    let git = Git::open(options, &[]).unwrap().0;
+    let present = git.history.present_problems(&git.kinds);
+    let [Problem::Invalid { path, .. }] = present.as_slice() else {
+        panic!("{present:?}")
+    };
+    assert_eq!(path, LEASE_PATH);
 }
