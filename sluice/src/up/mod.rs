@@ -64,7 +64,7 @@ pub struct UpArgs {
     /// Manifests to apply: a file, or a directory that is read recursively.
     #[arg(short = 'f', long = "file", value_name = "DIR")]
     pub file: Option<PathBuf>,
-    /// Directory for all data. Without it, objects, plans and Terraform state are in memory only.
+    /// Directory for all data. Without it, plans, Terraform state and, without --store, all other objects are lost at the end.
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Where the objects are.
@@ -174,7 +174,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let (embedded, serving) = serve_api(&args, &state_dir).await?;
     let client = client::with_user_agent(&embedded.client(), client::USER_AGENT);
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
-    announce(&lines, serving.addr, &kubeconfig, args.state.is_some());
+    announce(&lines, serving.addr, &kubeconfig, &args);
     let setup = Setup {
         kubeconfig: kubeconfig.display().to_string(),
         log: log.map(|path| path.display().to_string()).unwrap_or_default(),
@@ -252,13 +252,13 @@ impl Started<'_> {
     }
 }
 
-fn announce(lines: &Lines, addr: SocketAddr, kubeconfig: &std::path::Path, persistent: bool) {
+fn announce(lines: &Lines, addr: SocketAddr, kubeconfig: &std::path::Path, args: &UpArgs) {
     lines.print(&format!(
         "The API serves on {addr}. export KUBECONFIG={}",
         kubeconfig.display()
     ));
-    if !persistent {
-        lines.print("Warning: without --state, objects, plans and Terraform state are in memory only and are lost when this program ends.");
+    if args.state.is_none() {
+        lines.print(store_location::warning_without_state(&args.store));
     }
 }
 

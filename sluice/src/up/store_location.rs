@@ -181,6 +181,15 @@ fn git_options(args: &StoreArgs, location: &StoreLocation, local: PathBuf) -> Gi
     }
 }
 
+/// Returns the warning of a program without a state directory.
+pub(super) const fn warning_without_state(args: &StoreArgs) -> &'static str {
+    if args.store.is_some() {
+        "Warning: without --state, what is not in the repository, such as plans and Terraform state, is lost when this program ends."
+    } else {
+        "Warning: without --state, objects, plans and Terraform state are in memory only and are lost when this program ends."
+    }
+}
+
 /// Returns the remedy for an error, if there is one.
 pub(super) const fn advice(error: &StoreError) -> &'static str {
     match error {
@@ -248,6 +257,21 @@ mod tests {
             Cli::try_parse_from(["up", "--share", "runs"]).is_err(),
             "needs --store"
         );
+    }
+
+    #[test]
+    fn the_warning_without_a_state_directory_knows_the_repository() {
+        for (arguments, expected) in [
+            (&["up"][..], "objects, plans and Terraform state are in memory"),
+            (
+                &["up", "--store", "git:a.git"][..],
+                "what is not in the repository",
+            ),
+        ] {
+            let cli = Cli::try_parse_from(arguments).unwrap();
+            let warning = warning_without_state(&cli.store);
+            assert!(warning.contains(expected), "{warning}");
+        }
     }
 
     #[test]
