@@ -135,7 +135,8 @@ impl History {
             files_before.push(Before { path, keys });
         }
         self.keep_moved(&step, files_before, &mut affected);
-        let touched: Vec<Key> = affected.iter().chain(self.withdrawn.keys()).cloned().collect();
+        let served = affected.iter().filter(|key| kinds.is_served(key));
+        let touched: Vec<Key> = served.chain(self.withdrawn.keys()).cloned().collect();
         let mut changes = self.change_definitions(&mut step, kinds, &mut affected)?;
         for key in affected.into_iter().filter(|key| kinds.is_shared(key)) {
             if let Some((kind, object)) = self.change(&mut step, kinds, &key)? {

@@ -237,7 +237,8 @@ impl History {
         self.outdated.iter()
     }
 
-    /// Forgets the status of objects that are gone: a new object of the same name has none.
+    /// Forgets the status of objects that are gone: a new object of the same name has none. `touched` are objects of served kinds, and
+    /// those that are withdrawn: other processes can serve more kinds.
     pub(super) fn retire_statuses(&mut self, kinds: &Kinds, touched: Vec<Key>, records: &[Record]) {
         let removed = records.iter().filter(|record| record.kind == ChangeType::Remove);
         for key in removed.map(|record| record.key.clone()).chain(touched) {
@@ -245,7 +246,10 @@ impl History {
             if kinds.is_in_journal(&key) {
                 continue;
             }
-            let exists = self.objects.contains_key(&key) || self.withdrawn.contains_key(&key);
+            // So can an object on the branch.
+            let exists = self.objects.contains_key(&key)
+                || self.withdrawn.contains_key(&key)
+                || self.places.contains_key(&key);
             if !exists && self.statuses.remove(&key) {
                 self.outdated.insert(key);
             }

@@ -130,3 +130,46 @@ fn an_object_whose_file_was_removed_without_its_definition_has_no_status_later()
     assert_eq!(tools(&store)[0]["status"], Value::Null);
     assert_eq!(tools(&environment.store("b")), tools(&store));
 }
+
+/// Returns the definition of widgets with another schema of `spec`, by which [`WIDGET`] is not valid.
+fn stricter_widgets() -> CustomResourceDefinition {
+    let mut crd = serde_json::to_value(widgets()).unwrap();
+    let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"] = json!({"type": "object", "required": ["color"], "properties": {"color": {"type": "string"}},
+        "x-kubernetes-preserve-unknown-fields": true});
+    serde_json::from_value(crd).unwrap()
+}
+
+#[test]
+fn a_write_keeps_the_status_of_an_object_that_the_process_does_not_serve() {
+    for crds in [vec![], vec![stricter_widgets()]] {
+        let environment = Environment::new();
+        environment.commit([("mine.yaml", Some(WIDGET))]);
+        let store = open(&environment, "a");
+        let other = Store::git(environment.options("b"), &crds).unwrap();
+        status(&store, "Ready");
+        other.poll();
+        assert_eq!(widget(&other), None);
+        put(&other, "b", "one", "1").unwrap();
+        put(&other, "b", "one", "2").unwrap();
+        assert!(read_status(&environment).is_some(), "{} definitions", crds.len());
+        store.poll();
+        assert_eq!(widget(&store).unwrap()["status"]["phase"], "Ready");
+        assert_same_in_a_new_process(&environment, &store);
+    }
+}
+
+#[test]
+fn an_object_that_was_never_valid_leaves_no_status() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(WIDGET))]);
+    let store = open(&environment, "a");
+    let other = Store::git(environment.options("b"), &[stricter_widgets()]).unwrap();
+    status(&store, "Ready");
+    drop(store);
+    other.poll();
+    environment.commit([("mine.yaml", None)]);
+    other.poll();
+    put(&other, "b", "one", "1").unwrap();
+    assert_eq!(read_status(&environment), None);
+}
