@@ -147,6 +147,19 @@ fn commit(known: Result<Option<String>, StoreError>) -> Result<Option<git2::Oid>
     known.map(|known| git2::Oid::from_str(&known)).transpose()
 }
 
+/// Whether a history continues that of the last run on this machine. Another one can have the same versions for other objects: it needs a
+/// version of its own, before which no watch resumes. Without a last run, no client knows a version.
+pub(super) fn is_continued(branch: &Branch, local: &File, history: &History) -> Result<bool, git2::Error> {
+    let Some(known) = last_head(local)? else {
+        return Ok(true);
+    };
+    match (last_journal(local)?, history.journal, history.head) {
+        (Some(last), Some(journal), _) => Ok(branch.chain(Some(last), journal)?.is_some()),
+        (None, None, Some(head)) => branch.has_ancestor(head, known),
+        _ => Ok(false),
+    }
+}
+
 /// Whether the head of a branch has a commit in its history, or follows it in the journal, which keeps the commits from before a rewrite.
 fn is_in_history(
     branch: &Branch,

@@ -126,6 +126,8 @@ impl Git {
         let history =
             foreign::read(&branch, &mut kinds, history).map_err(|error| unreadable(&options, &error))?;
         let is_other_journal = branch.has_journal() && history.journal.is_none() && local.head()?.is_some();
+        let is_continued = last_run::is_continued(&branch, &local, &history);
+        let is_continued = is_continued.map_err(|error| unreadable(&options, &error))?;
         let mut git = Self {
             options,
             kinds,
@@ -145,7 +147,7 @@ impl Git {
             .map_err(|error| unreadable(&git.options, &error))?;
         foreign::log_problems(&git.history.present_problems(&git.kinds));
         let generation = git.history.generation;
-        let revision = git.start_revision(state.revision(), is_other_journal);
+        let revision = git.start_revision(state.revision(), is_other_journal) + u64::from(!is_continued);
         let revision = git.save_inputs(&inputs, revision)?;
         let follows_journal = !is_replaced && git.history.generation == generation;
         let watch_cache = git.watch_cache(revision, follows_journal)?;
@@ -163,8 +165,8 @@ impl Git {
         Ok((git, State::resume(objects, watch_cache, without_history)))
     }
 
-    /// Returns the revision of a start. It is a new one if the history is not that of the last run, which had a journal that is gone, or
-    /// wrote to the local file in a later generation: a watch that resumes would miss what differs.
+    /// Returns the revision of a start. It is in a new generation if the last run had a journal that is gone, or wrote to the local file in a
+    /// later generation: a watch that resumes would miss what differs.
     fn start_revision(&mut self, local: u64, is_other_journal: bool) -> u64 {
         let generation = history::generation(local).max(self.history.generation);
         if generation == self.history.generation && !is_other_journal {

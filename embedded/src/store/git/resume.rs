@@ -7,7 +7,8 @@
 //!
 //! A start with other options, definitions or another program than the last run can compute other objects with the same versions: one that
 //! shares other kinds replaces objects of the local file by those of the repository, which no watch sees as changes. So such a start has a
-//! version of its own, and watches resume from that one at the earliest.
+//! version of its own, and watches resume from that one at the earliest. So has a start that finds another history than that of the last run
+//! ([`last_run::is_continued`]).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;

@@ -1,5 +1,6 @@
 //! Watches that resume from a version before a restart.
 
+use super::foreign::rewrite;
 use super::*;
 use crate::store::Expired;
 
@@ -146,4 +147,23 @@ fn versions_from_before_a_rewritten_journal_are_expired() {
     store.poll();
     drop(store);
     changes(&environment.store("a"), revision).unwrap_err();
+}
+
+#[test]
+fn a_watch_does_not_resume_on_a_history_that_was_rewritten_between_two_runs() {
+    let environment = Environment::with(StatusLocation::File);
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = environment.store("a");
+    let revision = store.read().revision();
+    drop(store);
+    // The new history has as many commits, and so the same versions.
+    rewrite(&environment, [("mine.yaml", BY_HAND.replace("\"1\"", "\"2\""))]);
+    let store = environment.store("a");
+    assert_eq!(object(&store, "a").unwrap()["data"]["one"], "2");
+    changes(&store, revision).unwrap_err();
+    let revision = store.read().revision();
+    drop(store);
+    let store = environment.store("a");
+    assert_eq!(store.read().revision(), revision, "it is stored");
+    assert!(changes(&store, revision).unwrap().is_empty());
 }

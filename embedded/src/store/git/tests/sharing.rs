@@ -355,3 +355,18 @@ fn versions_from_before_a_change_of_the_shared_kinds_are_expired() {
     assert_eq!(holder(&store).as_deref(), Some("local"));
     changes(&store, shared).unwrap_err();
 }
+
+#[test]
+fn versions_from_before_a_journal_that_another_process_has_begun_are_expired() {
+    let mut environment = Environment::with(StatusLocation::File);
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    store.poll();
+    let revision = store.read().revision();
+    drop(store);
+    environment.status = StatusLocation::Branch;
+    drop(sharing(&environment, "b"));
+    let store = sharing(&environment, "a");
+    assert_eq!(lease(&store), None, "its file is not read any more");
+    changes(&store, revision).unwrap_err();
+}
