@@ -148,7 +148,7 @@ impl Git {
         foreign::log_problems(&git.history.present_problems(&git.kinds));
         let generation = git.history.generation;
         let revision = git.start_revision(state.revision(), is_other_journal) + u64::from(!is_continued);
-        let revision = git.save_inputs(&inputs, revision)?;
+        let revision = git.save_inputs(&inputs, state.revision(), revision)?;
         let follows_journal = !is_replaced && git.history.generation == generation;
         let watch_cache = git.watch_cache(revision, follows_journal)?;
         git.newest = revision;

@@ -22,6 +22,9 @@ use crate::store::error::StoreError;
 use crate::store::file::File;
 use crate::store::watch_cache::WatchCache;
 
+/// Revision of a local file that has served no version yet.
+const NEW_FILE: u64 = 1;
+
 /// Returns the history before the first commit. It keeps the changes from which a watch can resume.
 pub(super) fn empty_history(branch: &Branch, local: &File) -> Result<History, StoreError> {
     let mut history = History::new(local.identities()?);
@@ -46,14 +49,15 @@ pub(super) fn inputs_digest(options: &GitOptions, crds: &[CustomResourceDefiniti
 
 impl Git {
     /// Stores the digest of the inputs, and returns the revision of a start: the one after `revision` if the last run had other inputs. A
-    /// new local file has served no version yet.
-    pub(super) fn save_inputs(&mut self, digest: &str, revision: u64) -> Result<u64, StoreError> {
+    /// local file without a version has had no run; one that has some without inputs was a store of its own, or of an earlier program.
+    /// `local` is its revision.
+    pub(super) fn save_inputs(&mut self, digest: &str, local: u64, revision: u64) -> Result<u64, StoreError> {
         let last = self.local.inputs_digest()?;
         if last.as_deref() == Some(digest) {
             return Ok(revision);
         }
         self.history.changes = None;
-        let is_new = last.is_none() && self.local.head()?.is_none();
+        let is_new = last.is_none() && self.local.head()?.is_none() && local <= NEW_FILE;
         let revision = if is_new { revision } else { revision + 1 };
         self.local.set_inputs_digest(digest, revision)?;
         Ok(revision)

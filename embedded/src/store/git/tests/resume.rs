@@ -167,3 +167,17 @@ fn a_watch_does_not_resume_on_a_history_that_was_rewritten_between_two_runs() {
     assert_eq!(store.read().revision(), revision, "it is stored");
     assert!(changes(&store, revision).unwrap().is_empty());
 }
+
+#[test]
+fn versions_of_a_store_in_the_local_file_are_expired() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let store = Store::file(&environment.options("a").local).unwrap();
+    put(&store, "a", "one", "1").unwrap();
+    let revision = store.read().revision();
+    drop(store);
+    let store = environment.store("a");
+    assert_eq!(object(&store, "a"), None, "it is not in the repository");
+    changes(&store, revision).unwrap_err();
+    let new = environment.store("b").read().revision();
+    assert!(changes(&environment.store("c"), new).unwrap().is_empty());
+}
