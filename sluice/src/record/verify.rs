@@ -148,12 +148,14 @@ fn outcome(record: &RunRecord) -> [(&'static str, String); 9] {
     ]
 }
 
-/// Returns who approved. The name of the PlanApproval shows that the approver is a user.
+/// Returns who approved. The name of the PlanApproval shows that the approver is a user. A field manager can contain such a text, and then it
+/// is in quotation marks.
 fn approval_text(approval: &RecordedApproval) -> String {
-    if approval.plan_approval.is_empty() {
-        return approval.approver.clone();
+    match (&approval.approver, approval.plan_approval.as_str()) {
+        (text, "") if text.contains(['(', '"']) => format!("{text:?}"),
+        (text, "") => text.clone(),
+        (user, name) => format!("{user} (PlanApproval {name})"),
     }
-    format!("{} (PlanApproval {})", approval.approver, approval.plan_approval)
 }
 
 fn plan_text(plan: &RecordedPlan) -> String {
@@ -244,14 +246,19 @@ mod tests {
 
     #[test]
     fn only_a_user_has_a_plan_approval() {
-        let text = |plan_approval: &str| {
+        let text = |approver: &str, plan_approval: &str| {
             approval_text(&RecordedApproval {
-                approver: "alice".to_owned(),
+                approver: approver.to_owned(),
                 plan_approval: plan_approval.to_owned(),
             })
         };
-        assert_eq!(text("net-x7k2p"), "alice (PlanApproval net-x7k2p)");
-        assert_eq!(text(""), "alice");
+        assert_eq!(text("alice", "net-x7k2p"), "alice (PlanApproval net-x7k2p)");
+        assert_eq!(text("alice", ""), "alice");
+        // `kubectl patch --field-manager` sets any text.
+        let forged = text("alice (PlanApproval net-x7k2p)", "");
+        assert_eq!(forged, "\"alice (PlanApproval net-x7k2p)\"");
+        let quoted = text("x\" alice (PlanApproval net-x7k2p)", "");
+        assert_eq!(quoted, "\"x\\\" alice (PlanApproval net-x7k2p)\"");
     }
 
     #[test]
