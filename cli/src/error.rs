@@ -174,8 +174,7 @@ impl CliError {
         self.is_rejected_with(&[403, 404, 405])
     }
 
-    /// Returns whether the user may not create objects of this kind, or there is no such kind. An admission policy or a quota may refuse an
-    /// object although the user may create others.
+    /// Returns whether the user may not create objects of this kind, or there is no such kind. A policy or a quota refuses one object.
     pub(crate) fn lacks_create_permission(&self) -> bool {
         self.api_status().is_some_and(|status| match status.code {
             403 => permission::is_refused_create(&status.message),
@@ -187,7 +186,8 @@ impl CliError {
         matches!(self.api_status(), Some(status) if codes.contains(&status.code))
     }
 
-    fn api_status(&self) -> Option<&Status> {
+    /// Returns the answer of the API, if it rejected the request.
+    pub(crate) fn api_status(&self) -> Option<&Status> {
         let Self::Api { source, .. } = self else {
             return None;
         };

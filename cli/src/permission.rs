@@ -28,6 +28,12 @@ pub(crate) fn is_refused_create(message: &str) -> bool {
     refused_verb(message).is_some_and(|(verb, _)| verb == "create")
 }
 
+/// Returns whether the text says that the user lacks a permission, as [`advice`] reads it.
+#[must_use]
+pub(crate) fn is_missing(message: &str) -> bool {
+    refused_verb(message).is_some()
+}
+
 /// Returns the verb, and the text after the quotation mark before the resource.
 fn refused_verb(message: &str) -> Option<(&str, &str)> {
     // From the end: the name of the user is free text.

@@ -79,6 +79,19 @@ async fn an_approval_that_is_not_admitted_is_not_written_as_an_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_is_not_admitted_does_not_end_the_approval_of_all() {
+    let environment = TestEnvironment::with_stacks().await;
+    let proxy = Proxy::open(&environment).await;
+    let status = environment.stack("app").await["status"].clone();
+    environment.create_stack("web", &json!({}), &status).await;
+    let policy = "planapprovals.infra.sluice.dev \"x\" is forbidden: ValidatingAdmissionPolicy 'freeze' denied request: not today";
+    proxy.set(Fault::AnswerTo(CREATE, 403, policy));
+    let (code, text) = stderr_of(proxy.kubeconfig(), &["approve", "--all", "--yes"]).await;
+    assert_eq!(code, 1, "{text}");
+    assert_eq!(text.matches(policy).count(), 2, "both were tried: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_create_approvals_approves_by_the_id() {
     let environment = TestEnvironment::with_stacks().await;
     let proxy = Proxy::open(&environment).await;

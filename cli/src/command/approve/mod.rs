@@ -17,7 +17,7 @@ use crate::manifest::{self, Identity};
 use crate::run_row::rows_of;
 use crate::stack::{self, StackState};
 use crate::wait::WaitArgs;
-use crate::{CliError, ExitStatus, file};
+use crate::{CliError, ExitStatus, file, permission};
 
 /// Arguments of `sluice approve`.
 #[derive(clap::Args, Debug)]
@@ -91,8 +91,7 @@ async fn approve_all(context: &Context, args: &ApproveArgs) -> Result<ExitStatus
         match approve_stack(context, args, stack).await {
             Ok(ExitStatus::Success) => {}
             Ok(_) => result = ExitStatus::Failed,
-            // They are about this stack alone.
-            Err(error @ (CliError::Refused { .. } | CliError::NotFound { .. })) => {
+            Err(error) if concerns_one_stack(&error) => {
                 context.report(&error);
                 result = ExitStatus::Failed;
             }
@@ -100,6 +99,16 @@ async fn approve_all(context: &Context, args: &ApproveArgs) -> Result<ExitStatus
         }
     }
     Ok(result)
+}
+
+/// Returns whether the same command may succeed for another stack: this one is in the wrong state or gone, or an admission policy, a quota or a
+/// validation refuses its approval. A permission that the user lacks concerns all. Pure.
+fn concerns_one_stack(error: &CliError) -> bool {
+    match error.api_status() {
+        Some(status) if status.code == 403 => !permission::is_missing(&status.message),
+        Some(status) => matches!(status.code, 409 | 422),
+        None => matches!(error, CliError::Refused { .. } | CliError::NotFound { .. }),
+    }
 }
 
 async fn approve_stack(
@@ -291,10 +300,45 @@ pub(super) fn refused(stack: &Terraform, cause: String, next_command: &str) -> C
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
     use serde_json::json;
 
     use super::*;
     use crate::fixture;
+
+    #[test]
+    fn only_an_error_of_one_stack_leaves_the_others_to_do() {
+        let missing = "planapprovals.infra.sluice.dev is forbidden: User \"edda\" cannot create resource \"planapprovals\" in API group \
+                       \"infra.sluice.dev\" in the namespace \"team\"";
+        let policy = "planapprovals.infra.sluice.dev \"a\" is forbidden: ValidatingAdmissionPolicy 'freeze' denied request: not today";
+        for (code, message, expected) in [
+            (403, policy, true),
+            (403, missing, false),
+            (409, "conflict", true),
+            (422, "invalid", true),
+            (401, "unauthorized", false),
+            (500, "away", false),
+        ] {
+            let status = Status {
+                code,
+                message: message.to_owned(),
+                ..Status::default()
+            };
+            let error = CliError::Api {
+                action: "create",
+                object: "planapproval team/a".to_owned(),
+                source: Box::new(kube::Error::Api(Box::new(status))),
+            };
+            assert_eq!(concerns_one_stack(&error), expected, "{code} {message}");
+        }
+        let stack = fixture::stack(&json!({}));
+        assert!(concerns_one_stack(&refused(
+            &stack,
+            "it is suspended".to_owned(),
+            "resume"
+        )));
+        assert!(!concerns_one_stack(&CliError::Usage(String::new())));
+    }
 
     #[test]
     fn only_an_id_approves_a_destroy_on_deletion_and_ends_a_requested_plan() {
