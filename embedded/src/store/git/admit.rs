@@ -165,14 +165,14 @@ pub(super) fn rewrite(written: &Value, before: &Value, after: &Value) -> Value {
 }
 
 /// Returns the uid of an object that the commit after `parent` creates: a UUID of version 5. After a rewrite of the branch `parent` can be
-/// a commit on which the object was created before, so the number of returns to earlier heads counts, too.
-pub(super) fn uid(key: &Key, parent: Option<Oid>, returns: u64) -> String {
+/// a commit on which the object was created before, so the number of these creations counts, too.
+pub(super) fn uid(key: &Key, parent: Option<Oid>, creations: u64) -> String {
     let mut hash = Sha1::new();
     hash.update(UID_NAMESPACE.as_bytes());
     hash.update(key.to_string().as_bytes());
     hash.update(parent.map(|id| id.to_string()).unwrap_or_default().as_bytes());
-    if returns > 0 {
-        hash.update(format!("/{returns}").as_bytes());
+    if creations > 0 {
+        hash.update(format!("/{creations}").as_bytes());
     }
     let digest = hash.finalize();
     let mut bytes = [0; 16];
@@ -227,7 +227,7 @@ mod tests {
         let parent = Oid::from_str("1234567890123456789012345678901234567890").unwrap();
         let second = uid(&key, Some(parent), 0);
         assert_ne!(first, second, "a new object has a new uid");
-        let again = [1, 2].map(|returns| uid(&key, Some(parent), returns));
+        let again = [1, 2].map(|creations| uid(&key, Some(parent), creations));
         assert!(
             !again.contains(&second) && again[0] != again[1],
             "also on the same commit"

@@ -43,10 +43,8 @@ pub(super) struct History {
     pub(super) journal: Option<Oid>,
     /// Its number.
     pub(super) generation: u64,
-    /// How often the branch came back to a commit that was its head before.
-    pub(super) returns: u64,
-    /// The commits that were the head of the branch.
-    past_heads: HashSet<Oid>,
+    /// Uids of all objects that were created on the branch, as they follow from it.
+    created: HashSet<String>,
     /// Newest revision.
     pub(super) revision: u64,
     /// Served objects.
@@ -144,7 +142,7 @@ impl History {
             }
         }
         self.generation = next;
-        self.set_head(Some(id));
+        self.head = Some(id);
         let records = self.number(changes, &step.trailers);
         for record in &records {
             self.publish(record);
@@ -154,18 +152,6 @@ impl History {
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest).max(first_revision(self.generation) - 1);
         Ok(records)
-    }
-
-    /// Moves to a commit of the branch. A return to an earlier head counts, because an object can have been created on it. A rewrite to new
-    /// commits does not: no uid changes.
-    fn set_head(&mut self, head: Option<Oid>) {
-        if let Some(id) = head
-            && head != self.head
-            && !self.past_heads.insert(id)
-        {
-            self.returns += 1;
-        }
-        self.head = head;
     }
 
     /// Applies a change, and keeps it for watches during a start.
@@ -344,9 +330,24 @@ impl History {
         self.invalid.insert(key.clone(), reason);
     }
 
+    /// Returns the uid of an object that the commit after `base` creates. It was created on `base` before if the branch came back to that
+    /// commit: then it has another uid. No other uid differs from those of earlier versions, which did not count: objects on this machine
+    /// name their owners by it.
+    pub(super) fn new_uid(&self, key: &Key, base: Option<Oid>) -> String {
+        let mut creations = 0;
+        loop {
+            let uid = admit::uid(key, base, creations);
+            if !self.created.contains(&uid) {
+                return uid;
+            }
+            creations += 1;
+        }
+    }
+
     /// Returns the identity of an object that a commit creates.
-    fn identity(&self, step: &Step<'_>, key: &Key) -> Identity {
-        let uid = admit::uid(key, step.previous, self.returns);
+    fn identity(&mut self, step: &Step<'_>, key: &Key) -> Identity {
+        let uid = self.new_uid(key, step.previous);
+        self.created.insert(uid.clone());
         self.known_identity(uid, step.info.time)
     }
 

@@ -280,12 +280,11 @@ impl Backend for Git {
             let now = || jiff::Timestamp::now().as_second();
             let time = admit::timestamp(*self.time.get_or_insert_with(now));
             let history = &self.history;
-            let base = if self.kinds.is_in_journal(key) {
-                history.newest_entry()
+            let uid = if self.kinds.is_in_journal(key) {
+                admit::uid(key, history.newest_entry(), 0)
             } else {
-                history.head
+                history.new_uid(key, history.head)
             };
-            let uid = admit::uid(key, base, history.returns);
             meta::set(object, "uid", uid.into());
             meta::set(object, "creationTimestamp", time.into());
         }

@@ -9,6 +9,7 @@ use git2::{Error, Oid};
 use serde_json::Value;
 
 use super::History;
+use crate::meta;
 use crate::store::backend::Record;
 use crate::store::file::Identity;
 use crate::store::git::admit;
@@ -157,7 +158,7 @@ impl History {
             Some(id) => step.branch.info(id)?.time,
             None => step.info.time,
         };
-        let uid = admit::uid(key, self.newest_entry(), self.returns);
+        let uid = admit::uid(key, self.newest_entry(), 0);
         Ok(self.known_identity(uid, time))
     }
 
@@ -205,18 +206,22 @@ impl History {
         for record in records {
             self.invalid.remove(&record.key);
             let read = admit::as_read(&record.object);
-            match record.kind {
+            let before = match record.kind {
                 ChangeType::Put if heads.journal.is_none() => self.objects.insert(record.key.clone(), read),
                 ChangeType::Put => self
                     .objects
                     .insert(record.key.clone(), status::in_order_of_files(read)),
                 ChangeType::Remove => self.objects.remove(&record.key),
             };
+            // The journal does not come back to a commit, so its own objects need none.
+            if before.is_none() && self.places.contains_key(&record.key) {
+                self.created.insert(meta::uid(&record.object).to_owned());
+            }
         }
         let newest = records.last().map_or(0, |record| record.revision);
         self.revision = self.revision.max(newest);
         self.generation = self.generation.max(super::generation(newest));
-        self.set_head(heads.branch);
+        self.head = heads.branch;
         self.journal = heads.journal;
     }
 

@@ -253,6 +253,27 @@ fn a_rewrite_to_a_new_commit_leaves_the_uids_of_later_objects() {
 }
 
 #[test]
+fn a_return_to_an_earlier_commit_leaves_the_uids_of_other_objects() {
+    let environment = Environment::new();
+    environment.commit([("other.yaml", Some(BY_HAND))]);
+    let store = open(&environment, "a");
+    let base = foreign::head(&environment);
+    put(&store, "b", "one", "1").unwrap();
+    let head = foreign::head(&environment);
+    assert!(environment.branch().advance(Some(head), base).unwrap());
+    store.poll();
+    assert_eq!(object(&store, "b"), None);
+    set(&store, "spec", &json!({"size": 1})).unwrap();
+    let uid = admit::uid(&Key::new(WIDGETS, "default", "a"), Some(base), 0);
+    assert_eq!(
+        meta::uid(&widget(&store).unwrap()),
+        uid,
+        "it was not created there"
+    );
+    assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
 fn a_watch_does_not_resume_on_a_journal_that_was_removed_between_two_runs() {
     let environment = Environment::new();
     environment.commit([("mine.yaml", Some(WIDGET))]);
