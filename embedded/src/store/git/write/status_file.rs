@@ -95,7 +95,7 @@ impl Git {
                 .is_some_and(|resource| resource.has_status && resource.strategy != Strategy::Namespace)
     }
 
-    /// Returns the new texts of the status files that differ. An object whose file other processes would not read is refused.
+    /// Returns the new texts of the status files that differ. The objects whose files other processes would not read are refused together.
     pub(super) fn render_statuses(
         &self,
         statuses: &BTreeMap<Key, Option<Value>>,
@@ -107,15 +107,35 @@ impl Git {
         let outdated = self.history.outdated_statuses();
         let outdated = outdated.filter(|key| !statuses.contains_key(*key));
         let all = statuses.iter().map(|(key, status)| (key, status.as_ref()));
+        let mut refused = Vec::new();
         for (key, status) in all.chain(outdated.map(|key| (key, None))) {
-            if !self.is_stored(key, status).map_err(CommitError::Failed)? {
-                let path = status::path(key);
-                let text = status.map(yaml::write).transpose();
-                let text = text.map_err(|reason| refused(key, self.unwritable(&key.to_string(), &reason)))?;
-                let text = self.checked(&path, text).map_err(|error| refused(key, error))?;
-                edits.insert(path, text);
+            if self.is_stored(key, status).map_err(CommitError::Failed)? {
+                continue;
+            }
+            let path = status::path(key);
+            match self.status_text(key, &path, status) {
+                Ok(text) => {
+                    edits.insert(path, text);
+                }
+                Err(error) => refused.push((key.clone(), error)),
             }
         }
-        Ok(edits)
+        if refused.is_empty() {
+            Ok(edits)
+        } else {
+            Err(CommitError::Refused(refused))
+        }
+    }
+
+    /// Returns the text of a status file; `None` if the object has none.
+    fn status_text(
+        &self,
+        key: &Key,
+        path: &str,
+        status: Option<&Value>,
+    ) -> Result<Option<String>, StoreError> {
+        let text = status.map(yaml::write).transpose();
+        let text = text.map_err(|reason| self.unwritable(&key.to_string(), &reason))?;
+        self.checked(path, text)
     }
 }

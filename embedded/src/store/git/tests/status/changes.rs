@@ -2,6 +2,7 @@
 
 use super::super::definitions::{DEFINITION, TOOL, TOOLS, definition, tools};
 use super::*;
+use crate::store::backend::Origin;
 
 #[test]
 fn an_object_in_a_file_that_does_not_parse_keeps_its_status() {
@@ -72,6 +73,33 @@ fn a_status_that_others_would_not_read_is_not_written() {
     assert_eq!(heads(&environment), known);
     status(&store, "Failed");
     assert_same_in_a_new_process(&environment, &store);
+}
+
+#[test]
+fn statuses_that_others_would_not_read_are_refused_together() {
+    let environment = Environment::new();
+    let other = WIDGET.replace("name: a", "name: c");
+    environment.commit([("mine.yaml", Some(WIDGET)), ("other.yaml", Some(other.as_str()))]);
+    let (mut git, state) = Git::open(environment.options("a"), &[widgets()]).unwrap();
+    let keys = ["a", "c"].map(|name| Key::new(WIDGETS, "default", name));
+    let first = git.first_revision(state.revision(), &keys[0]);
+    let deep = (0..200).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let records = keys.iter().zip(first..).map(|(key, revision)| {
+        let mut object = Value::clone(&git.history.objects[key]);
+        object["status"] = deep.clone();
+        Record {
+            key: key.clone(),
+            kind: ChangeType::Put,
+            object: Arc::new(object),
+            revision,
+            origin: Origin::default(),
+        }
+    });
+    let mut records: Vec<Record> = records.collect();
+    let Err(CommitError::Refused(refused)) = git.commit(&mut records) else {
+        panic!("no process would read them")
+    };
+    assert!(refused.iter().map(|(key, _)| key).eq(&keys), "in one attempt");
 }
 
 #[test]
