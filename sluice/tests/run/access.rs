@@ -8,7 +8,7 @@ use sluice_embedded::{Grant, GrantRule};
 use sluice_tf_runner::run::execute;
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending};
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending};
 
 fn rule(group: &str, resource: &str, verbs: &[&str], names: &[String], selector: &str) -> GrantRule {
     GrantRule {
@@ -69,19 +69,9 @@ async fn a_credential_for_state_and_lock_is_enough_and_is_not_in_the_environment
         env.get(&name).await
     };
     let planned = run(RunSetup::plan()).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let applied = run(RunSetup::apply(&planned)).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert!(env.secret(&format!("tfstate-default-{STACK}")).await.is_some());
     // The run reads the new state with that credential, and needs no command for it.
     let result = applied.status.unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli_wrapper::{terraform_of_version, wrap_cli};
-use crate::environment::{RunSetup, TestEnvironment, ending, status, wait_for_file};
+use crate::environment::{RunSetup, TestEnvironment, assert_ending, ending, status, wait_for_file};
 
 const MODULE: &str = "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n\
     output \"size\" { value = terraform_data.it.output }\n";
@@ -46,21 +46,11 @@ async fn a_custom_backend_applies_the_saved_plan_and_destroys() {
     let (module, state) = own_backend(&env, MODULE);
     env.commit(&[("main.tf", &module)]);
     let planned = env.run(RunSetup::plan().with(without_backend(&json!({})))).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let applied = env
         .run(RunSetup::apply(&planned).with(without_backend(&json!({}))))
         .await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert_eq!(resources(&state), 1);
     let again = env
         .run(RunSetup::apply(&planned).with(without_backend(&json!({}))))
@@ -95,12 +85,7 @@ async fn an_unsaved_plan_is_applied_only_if_its_effect_is_unchanged() {
     let planned = env
         .run_with_path(RunSetup::plan().with(without_backend(&json!({}))), &cli)
         .await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let result = status(&planned);
     assert_eq!(result.changes, "+1 ~0 -0", "read from its headings");
     assert!(
@@ -120,12 +105,7 @@ async fn an_unsaved_plan_is_applied_only_if_its_effect_is_unchanged() {
     let applied = env
         .run_with_path(RunSetup::apply(&twice).with(without_backend(&json!({}))), &cli)
         .await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert_eq!(resources(&state), 1);
     let changed = without_backend(&json!({ "variables": "{\"size\":\"two\"}" }));
     let planned = env
@@ -135,7 +115,7 @@ async fn an_unsaved_plan_is_applied_only_if_its_effect_is_unchanged() {
     let other = env
         .run_with_path(RunSetup::apply(&planned).with(changed), &cli)
         .await;
-    assert_eq!(ending(&other), "Failed TFExecApplyFailed", "{:?}", other.status);
+    assert_ending(&other, "Failed TFExecApplyFailed");
     assert!(
         status(&other).message.contains("a different effect"),
         "{}",
@@ -157,12 +137,7 @@ async fn unsaved_plans_are_applied_and_destroyed_in_auto() {
     let applied = env
         .run_with_path(RunSetup::plan_and_apply().with(bundle.clone()), &cli)
         .await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformOutputsWritten",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformOutputsWritten");
     assert_eq!(env.secret("net-outputs").await.unwrap()["size"], "one");
     let setup = RunSetup {
         destroy: true,
@@ -194,12 +169,7 @@ async fn a_state_in_a_temporary_directory_causes_warnings() {
     let applied = env
         .run(RunSetup::apply(&planned).with(without_backend(&json!({}))))
         .await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     let message = status(&applied).message;
     assert!(message.starts_with("Applied successfully. Note: "), "{message}");
     let next = env.run(RunSetup::plan_and_apply()).await;
@@ -239,12 +209,7 @@ async fn proxies_of_the_runner_reach_the_cli_and_a_stack_may_set_its_own() {
             .extend(proxies.map(|(name, value)| (name.to_owned(), value.to_owned())));
         env.execute_run(&name, context, CancellationToken::new()).await;
         let run = env.get(&name).await;
-        assert_eq!(
-            ending(&run),
-            "Succeeded TerraformAppliedSucceed",
-            "{:?}",
-            run.status
-        );
+        assert_ending(&run, "Succeeded TerraformAppliedSucceed");
         assert_eq!(std::fs::read_to_string(&output).unwrap(), expected);
     }
 }
@@ -255,7 +220,7 @@ async fn an_unsaved_plan_fails_with_the_kubernetes_backend() {
     let cli = without_saved_plans(&env);
     env.commit(&[("main.tf", MODULE)]);
     let failed = env.run_with_path(RunSetup::plan_and_apply(), &cli).await;
-    assert_eq!(ending(&failed), "Failed TFExecPlanFailed", "{:?}", failed.status);
+    assert_ending(&failed, "Failed TFExecPlanFailed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,12 +236,7 @@ async fn backend_arguments_reach_init_but_not_the_command_line() {
     let applied = env
         .run_with_path(RunSetup::plan_and_apply().with(bundle), &cli)
         .await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert_eq!(resources(&state), 1);
     let words = std::fs::read_to_string(log).unwrap();
     assert!(
@@ -316,24 +276,14 @@ async fn an_errored_state_is_pushed_only_to_its_own_backend() {
     let backend = "terraform {\n  backend \"kubernetes\" {\n    secret_suffix = \"other\"\n    namespace = \"team\"\n  }\n}\n";
     let there = json!({ "backend": backend, "surroundings": { "statePlace": "there" } });
     let refused = env.run(RunSetup::plan_and_apply().with(there)).await;
-    assert_eq!(
-        ending(&refused),
-        "Failed TFExecInitFailed",
-        "{:?}",
-        refused.status
-    );
+    assert_ending(&refused, "Failed TFExecInitFailed");
     assert!(
         status(&refused).message.contains("previous backend"),
         "{}",
         status(&refused).message
     );
     let pushed = env.run(RunSetup::plan_and_apply().with(here)).await;
-    assert_eq!(
-        ending(&pushed),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        pushed.status
-    );
+    assert_ending(&pushed, "Succeeded TerraformPlannedNoChanges");
 }
 
 /// `init` runs in the workspace `default`, where Terraform 1.6 replaces a state that its labels do not select.
@@ -369,10 +319,5 @@ async fn a_state_that_labels_do_not_select_is_not_replaced_in_any_workspace() {
     // An earlier version finds the state by its name.
     let earlier = terraform_of_version(&env, "1.5.7");
     let planned = env.run_with_path(labelled("default"), &earlier).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedNoChanges");
 }

@@ -9,7 +9,9 @@ use sluice_api::run::TerraformRun;
 use tokio_util::sync::CancellationToken;
 
 use crate::committed_files::state;
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status, wait_until};
+use crate::environment::{
+    NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status, wait_until,
+};
 
 /// Runs a session in which a user enters the directory and runs this script. The session ends with the script.
 pub(crate) async fn session(env: &TestEnvironment, bundle: Value, script: &str) -> (TerraformRun, Output) {
@@ -53,7 +55,7 @@ async fn a_break_glass_session_has_the_backend_arguments() {
     let script = "rm -r .terraform && $(command -v terraform || command -v tofu) init >&2 && rm \"$0\"";
     let (run, shell) = session(&env, bundle, script).await;
     assert!(shell.status.success(), "{shell:?}");
-    assert_eq!(ending(&run), "Succeeded BreakTheGlassEnded", "{:?}", run.status);
+    assert_ending(&run, "Succeeded BreakTheGlassEnded");
 }
 
 /// The directory of a pod is removed with the pod.
@@ -67,7 +69,7 @@ async fn an_errored_state_of_a_session_is_saved_at_its_end() {
     let script = format!("printf '%s' '{}' > errored.tfstate", state());
     let (run, shell) = session(&env, json!({}), &script).await;
     assert!(shell.status.success(), "{shell:?}");
-    assert_eq!(ending(&run), "Succeeded BreakTheGlassEnded", "{:?}", run.status);
+    assert_ending(&run, "Succeeded BreakTheGlassEnded");
     let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let label = ListParams::default().labels("infra.sluice.dev/errored-state=net");
     assert_eq!(secrets.list(&label).await.unwrap().items.len(), 1);
@@ -78,12 +80,7 @@ async fn an_errored_state_of_a_session_is_saved_at_its_end() {
 
     std::fs::remove_dir_all(env.dir.path().join("work")).unwrap();
     let next = env.run(RunSetup::plan()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformPlannedNoChanges");
     assert!(secrets.list(&label).await.unwrap().items.is_empty());
 }
 
@@ -103,12 +100,7 @@ async fn a_rejected_errored_state_is_retained_and_reported() {
     };
     let name = errored_state().await;
     let refused = env.run(RunSetup::plan()).await;
-    assert_eq!(
-        ending(&refused),
-        "Failed TFExecInitFailed",
-        "{:?}",
-        refused.status
-    );
+    assert_ending(&refused, "Failed TFExecInitFailed");
     let message = status(&refused).message;
     assert!(message.contains(&name), "{message}");
     assert_eq!(errored_state().await, name);

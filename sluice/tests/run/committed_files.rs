@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{RunSetup, TestEnvironment, ending, status};
+use crate::environment::{RunSetup, TestEnvironment, assert_ending, ending, status};
 
 const MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"old\" }\nresource \"terraform_data\" \"new\" {}\n\
     output \"workspace\" { value = terraform.workspace }\n";
@@ -30,24 +30,14 @@ async fn a_committed_state_is_imported_once_and_replaces_no_state() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", MODULE), ("terraform.tfstate", &state())]);
     let first = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&first),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        first.status
-    );
+    assert_ending(&first, "Succeeded TerraformAppliedSucceed");
     assert_eq!(
         status(&first).changes,
         "+1 ~0 -0",
         "what the state holds is not made again"
     );
     let second = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&second),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        second.status
-    );
+    assert_ending(&second, "Succeeded TerraformPlannedNoChanges");
 
     env.commit(&[
         ("main.tf", &MODULE.replace("old", "newer")),
@@ -56,12 +46,7 @@ async fn a_committed_state_is_imported_once_and_replaces_no_state() {
     let planned = env.run(RunSetup::plan()).await;
     assert_eq!(status(&planned).changes, "+0 ~1 -0", "{:?}", planned.status);
     let applied = env.run(RunSetup::apply(&planned)).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     let setup = RunSetup {
         destroy: true,
         ..RunSetup::plan_and_apply()
@@ -133,21 +118,11 @@ async fn committed_cli_metadata_is_ignored() {
         (".terraform/environment", "blue"),
     ]);
     let first = env.run(RunSetup::plan_and_apply().with(outputs())).await;
-    assert_eq!(
-        ending(&first),
-        "Succeeded TerraformOutputsWritten",
-        "{:?}",
-        first.status
-    );
+    assert_ending(&first, "Succeeded TerraformOutputsWritten");
     assert_eq!(env.secret("net-outputs").await.unwrap()["workspace"], "default");
     assert_eq!(status(&first).changes, "+2 ~0 -0");
     let second = env.run(RunSetup::plan_and_apply().with(outputs())).await;
-    assert_eq!(
-        ending(&second),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        second.status
-    );
+    assert_ending(&second, "Succeeded TerraformPlannedNoChanges");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use serde_json::json;
 use sluice_tf_runner::run::{ClaimError, execute};
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, assert_ending, ending, status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_of_bad_sources_name_the_cause() {
@@ -73,12 +73,7 @@ async fn a_run_says_that_it_waits_for_its_artifact() {
         "{message}"
     );
     let run = env.get(&name).await;
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformPlannedNoChanges");
     assert!(!status(&run).message.contains("waiting"), "{:?}", run.status);
 }
 
@@ -97,7 +92,7 @@ async fn an_archive_that_leads_outside_is_refused() {
     assert!(out.status.success(), "{out:?}");
     env.serve_bytes(out.stdout);
     let run = env.run(RunSetup::plan()).await;
-    assert_eq!(ending(&run), "Failed ArtifactFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed ArtifactFailed");
     assert!(!env.dir.path().join("evil.tf").exists());
 }
 
@@ -115,12 +110,7 @@ async fn a_replaced_working_directory_hides_no_error_and_blocks_no_run() {
     let message = status(&run).message;
     assert!(message.contains("the true reason"), "{message}");
     let next = env.run(RunSetup::plan()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformPlannedWithChanges");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,12 +148,7 @@ async fn a_partially_failed_apply_saves_its_state() {
     assert!(status(&failed).attempted_apply && status(&failed).message.contains("exit status 3"));
     env.commit(&[("main.tf", &module("true"))]);
     let repaired = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&repaired),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        repaired.status
-    );
+    assert_ending(&repaired, "Succeeded TerraformAppliedSucceed");
     assert_eq!(
         status(&repaired).changes,
         "+1 ~0 -1",
@@ -238,7 +223,7 @@ async fn outputs_do_not_overwrite_a_foreign_secret() {
     secrets.create(&PostParams::default(), &foreign).await.unwrap();
     let bundle = json!({ "outputs": { "name": "theirs" } });
     let run = env.run(RunSetup::plan_and_apply().with(bundle)).await;
-    assert_eq!(ending(&run), "Failed OutputsWritingFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed OutputsWritingFailed");
     assert!(status(&run).message.contains("infra.contrib.fluxcd.io/adopt"));
     assert_ne!(
         env.secret("theirs").await.unwrap().get("x").map(String::as_str),
@@ -314,12 +299,7 @@ async fn a_state_file_that_came_with_the_source_is_never_pushed() {
         ("errored.tfstate", theirs),
     ]);
     let run = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformAppliedSucceed");
     assert!(
         !env.stored()
             .await

@@ -13,7 +13,9 @@ use sluice_api::terraform::Terraform;
 use sluice_tf_runner::run::RunOutcome;
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status, wait_for_file};
+use crate::environment::{
+    NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status, wait_for_file,
+};
 
 const SLOW: &str = r#"
 variable "marker" {}
@@ -87,17 +89,12 @@ async fn a_cancelled_apply_is_interrupted_and_saves_its_state() {
     };
     tokio::join!(env.execute_run(&name, context, CancellationToken::new()), user);
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecApplyFailed");
     let message = status(&run).message;
     assert!(message.starts_with("the run was cancelled: "), "{message}");
     std::fs::write(marker.with_extension("go"), "").unwrap();
     let next = env.run(setup).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformAppliedSucceed");
     assert_eq!(
         status(&next).changes,
         "+1 ~0 -1",

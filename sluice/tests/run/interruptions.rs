@@ -8,7 +8,9 @@ use sluice_tf_core::process_lock::is_locked;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file, wait_until};
+use crate::environment::{
+    NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status, terminate, wait_for_file, wait_until,
+};
 
 const SLOW: &str = r#"
 variable "marker" {}
@@ -39,7 +41,7 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
         interference
     );
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecApplyFailed");
     assert!(
         status(&run).message.contains("the runner was terminated"),
         "{}",
@@ -47,12 +49,7 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
     );
     std::fs::write(marker.with_extension("go"), "").unwrap();
     let next = env.run(RunSetup::plan_and_apply().with(bundle)).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformAppliedSucceed");
     assert_eq!(
         status(&next).changes,
         "+1 ~0 -1",
@@ -85,17 +82,12 @@ async fn a_provider_that_ignores_interrupts_is_killed_and_the_next_run_continues
         "the grace period is respected"
     );
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecApplyFailed");
     assert!(trial.resources().unwrap().is_empty());
     // The killed CLI left the state lock of a dead run.
     trial.set_behaviour(&json!({})).unwrap();
     let next = env.run(RunSetup::plan_and_apply().with(own)).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformAppliedSucceed");
     assert_eq!(trial.resources().unwrap(), ["it"]);
 }
 
@@ -147,7 +139,7 @@ async fn an_errored_state_is_saved_and_pushed() {
         interference
     );
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecApplyFailed");
     assert!(
         env.stored()
             .await
@@ -252,12 +244,7 @@ async fn a_leftover_process_of_a_provisioner_holds_no_lock() {
     // The shell of the provisioner still runs, with the inherited files of the CLI.
     env.commit(&[("main.tf", "resource \"terraform_data\" \"it\" {}\n")]);
     let next = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformAppliedSucceed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,14 +252,9 @@ async fn a_terminated_runner_reports_the_interrupted_command() {
     let env = TestEnvironment::new("auto").await;
     let (marker, bundle) = slow(&env);
     let name = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
-    let (mut runner, lock) = env.spawn(&name);
+    let (runner, lock) = env.spawn(&name);
     wait_for_file(&marker).await;
-    let pid = rustix::process::Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let code = tokio::task::spawn_blocking(move || runner.wait().unwrap().code())
-        .await
-        .unwrap();
-    assert_eq!(code, Some(1));
+    assert_eq!(terminate(runner).await, Some(1));
     assert_eq!(ending(&env.get(&name).await), "Failed TFExecApplyFailed");
     assert!(!is_locked(&lock).unwrap());
     let stale: Vec<_> = env
@@ -348,12 +330,7 @@ async fn an_apply_that_cannot_reach_its_backend_is_repeated_and_its_approval_cou
         env.restart_api(address).await;
     };
     let (run, ()) = tokio::join!(env.run_with_path(setup, &cli), interference);
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformAppliedSucceed");
     let ended = std::fs::read_to_string(marker.with_extension("ended")).unwrap();
     let codes: Vec<_> = ended.lines().collect();
     assert!(

@@ -4,7 +4,7 @@ use serde_json::json;
 use sluice_harness::cli;
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{RunSetup, TestEnvironment, ending, status};
+use crate::environment::{RunSetup, TestEnvironment, assert_ending, ending, status};
 
 const MODULE: &str = r#"
 variable "greeting" { default = "hello" }
@@ -57,12 +57,7 @@ async fn a_plan_waits_and_exactly_it_is_applied() {
     env.commit(&[("main.tf", MODULE)]);
     let bundle = json!({ "variables": "{\"greeting\":\"hi\"}", "outputs": outputs() });
     let planned = env.run(RunSetup::plan().with(bundle.clone())).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let result = status(&planned);
     assert_eq!(
         (result.changes.as_str(), result.has_changes),
@@ -79,12 +74,7 @@ async fn a_plan_waits_and_exactly_it_is_applied() {
     assert!(!env.work().join("main.tf").exists(), "the directory is emptied");
 
     let applied = env.run(RunSetup::apply(&planned).with(bundle.clone())).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformOutputsWritten",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformOutputsWritten");
     assert_eq!(status(&applied).outputs, ["greeting", "list", "secret"]);
     assert!(status(&applied).attempted_apply);
     let written = env.secret("net-outputs").await.unwrap();
@@ -100,14 +90,9 @@ async fn a_plan_waits_and_exactly_it_is_applied() {
     assert!(env.secret("tfstate-default-net").await.is_some());
 
     let again = env.run(RunSetup::apply(&planned).with(bundle.clone())).await;
-    assert_eq!(ending(&again), "Failed PlanStale", "{:?}", again.status);
+    assert_ending(&again, "Failed PlanStale");
     let clean = env.run(RunSetup::plan().with(bundle)).await;
-    assert_eq!(
-        ending(&clean),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        clean.status
-    );
+    assert_ending(&clean, "Succeeded TerraformPlannedNoChanges");
     assert_eq!(
         (status(&clean).plan_id.as_str(), status(&clean).has_changes),
         ("", Some(false))
@@ -120,33 +105,18 @@ async fn auto_applies_in_one_run_and_a_destroy_leaves_nothing() {
     env.commit(&[("infra/main.tf", MODULE)]);
     let bundle = json!({ "path": "./infra", "outputs": outputs(), "workspace": "blue" });
     let applied = env.run(RunSetup::plan_and_apply().with(bundle.clone())).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformOutputsWritten",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformOutputsWritten");
     assert!(env.secret("tfstate-blue-net").await.is_some());
     let setup = RunSetup {
         destroy: true,
         ..RunSetup::plan_and_apply().with(bundle.clone())
     };
     let destroyed = env.run(setup.clone()).await;
-    assert_eq!(
-        ending(&destroyed),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        destroyed.status
-    );
+    assert_ending(&destroyed, "Succeeded TerraformAppliedSucceed");
     assert_eq!(status(&destroyed).changes, "+0 ~0 -2");
     assert_eq!(status(&destroyed).message, "Destroy applied successfully");
     let empty = env.run(setup).await;
-    assert_eq!(
-        ending(&empty),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        empty.status
-    );
+    assert_ending(&empty, "Succeeded TerraformPlannedNoChanges");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,12 +172,7 @@ async fn readable_plans_follow_their_setting() {
         let run = env
             .run(RunSetup::plan().with(json!({ "readablePlan": form })))
             .await;
-        assert_eq!(
-            ending(&run),
-            "Succeeded TerraformPlannedWithChanges",
-            "{:?}",
-            run.status
-        );
+        assert_ending(&run, "Succeeded TerraformPlannedWithChanges");
         let mut names = env.stored().await;
         names.retain(|name| name.starts_with("tfplan-"));
         assert_eq!(
@@ -248,19 +213,9 @@ async fn generated_files_exist_at_the_apply() {
     for size in [1000, 9_000_000] {
         script(size);
         let planned = env.run_with_path(RunSetup::plan(), &cli).await;
-        assert_eq!(
-            ending(&planned),
-            "Succeeded TerraformPlannedWithChanges",
-            "{:?}",
-            planned.status
-        );
+        assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
         let applied = env.run_with_path(RunSetup::apply(&planned), &cli).await;
-        assert_eq!(
-            ending(&applied),
-            "Succeeded TerraformAppliedSucceed",
-            "{:?}",
-            applied.status
-        );
+        assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
         assert_eq!(std::fs::metadata(&copied).unwrap().len(), u64::from(size));
     }
 }
@@ -335,12 +290,7 @@ async fn the_names_of_outputs_are_the_same_whether_their_values_are_read_or_not(
         }"#;
     env.commit(&[("main.tf", module)]);
     let applied = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     let names = status(&applied).outputs;
     assert_eq!(names, ["late", "long-name_1", "map", "secret", "text"]);
     let bundle = json!({ "outputs": { "name": "net-outputs" } });

@@ -10,7 +10,9 @@ use sluice_api::run::TerraformRun;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file};
+use crate::environment::{
+    NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status, wait_for_file,
+};
 
 const ID: &str = "11111111-2222-3333-4444-555555555555";
 const MODULE: &str = "resource \"terraform_data\" \"it\" { input = 1 }";
@@ -89,12 +91,7 @@ fn own_user(env: &TestEnvironment) -> String {
 /// Asserts that the next run releases the leftover lock and applies.
 async fn assert_next_applies(env: &TestEnvironment, setup: RunSetup) {
     let next = env.run(setup).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformAppliedSucceed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,12 +102,7 @@ async fn a_lock_whose_response_was_lost_belongs_to_the_apply() {
     let run = cli
         .run(&env, RunSetup::plan_and_apply(), "default", &own_user(&env))
         .await;
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformAppliedSucceed");
     assert_eq!(status(&run).lock, None);
     let released = status(&run).released_lock.unwrap();
     assert_eq!((released.id.as_str(), released.run), (ID, run.name_any()));
@@ -156,7 +148,7 @@ async fn a_dead_runs_lock_is_released_if_its_holder_is_redacted() {
                 &own_user(&env),
             )
             .await;
-        assert_eq!(ending(&dead), "Failed SelectWorkspaceFailed", "{:?}", dead.status);
+        assert_ending(&dead, "Failed SelectWorkspaceFailed");
         blue["secrets"] = hiding["secrets"].clone();
         let next = env.run(RunSetup::plan_and_apply().with(blue)).await;
         let ended = ending(&next);
@@ -176,7 +168,7 @@ async fn the_reported_lock_holder_is_redacted() {
         .await;
     let log = env.log_with(&name, ("RUST_LOG", "debug")).await;
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed TFExecInitFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecInitFailed");
     let lock = status(&run).lock.unwrap();
     assert_eq!(
         (lock.id.as_str(), lock.who.as_str()),
@@ -207,15 +199,10 @@ async fn a_users_lock_is_retained_if_the_run_had_released_its_own() {
             &own_user(&env),
         )
         .await;
-    assert_eq!(
-        ending(&failed),
-        "Failed TFExecOutputFailed",
-        "{:?}",
-        failed.status
-    );
+    assert_ending(&failed, "Failed TFExecOutputFailed");
     assert_eq!(status(&failed).possible_lock_windows, Some(Vec::new()));
     let next = env.run(RunSetup::plan()).await;
-    assert_eq!(ending(&next), "Failed TFExecPlanFailed", "{:?}", next.status);
+    assert_ending(&next, "Failed TFExecPlanFailed");
     assert_eq!(status(&next).lock.unwrap().id, ID);
 }
 
@@ -227,7 +214,7 @@ async fn a_lock_acquired_by_a_user_in_the_meantime_is_retained() {
     let run = cli
         .run(&env, RunSetup::plan_and_apply(), "default", "other@elsewhere")
         .await;
-    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecApplyFailed");
     assert_eq!(status(&run).lock.unwrap().id, ID);
 }
 
@@ -242,7 +229,7 @@ async fn a_lock_acquired_during_workspace_selection_is_retained() {
     let cli = LostResponseCli::ending(&env, "workspace\\ new", "Workspace \"blue\" already exists\\n", 1);
     // A user on this machine with the same user name as the runs.
     let run = cli.run(&env, blue(), "blue", &own_user(&env)).await;
-    assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecPlanFailed");
     assert_eq!(status(&run).lock.unwrap().id, ID);
 }
 
@@ -255,7 +242,7 @@ async fn the_lock_of_a_crashed_cli_is_released_by_the_next_run() {
     let run = cli
         .run(&env, RunSetup::plan_and_apply(), "default", &own_user(&env))
         .await;
-    assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecApplyFailed");
     assert_next_applies(&env, RunSetup::plan_and_apply()).await;
 }
 
@@ -266,7 +253,7 @@ async fn a_lock_left_by_workspace_creation_is_released_by_the_next_run() {
     let blue = || RunSetup::plan_and_apply().with(json!({ "workspace": "blue" }));
     let cli = LostResponseCli::at(&env, "workspace\\ new");
     let run = cli.run(&env, blue(), "blue", &own_user(&env)).await;
-    assert_eq!(ending(&run), "Failed SelectWorkspaceFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed SelectWorkspaceFailed");
     assert_next_applies(&env, blue()).await;
 }
 
@@ -281,7 +268,7 @@ async fn a_lock_left_by_init_is_released_by_the_next_run() {
     let run = cli
         .run(&env, RunSetup::plan_and_apply(), "default", &own_user(&env))
         .await;
-    assert_eq!(ending(&run), "Failed TFExecInitFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecInitFailed");
     assert_next_applies(&env, RunSetup::plan_and_apply()).await;
 }
 
@@ -293,7 +280,7 @@ async fn a_foreign_lock_that_blocks_a_new_workspace_is_reported() {
     let run = env
         .run(RunSetup::plan().with(json!({ "workspace": "blue" })))
         .await;
-    assert_eq!(ending(&run), "Failed SelectWorkspaceFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed SelectWorkspaceFailed");
     assert_eq!(status(&run).lock.unwrap().id, ID);
     assert!(
         status(&run).message.contains("other@elsewhere"),

@@ -17,7 +17,9 @@ use sluice_tf_runner::run::{Context, PodLog};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status, wait_for_file, wait_until};
+use crate::environment::{
+    NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status, terminate, wait_for_file, wait_until,
+};
 
 const RUNS_PAGE: &str = include_str!("../../../docs/concepts/runs.md");
 const CANARY: &str = "canary-of-the-log";
@@ -213,12 +215,7 @@ async fn an_error_that_quotes_the_state_is_printed_without_its_values() {
     let module = format!("output \"hidden\" {{\n  value     = \"{CANARY}\"\n  sensitive = true\n}}\n");
     env.commit(&[("main.tf", &module)]);
     let applied = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     let script = format!("if [ \"$1\" = plan ]; then echo 'Error: bad {CANARY}' >&2; exit 1; fi");
     let cli = wrap_cli(&env, &script);
     let (run, printed) = run_in_pod(&env, RunSetup::plan(), Some(&cli)).await;
@@ -319,7 +316,7 @@ async fn the_program_prints_while_the_cli_runs_and_keeps_the_log_of_an_interrupt
     let name = env.prepare(setup).await;
     let output = env.dir.path().join("pod.log");
     // As in a Job: without `--process`.
-    let mut runner = Command::new(env!("CARGO_BIN_EXE_sluice"))
+    let runner = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["tf-runner", "--namespace", NAMESPACE, "--run", &name])
         .args(["--grace-seconds", "30", "--work-root"])
         .arg(env.dir.path().join("work"))
@@ -335,12 +332,7 @@ async fn the_program_prints_while_the_cli_runs_and_keeps_the_log_of_an_interrupt
     wait_until(|| prints("terraform_data.slow: Creating...\n")).await;
     let running = status(&env.get(&name).await);
     assert!(running.log_tail.contains("Plan: 1 to add"), "{running:?}");
-    let pid = rustix::process::Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let code = tokio::task::spawn_blocking(move || runner.wait().unwrap().code())
-        .await
-        .unwrap();
-    assert_eq!(code, Some(1));
+    assert_eq!(terminate(runner).await, Some(1));
     let run = env.get(&name).await;
     let result = status(&run);
     assert_eq!(ending(&run), "Failed TFExecApplyFailed", "{result:?}");

@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
 
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status};
 
 const VOLATILE: &str = r#"
 variable "secret" {
@@ -29,12 +29,7 @@ fn inputs() -> Value {
 /// Plans with changes and returns the plan id.
 async fn plan_and_get_id(env: &TestEnvironment) -> String {
     let planned = env.run(RunSetup::plan().with(inputs())).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     status(&planned).plan_id
 }
 
@@ -195,12 +190,7 @@ async fn the_readable_json_contains_no_sensitive_values_of_the_state() {
     };
     env.commit(&[("main.tf", &module("one"))]);
     let applied = env.run(RunSetup::plan_and_apply().with(inputs())).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     env.commit(&[("main.tf", &module("two").replace(CANARY, "something-else"))]);
     let options = json!({ "targets": ["terraform_data.it"], "planLock": true, "upgradeOnInit": true });
     let setup = RunSetup::plan().with(json!({ "options": options, "readablePlan": "json" }));
@@ -268,12 +258,7 @@ async fn a_sealed_plan_is_applied_by_a_new_process_from_stored_data() {
     let planned = env
         .run(RunSetup::plan().with(bundle_with_keys(&json!([old]))))
         .await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let secrets: Api<Secret> = Api::namespaced(env.client(), NAMESPACE);
     let stored = secrets
         .list(&ListParams::default().labels("infra.contrib.fluxcd.io/plan-name=net"))
@@ -334,12 +319,7 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
         state.display()
     ));
     let planned = env.run(RunSetup::plan().with(bundle.clone())).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let stored = env.stored().await;
     let chunks = stored
         .iter()
@@ -347,12 +327,7 @@ async fn a_plan_of_many_mebibytes_is_stored_and_applied() {
         .count();
     assert!(chunks > 15, "{chunks} chunks hold more than 13 MB");
     let applied = env.run(RunSetup::apply(&planned).with(bundle)).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     let state = std::fs::read_to_string(state).unwrap();
     assert!(files.iter().all(|(_, text)| state.contains(text.as_str())));
 }
@@ -366,12 +341,7 @@ async fn an_apply_with_stale_plan_in_a_provisioners_output_has_begun() {
     env.commit(&[("main.tf", module)]);
     let planned = env.run(RunSetup::plan()).await;
     let applied = env.run(RunSetup::apply(&planned)).await;
-    assert_eq!(
-        ending(&applied),
-        "Failed TFExecApplyFailed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Failed TFExecApplyFailed");
     let message = status(&applied).message;
     assert!(message.contains("Saved plan is stale"), "{message}");
 }

@@ -8,7 +8,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status, wait_for_file};
+use crate::environment::{
+    NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status, wait_for_file,
+};
 
 /// A sensitive value of the state that no plan marks.
 const QUOTED: &str = "a-value-of-the-state";
@@ -49,12 +51,7 @@ async fn applied_environment_with(value: &str) -> TestEnvironment {
     let module = format!("output \"hidden\" {{\n  value     = \"{value}\"\n  sensitive = true\n}}\n");
     env.commit(&[("main.tf", &module)]);
     let run = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformAppliedSucceed");
     env
 }
 
@@ -80,7 +77,7 @@ async fn stop_during_plan(env: &TestEnvironment, cli: &Path, marker: &Path) -> (
     };
     tokio::join!(env.execute_run(&name, context, stop.clone()), interference);
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed TFExecPlanFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecPlanFailed");
     let result = status(&run);
     assert_eq!(
         result.exit_code,
@@ -156,7 +153,7 @@ async fn an_interrupted_health_check_has_not_passed() {
         interference
     );
     let run = env.get(&name).await;
-    assert_eq!(ending(&run), "Failed HealthChecksFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed HealthChecksFailed");
     let result = status(&run);
     assert!(
         result.message.contains("the runner was terminated"),
@@ -246,12 +243,7 @@ async fn an_apply_with_too_many_sensitive_values_reports_no_output() {
     let module = format!("resource \"terraform_data\" \"many\" {{ input = sensitive({values}) }}\n");
     env.commit(&[("main.tf", &module)]);
     let planned = env.run(RunSetup::plan()).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let script =
         "case \"$1\" in\n  apply) echo 'Error: bad value-10-999' >&2; exit 1 ;;\n  show) exit 1 ;;\nesac";
     let cli = wrap_cli(&env, script);

@@ -2,13 +2,31 @@
 
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
-use sluice_api::run::PlanApproval;
+use serde_json::{Value, json};
+use sluice_api::run::{PlanApproval, TerraformRun};
 use sluice_api::terraform::Terraform;
 
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status};
 
 const MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"x\" }";
+
+/// Makes a plan of a stack in auto whose spec has these members. Returns the run.
+async fn plan_with(env: &TestEnvironment, spec: &Value) -> TerraformRun {
+    env.commit(&[("main.tf", MODULE)]);
+    let stacks: Api<Terraform> = Api::namespaced(env.client(), NAMESPACE);
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    stacks
+        .patch(STACK, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    env.run(RunSetup::plan()).await
+}
+
+/// Returns the users whose approvals a run recorded.
+fn approvers(run: &TerraformRun) -> Vec<String> {
+    let approvals = status(run).approvals.into_iter();
+    approvals.map(|approval| approval.approver).collect()
+}
 
 async fn approve(api: &Api<PlanApproval>, name: &str, stack: &str, plan: &str) {
     let approval = json!({ "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval", "metadata": { "name": name },
@@ -21,14 +39,7 @@ async fn approve(api: &Api<PlanApproval>, name: &str, stack: &str, plan: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_apply_needs_the_approvals_that_exist_when_it_begins() {
     let env = TestEnvironment::new("auto").await;
-    env.commit(&[("main.tf", MODULE)]);
-    let stacks: Api<Terraform> = Api::namespaced(env.client(), NAMESPACE);
-    let policy = Patch::Merge(json!({ "spec": { "approval": { "count": 2 } } }));
-    stacks
-        .patch(STACK, &PatchParams::default(), &policy)
-        .await
-        .unwrap();
-    let planned = env.run(RunSetup::plan()).await;
+    let planned = plan_with(&env, &json!({ "approval": { "count": 2 } })).await;
     let plan = status(&planned).plan_id;
     let api: Api<PlanApproval> = Api::namespaced(env.client(), NAMESPACE);
     approve(&api, "alice", STACK, &plan).await;
@@ -47,15 +58,9 @@ async fn an_apply_needs_the_approvals_that_exist_when_it_begins() {
 
     approve(&api, "bob", STACK, &plan).await;
     let applied = env.run(RunSetup::apply(&planned)).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
+    assert_eq!(approvers(&applied), ["alice", "bob"]);
     let recorded = status(&applied).approvals;
-    let users: Vec<&str> = recorded.iter().map(|one| one.approver.as_str()).collect();
-    assert_eq!(users, ["alice", "bob"]);
     assert!(
         recorded
             .iter()
@@ -67,11 +72,7 @@ async fn an_apply_needs_the_approvals_that_exist_when_it_begins() {
 async fn an_apply_without_required_approvals_reads_that_of_one_user_when_it_begins() {
     // Plans are applied automatically, but for those that a guard rail holds.
     let env = TestEnvironment::new("auto").await;
-    env.commit(&[("main.tf", MODULE)]);
-    let stacks: Api<Terraform> = Api::namespaced(env.client(), NAMESPACE);
-    let hold = Patch::Merge(json!({ "spec": { "autoApply": { "hold": ["create"] } } }));
-    stacks.patch(STACK, &PatchParams::default(), &hold).await.unwrap();
-    let planned = env.run(RunSetup::plan()).await;
+    let planned = plan_with(&env, &json!({ "autoApply": { "hold": ["create"] } })).await;
     let plan = status(&planned).plan_id;
     let api: Api<PlanApproval> = Api::namespaced(env.client(), NAMESPACE);
     approve(&api, "alice", STACK, &plan).await;
@@ -84,13 +85,6 @@ async fn an_apply_without_required_approvals_reads_that_of_one_user_when_it_begi
 
     approve(&api, "bob", STACK, &plan).await;
     let applied = env.run(RunSetup::apply(&planned)).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
-    let recorded = status(&applied).approvals;
-    let users: Vec<&str> = recorded.iter().map(|one| one.approver.as_str()).collect();
-    assert_eq!(users, ["bob"]);
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
+    assert_eq!(approvers(&applied), ["bob"]);
 }

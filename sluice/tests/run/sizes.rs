@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_tf_core::plan::store::PLAN_LIMIT;
 
 use crate::cli_wrapper::wrap_cli;
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, archive, assert_ending, ending, status};
 use crate::plans::noise;
 
 /// A bundle with a fixed inputs digest, so that other commits do not supersede the plan.
@@ -49,12 +49,7 @@ async fn plans_below_the_size_limit_are_applied_and_larger_ones_change_nothing()
 
     env.serve_bytes(fits.clone());
     let planned = env.run(RunSetup::plan().with(sealed_bundle())).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
     let (chunks, bytes) = stored_plan(&env).await;
     assert!(
         (PLAN_LIMIT - PLAN_LIMIT / 20..=PLAN_LIMIT).contains(&bytes),
@@ -86,12 +81,7 @@ async fn plans_below_the_size_limit_are_applied_and_larger_ones_change_nothing()
     std::fs::remove_dir_all(env.dir.path().join("work")).unwrap();
     env.serve_bytes(fits);
     let applied = env.run(RunSetup::apply(&planned).with(sealed_bundle())).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert!(env.secret("tfstate-default-net").await.is_some());
 }
 
@@ -109,7 +99,7 @@ async fn an_errored_state_above_the_limit_stays_in_its_directory() {
         env.work().display()
     );
     let failed = env.run_with_path(RunSetup::plan_and_apply(), &cli).await;
-    assert_eq!(ending(&failed), "Failed TFExecNewFailed", "{:?}", failed.status);
+    assert_ending(&failed, "Failed TFExecNewFailed");
     assert_eq!(status(&failed).message, message);
     let later = env.run(RunSetup::plan_and_apply()).await;
     assert_eq!(status(&later).message, message, "nothing is done beside it");
@@ -121,12 +111,7 @@ async fn an_errored_state_above_the_limit_stays_in_its_directory() {
     );
     std::fs::remove_file(&left).unwrap();
     let next = env.run(RunSetup::plan_and_apply()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformAppliedSucceed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +127,7 @@ async fn a_lock_file_that_is_too_large_ends_the_plan_and_nothing_is_stored() {
     let run = env
         .run_with_path(RunSetup::plan_and_apply(), &wrap_cli(&env, &script))
         .await;
-    assert_eq!(ending(&run), "Failed TFExecNewFailed", "{:?}", run.status);
+    assert_ending(&run, "Failed TFExecNewFailed");
     assert_eq!(
         status(&run).message,
         "cannot use the working directory: read .terraform.lock.hcl: .terraform.lock.hcl has 2097153 bytes, more than the \

@@ -11,6 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
+pub(crate) use program::terminate;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_api::run::{TerraformRun, TerraformRunStatus};
@@ -380,6 +381,12 @@ pub(crate) fn status(run: &TerraformRun) -> TerraformRunStatus {
 pub(crate) fn ending(run: &TerraformRun) -> String {
     let status = status(run);
     format!("{} {}", status.phase.as_str(), status.reason)
+}
+
+/// Asserts `phase reason` of an ended run. A failure shows its status.
+#[track_caller]
+pub(crate) fn assert_ending(run: &TerraformRun, expected: &str) {
+    assert_eq!(ending(run), expected, "{:?}", run.status);
 }
 
 /// Waits until a file exists.

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use sluice_harness::cli;
 
 use super::{DEADLINE, NAMESPACE, TestEnvironment};
@@ -66,4 +67,12 @@ impl TestEnvironment {
             .env("PATH", cli::search_path().unwrap())
             .env("KUBECONFIG", &self.kubeconfig);
     }
+}
+
+/// Sends SIGTERM to a runner program. Returns its exit code.
+pub(crate) async fn terminate(mut runner: Child) -> Option<i32> {
+    let pid = Pid::from_raw(i32::try_from(runner.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let code = tokio::task::spawn_blocking(move || runner.wait().unwrap().code());
+    tokio::time::timeout(DEADLINE, code).await.unwrap().unwrap()
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use self::change::{Change, Moment, client_with_change, run_with};
 use crate::break_glass::session;
 use crate::committed_files::state;
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status};
 
 const PLANNED_MODULE: &str = "resource \"terraform_data\" \"it\" { input = \"honest\" }\n";
 
@@ -219,12 +219,7 @@ async fn a_plan_that_is_not_the_recorded_one_is_never_applied() {
         apply.plan.as_mut().unwrap().2 = store::digest_of(&forged.added);
         assert!(!evil.exists());
         let fooled = run_with(&env, apply, Moment::Claim, forged.clone()).await;
-        assert_eq!(
-            ending(&fooled),
-            "Succeeded TerraformAppliedSucceed",
-            "{:?}",
-            fooled.status
-        );
+        assert_ending(&fooled, "Succeeded TerraformAppliedSucceed");
         assert!(evil.exists());
     }
 }
@@ -247,12 +242,7 @@ async fn a_forged_last_applied_record_destroys_nothing() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", PLANNED_MODULE)]);
     let run = env.run(RunSetup::plan_and_apply().with(sealed.clone())).await;
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformAppliedSucceed");
     let (name, digest) = (run.name_any(), status(&run).applied_digest);
     let stored = list_secrets(&env, &last_applied::selector(STACK)).await;
     let of = stack(&run);
@@ -284,12 +274,7 @@ async fn a_forged_last_applied_record_destroys_nothing() {
         }
     }
     let planned = env.run(destroy()).await;
-    assert_eq!(
-        ending(&planned),
-        "Succeeded TerraformPlannedWithChanges",
-        "{:?}",
-        planned.status
-    );
+    assert_ending(&planned, "Succeeded TerraformPlannedWithChanges");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -334,10 +319,5 @@ async fn a_state_that_no_run_recorded_is_never_pushed() {
         change.reversed().make(env.client()).await;
     }
     let next = env.run(RunSetup::plan()).await;
-    assert_eq!(
-        ending(&next),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        next.status
-    );
+    assert_ending(&next, "Succeeded TerraformPlannedNoChanges");
 }

@@ -11,7 +11,7 @@ use sluice_harness::cli;
 use sluice_tf_core::state_copy;
 
 use super::{MODULE, apply, bundle, copies, serial, size, three};
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status};
 
 const PAGE: &str = include_str!("../../../../docs/guides/state-copies.md");
 
@@ -122,12 +122,7 @@ async fn a_copy_in_several_secrets_is_joined_by_the_documented_command() {
     env.run(large("one")).await;
     let before = std::fs::read(&state).unwrap();
     let applied = env.run(large("two")).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert!(copies(&env).await.len() > 1, "{:?}", applied.status);
     let folder = tempfile::tempdir().unwrap();
     let output = shell(&env, folder.path(), &documented()[1]);

@@ -15,7 +15,7 @@ use sluice_tf_core::state_summary::StateSummary;
 
 use self::refused_copies::{apply_with, refuse_copies};
 use crate::break_glass::session;
-use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status};
 
 const MODULE: &str =
     "variable \"size\" { default = \"one\" }\nresource \"terraform_data\" \"it\" { input = var.size }\n";
@@ -37,12 +37,7 @@ async fn apply(env: &TestEnvironment, size: &str, copies: &Value) -> TerraformRu
     let run = env
         .run(RunSetup::plan_and_apply().with(bundle(size, copies)))
         .await;
-    assert_eq!(
-        ending(&run),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        run.status
-    );
+    assert_ending(&run, "Succeeded TerraformAppliedSucceed");
     run
 }
 
@@ -142,12 +137,7 @@ async fn a_state_whose_resources_have_disappeared_is_copied() {
     let mut copied = Vec::new();
     for _ in 0..2 {
         let run = env.run(RunSetup::plan_and_apply().with(own.clone())).await;
-        assert_eq!(
-            ending(&run),
-            "Succeeded TerraformAppliedSucceed",
-            "{:?}",
-            run.status
-        );
+        assert_ending(&run, "Succeeded TerraformAppliedSucceed");
         copied.push(!status(&run).state_copy.is_empty());
         trial.delete_resource("it").unwrap();
     }
@@ -174,7 +164,7 @@ async fn an_unchanged_state_has_one_copy() {
         let stale = env
             .run(RunSetup::apply(&planned).with(bundle("two", &three())))
             .await;
-        assert_eq!(ending(&stale), "Failed PlanStale", "{:?}", stale.status);
+        assert_ending(&stale, "Failed PlanStale");
         names.push(status(&stale).state_copy);
         let all = copies(&env).await;
         assert_eq!(all.len(), 2);
@@ -287,12 +277,7 @@ async fn nothing_is_applied_if_the_copy_cannot_be_stored() {
     // A conflict does not prove that a copy exists: the API also reports one when several requests change the same quota.
     for refusal in [(403, "Forbidden"), (409, "Conflict")] {
         let refused = apply_with(&env, "two", refuse_copies(&env, u32::MAX, refusal)).await;
-        assert_eq!(
-            ending(&refused),
-            "Failed TFExecApplyFailed",
-            "{:?}",
-            refused.status
-        );
+        assert_ending(&refused, "Failed TFExecApplyFailed");
         let status = status(&refused);
         assert!(!status.attempted_apply && status.state_copy.is_empty());
         for part in [
@@ -306,12 +291,7 @@ async fn nothing_is_applied_if_the_copy_cannot_be_stored() {
     }
     // The next run applies, also after a conflict that ends.
     let applied = apply_with(&env, "two", refuse_copies(&env, 1, (409, "Conflict"))).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformAppliedSucceed",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformAppliedSucceed");
     assert_eq!(copies(&env).await.len(), 1);
 }
 
@@ -340,7 +320,7 @@ async fn a_sealed_copy_is_opened_in_a_session_only() {
         $(command -v terraform || command -v tofu) state push -force \"$(ls \"$D\"/*.tfstate | grep -v unsealed)\" >&2";
     let (run, shell) = session(&env, bundle("two", &sealed), script).await;
     assert!(shell.status.success(), "{shell:?}");
-    assert_eq!(ending(&run), "Succeeded BreakTheGlassEnded", "{:?}", run.status);
+    assert_ending(&run, "Succeeded BreakTheGlassEnded");
     let names = String::from_utf8(shell.stdout).unwrap();
     let name = |copy: &Secret| format!("{}-{}", serial(copy), state_copy::id_of(&copy.metadata));
     let mut names: Vec<_> = names.lines().collect();
