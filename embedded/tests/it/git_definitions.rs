@@ -1,41 +1,15 @@
 //! Definitions in the repository of a server: written over the API, pushed, and removed.
 
-use std::path::{Path, PathBuf};
-
 use kube::Client;
 use serde_json::{Value, json};
 
 use crate::definitions::{DEFINITIONS, TOOLS, definition, tool};
 use crate::fixture::{CONFIGMAPS, call, eventually, ok};
-use crate::git_store::{git, repository, server};
+use crate::git_store::{Checkout, git, repository, server};
 use crate::watch::{pair, watch};
 
 /// Place of the definition in the repository.
 const FILE: &str = "apiextensions.k8s.io/v1/customresourcedefinitions/_cluster/tools.tools.dev.yaml";
-
-/// A clone of a user.
-struct Checkout(PathBuf);
-
-impl Checkout {
-    fn new(dir: &Path) -> Self {
-        git(dir, &["clone", "--quiet", "objects.git", "clone"]);
-        Self(dir.join("clone"))
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        let path = self.0.join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    /// Commits everything, and pushes it on top of the commits of the server.
-    fn push(&self) {
-        git(&self.0, &["add", "--all"]);
-        git(&self.0, &["commit", "--quiet", "-m", "By hand"]);
-        git(&self.0, &["pull", "--quiet", "--rebase", "origin", "main"]);
-        git(&self.0, &["push", "--quiet", "origin", "HEAD:main"]);
-    }
-}
 
 /// Returns an object without its managers: those of updates are not in the repository.
 fn without_managers(mut object: Value) -> Value {

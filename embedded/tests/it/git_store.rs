@@ -8,23 +8,17 @@ use std::time::Duration;
 use http::Request;
 use serde_json::json;
 use sluice_embedded::{ApiServer, GitOptions, StatusLocation, Store};
-use sluice_harness::git::GitServer;
+use sluice_harness::git::{GitServer, run_git};
 use sluice_harness::ssh::{Key, SshServer};
 
 use crate::fixture::{WIDGETS, call, eventually, ok, server_on, widget, widget_definition};
 use crate::watch::watch;
 
-/// Runs git in a directory.
+/// File of the widget `a`.
+const FILE: &str = "example.dev/v1/widgets/default/a.yaml";
+
 pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=a", "-c", "user.email=a@b.example"])
-        .args(arguments)
-        .current_dir(directory)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    run_git(directory, arguments).unwrap()
 }
 
 pub(crate) fn repository(dir: &Path) -> PathBuf {
@@ -58,6 +52,45 @@ pub(crate) fn options(dir: &Path, repository: &Path) -> GitOptions {
 
 pub(crate) fn server(dir: &Path, repository: &Path) -> ApiServer {
     server_on(Store::git(options(dir, repository), &[widget_definition()]).unwrap())
+}
+
+/// A clone of a user.
+pub(crate) struct Checkout(pub(crate) PathBuf);
+
+impl Checkout {
+    /// Clones what [`repository`] made.
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self::from_url(dir, "objects.git")
+    }
+
+    fn from_url(dir: &Path, url: &str) -> Self {
+        git(dir, &["clone", "--quiet", url, "clone"]);
+        Self(dir.join("clone"))
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.0.join(file)).unwrap()
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        let path = self.0.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// Commits everything, and pushes it on top of the commits of the server.
+    pub(crate) fn push(&self) {
+        git(&self.0, &["add", "--all"]);
+        git(&self.0, &["commit", "--quiet", "-m", "By hand"]);
+        git(&self.0, &["pull", "--quiet", "--rebase", "origin", "main"]);
+        git(&self.0, &["push", "--quiet", "origin", "HEAD:main"]);
+    }
+
+    /// Edits the file of the widget `a`, and pushes the edit.
+    fn edit(&self, edit: impl FnOnce(&str) -> String) {
+        self.write(FILE, &edit(&self.read(FILE)));
+        self.push();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,13 +132,8 @@ async fn the_api_and_people_write_the_same_files() {
         "a write that changes nothing makes no commit"
     );
 
-    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
-    let clone = dir.path().join("clone");
-    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, format!("# Mine.\n{}", text.replace("size: 1", "size: 2"))).unwrap();
-    git(&clone, &["commit", "--quiet", "-am", "Grow"]);
-    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    let clone = Checkout::new(dir.path());
+    clone.edit(|text| format!("# Mine.\n{}", text.replace("size: 1", "size: 2")));
     let path = format!("{WIDGETS}/a");
     let path = path.as_str();
     eventually("the edit is served", || async {
@@ -117,8 +145,8 @@ async fn the_api_and_people_write_the_same_files() {
     assert_eq!(object["status"]["phase"], "Ready");
 
     ok(&client, "PATCH", path, Some(&json!({"spec": {"color": "green"}}))).await;
-    git(&clone, &["pull", "--quiet", "origin", "main"]);
-    let text = std::fs::read_to_string(&file).unwrap();
+    git(&clone.0, &["pull", "--quiet", "origin", "main"]);
+    let text = clone.read(FILE);
     assert!(
         text.starts_with("# Mine.\n") && text.contains("color: green"),
         "{text}"
@@ -131,13 +159,7 @@ async fn an_invalid_edit_is_an_event_of_the_object() {
     let repository = repository(dir.path());
     let client = server(dir.path(), &repository).client();
     ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
-    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
-    let clone = dir.path().join("clone");
-    let path = "example.dev/v1/widgets/default/a.yaml";
-    let text = std::fs::read_to_string(clone.join(path)).unwrap();
-    std::fs::write(clone.join(path), text.replace("size: 1", "size: [")).unwrap();
-    git(&clone, &["commit", "--quiet", "-am", "Break"]);
-    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    Checkout::new(dir.path()).edit(|text| text.replace("size: 1", "size: ["));
     let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=a";
     eventually("the Event is there", || async {
         let list = ok(&client, "GET", events, None).await;
@@ -148,7 +170,7 @@ async fn an_invalid_edit_is_an_event_of_the_object() {
     let event = &list["items"][0];
     assert_eq!(event["type"], "Warning");
     assert_eq!(event["reason"], "InvalidFile");
-    assert!(event["message"].as_str().unwrap().starts_with(path), "{event}");
+    assert!(event["message"].as_str().unwrap().starts_with(FILE), "{event}");
     let object = ok(&client, "GET", &format!("{WIDGETS}/a"), None).await;
     assert_eq!(object["spec"]["size"], 1, "it stays as it was");
     assert_eq!(event["involvedObject"]["uid"], object["metadata"]["uid"]);
@@ -172,17 +194,13 @@ async fn a_terminating_object_ends_when_its_file_loses_the_finalizers() {
     ok(&client, "DELETE", path, None).await;
     let object = ok(&client, "GET", path, None).await;
     assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
-    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
-    let clone = dir.path().join("clone");
-    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let lines = text
-        .lines()
-        .filter(|line| !line.contains("finalizers:") && !line.contains("example.dev/hold"));
-    let released: Vec<&str> = lines.collect();
-    std::fs::write(&file, released.join("\n") + "\n").unwrap();
-    git(&clone, &["commit", "--quiet", "-am", "Release"]);
-    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    Checkout::new(dir.path()).edit(|text| {
+        let lines = text
+            .lines()
+            .filter(|line| !line.contains("finalizers:") && !line.contains("example.dev/hold"));
+        let released: Vec<&str> = lines.collect();
+        released.join("\n") + "\n"
+    });
     eventually("the object is gone", || async {
         call(&client, "GET", path, None).await.code == 404
     })
@@ -267,13 +285,7 @@ async fn a_repository_on_another_host_is_a_store() {
 
     let mut events = watch(&client, &format!("{WIDGETS}?watch=1")).await;
     assert_eq!(events.next_name().await, ("ADDED".to_owned(), "a".to_owned()));
-    git(dir.path(), &["clone", "--quiet", "--branch=main", &url, "clone"]);
-    let clone = dir.path().join("clone");
-    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("size: 1", "size: 2")).unwrap();
-    git(&clone, &["commit", "--quiet", "-am", "Grow"]);
-    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    Checkout::from_url(dir.path(), &url).edit(|text| text.replace("size: 1", "size: 2"));
     assert_eq!(events.next_name().await, ("MODIFIED".to_owned(), "a".to_owned()));
 
     host.withdraw("objects");
@@ -355,13 +367,7 @@ async fn a_watch_resumes_after_a_restart() {
     let repository = repository(dir.path());
     let client = server(dir.path(), &repository).client();
     let created = ok(&client, "POST", WIDGETS, Some(&widget("a", 1))).await;
-    git(dir.path(), &["clone", "--quiet", "objects.git", "clone"]);
-    let clone = dir.path().join("clone");
-    let file = clone.join("example.dev/v1/widgets/default/a.yaml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("size: 1", "size: 2")).unwrap();
-    git(&clone, &["commit", "--quiet", "-am", "Grow"]);
-    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
+    Checkout::new(dir.path()).edit(|text| text.replace("size: 1", "size: 2"));
     let path = format!("{WIDGETS}/a");
     let path = path.as_str();
     eventually("the edit is served", || async {

@@ -5,6 +5,6 @@ mod repository;
 mod repository_set;
 mod server;
 
-pub use repository::{GitError, Repository};
+pub use repository::{GitError, Repository, run_git};
 pub use repository_set::RepositorySet;
 pub use server::{Fault, Gate, GitServer, Injection, Request, Scope, ServeError, Step};

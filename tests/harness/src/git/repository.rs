@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
@@ -254,16 +254,7 @@ impl Repository {
             stdin.write_all(input.as_bytes()).map_err(GitError::Start)?;
         }
         let output = child.wait_with_output().map_err(GitError::Start)?;
-        if output.status.success() {
-            return Ok(output.stdout);
-        }
-        let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-        let output = [output.stdout, output.stderr].concat();
-        let arguments = arguments.join(" ");
-        Err(GitError::Failed {
-            arguments,
-            output: String::from_utf8_lossy(&output).trim().to_owned(),
-        })
+        stdout_of(&command, output)
     }
 
     fn change(&self, path: &str, change: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), GitError> {
@@ -276,6 +267,31 @@ impl Repository {
                 source,
             })
     }
+}
+
+/// Runs a `git` command in a folder, isolated from the machine; returns its output.
+///
+/// # Errors
+/// When `git` cannot be started or fails.
+pub fn run_git(folder: &Path, arguments: &[&str]) -> Result<String, GitError> {
+    let mut command = hermetic(folder);
+    command.current_dir(folder).args(arguments);
+    let output = command.output().map_err(GitError::Start)?;
+    let output = stdout_of(&command, output)?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+/// Returns what a command printed, or its failure.
+fn stdout_of(command: &Command, output: Output) -> Result<Vec<u8>, GitError> {
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+    let printed = [output.stdout, output.stderr].concat();
+    Err(GitError::Failed {
+        arguments: arguments.join(" "),
+        output: String::from_utf8_lossy(&printed).trim().to_owned(),
+    })
 }
 
 /// Returns a `git` command isolated from the machine: no configuration of users or the system, no prompt, fixed author,

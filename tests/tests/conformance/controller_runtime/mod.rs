@@ -6,7 +6,6 @@ mod steps;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,6 +14,7 @@ use kube::api::PostParams;
 use sluice_embedded::{ApiServer, GitOptions, StatusLocation, Store};
 use sluice_harness::cluster::ControlPlane;
 use sluice_harness::directory::TestDirectory;
+use sluice_harness::git::run_git;
 use sluice_harness::skip;
 
 use self::steps::Fixture;
@@ -121,15 +121,6 @@ fn push_text(folder: &Path) {
     git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
 }
 
-/// Runs Git and returns its output.
 fn git(directory: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=a", "-c", "user.email=a@b.example"])
-        .args(arguments)
-        .current_dir(directory)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    run_git(directory, arguments).unwrap()
 }

@@ -6,23 +6,18 @@
 //! and have no multipart uploads of this API.
 
 use std::collections::HashMap;
-use std::fs;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use s3s::service::{S3Service, S3ServiceBuilder};
-use tokio::net::TcpListener;
+use s3s::service::S3Service;
 use tokio::sync::Mutex;
 use tower::BoxError;
 
 use super::super::connect::{connector, gcs};
+use super::bucket_server::{BucketServer, empty_bucket};
 use super::{BUCKET, Bucket, options};
 use crate::options::StorageBackend;
 
@@ -43,29 +38,16 @@ struct Shared {
 }
 
 /// The server with an empty bucket.
-pub(super) struct GcsServer {
-    address: SocketAddr,
-    running: tokio::task::JoinHandle<()>,
-    _root: tempfile::TempDir,
-}
+pub(super) struct GcsServer(BucketServer);
 
 impl GcsServer {
     pub(super) async fn start() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join(BUCKET)).unwrap();
-        let files = s3s_fs::FileSystem::new(root.path()).unwrap();
+        let (root, builder) = empty_bucket();
         let shared = Arc::new(Shared {
-            s3: S3ServiceBuilder::new(files).build(),
+            s3: builder.build(),
             generations: Mutex::default(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let running = tokio::spawn(accept(listener, shared));
-        Self {
-            address,
-            running,
-            _root: root,
-        }
+        Self(BucketServer::start(root, shared, respond).await)
     }
 
     /// Opens the bucket with the right token.
@@ -75,25 +57,10 @@ impl GcsServer {
 
     /// Opens the bucket with this token.
     pub(super) fn bucket_with(&self, token: &str) -> Bucket {
-        let options = options(StorageBackend::Gcs, format!("http://{}/", self.address));
+        let options = options(StorageBackend::Gcs, format!("http://{}/", self.0.address));
         let builder = GoogleCloudStorageBuilder::new().with_bearer_token(token);
         let store = gcs(builder, &options, connector().unwrap()).unwrap();
         Bucket::new(store, BUCKET, "below/this")
-    }
-}
-
-impl Drop for GcsServer {
-    fn drop(&mut self) {
-        self.running.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let shared = Arc::clone(&shared);
-        let service = service_fn(move |request| respond(Arc::clone(&shared), request));
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of artifacts in a bucket: several replicas with disks of their own, on a real server of S3; `services` has the other services.
 
 mod azure;
+mod bucket_server;
 mod faults;
 mod gcs;
 mod limits;

@@ -1,25 +1,20 @@
 //! A server of S3 on loopback with faults: `s3s-fs` on a directory, behind a service that breaks chosen requests.
 
-use std::fs;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use object_store::aws::AmazonS3Builder;
 use s3s::auth::SimpleAuth;
-use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::service::S3Service;
 use sluice_runtime::sync::lock;
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 use tower::BoxError;
 
 use super::super::connect::{connector, s3};
+use super::bucket_server::{BucketServer, empty_bucket};
 use super::{BUCKET, Bucket, LIMIT, options};
 use crate::options::StorageBackend;
 
@@ -65,18 +60,13 @@ struct Shared {
 
 /// The server with an empty bucket.
 pub(super) struct S3Server {
-    address: SocketAddr,
+    server: BucketServer,
     shared: Arc<Shared>,
-    running: tokio::task::JoinHandle<()>,
-    _root: tempfile::TempDir,
 }
 
 impl S3Server {
     pub(super) async fn start() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join(BUCKET)).unwrap();
-        let files = s3s_fs::FileSystem::new(root.path()).unwrap();
-        let mut builder = S3ServiceBuilder::new(files);
+        let (root, mut builder) = empty_bucket();
         builder.set_auth(SimpleAuth::from_single(USER, PASSWORD));
         let shared = Arc::new(Shared {
             s3: builder.build(),
@@ -84,15 +74,8 @@ impl S3Server {
             requests: Mutex::default(),
             arrived: Notify::new(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let running = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Self {
-            address,
-            shared,
-            running,
-            _root: root,
-        }
+        let server = BucketServer::start(root, Arc::clone(&shared), respond).await;
+        Self { server, shared }
     }
 
     /// Opens the bucket with the right credentials.
@@ -102,7 +85,7 @@ impl S3Server {
 
     /// Opens the bucket with this password.
     pub(super) fn bucket_with(&self, password: &str) -> Bucket {
-        let options = options(StorageBackend::S3, format!("http://{}", self.address));
+        let options = options(StorageBackend::S3, format!("http://{}", self.server.address));
         let builder = AmazonS3Builder::new()
             .with_access_key_id(USER)
             .with_secret_access_key(password);
@@ -160,12 +143,6 @@ impl S3Server {
     }
 }
 
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        self.running.abort();
-    }
-}
-
 impl Shared {
     /// Records a request, and returns the fault that hits it.
     fn fault(&self, request: &Request<Incoming>) -> Option<Fault> {
@@ -179,15 +156,6 @@ impl Shared {
         let rule = rule?;
         rule.times -= 1;
         Some(rule.fault.clone())
-    }
-}
-
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let shared = Arc::clone(&shared);
-        let service = service_fn(move |request| respond(Arc::clone(&shared), request));
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 
