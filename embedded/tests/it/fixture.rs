@@ -1,11 +1,13 @@
 //! A server with one custom resource, and helpers for requests.
 
+use std::path::Path;
+
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use sluice_embedded::{ApiServer, Store};
+use sluice_embedded::{ApiServer, Store, TlsServer};
 
 /// Returns the definition of Widget: a status subresource, a default, an enumeration, a rule, columns, and a deprecated version.
 pub(crate) fn widget_definition() -> CustomResourceDefinition {
@@ -70,6 +72,12 @@ pub(crate) fn server_on(store: Store) -> ApiServer {
         .store(store)
         .build()
         .unwrap()
+}
+
+/// Serves the API over TLS at a free port. Its files are in the folder `api` of a directory.
+pub(crate) async fn serve(server: &ApiServer, dir: &Path) -> TlsServer {
+    let any = ([127, 0, 0, 1], 0).into();
+    server.serve(any, &dir.join("api")).await.unwrap()
 }
 
 /// Returns a widget.

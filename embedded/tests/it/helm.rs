@@ -11,7 +11,7 @@ use sluice_harness::{cli, skip};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::fixture::{CONFIGMAPS, SECRETS, WIDGETS, call, ok, server};
+use crate::fixture::{CONFIGMAPS, SECRETS, WIDGETS, call, ok, serve, server};
 
 const CHART: &str = "apiVersion: v2\nname: app\nversion: 0.1.0\n";
 const OBJECTS: &str = "apiVersion: v1
@@ -70,10 +70,7 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         write_chart(&dir.path().join("app"));
         let server = server();
-        let serving = server
-            .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
-            .await
-            .unwrap();
+        let serving = serve(&server, dir.path()).await;
         Self {
             client: server.client(),
             dir,

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::fixture::{CONFIGMAPS, call, ok, server};
+use crate::fixture::{CONFIGMAPS, call, ok, serve, server};
 
 /// Returns the kubeconfig without credentials.
 fn without_token(mut config: Kubeconfig) -> Kubeconfig {
@@ -36,10 +36,7 @@ fn kubeconfig(serving: &TlsServer) -> Kubeconfig {
 async fn only_the_token_authenticates() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let serving = embedded
-        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
-        .await
-        .unwrap();
+    let serving = serve(&embedded, dir.path()).await;
     let admin = client(kubeconfig(&serving)).await;
     ok(
         &admin,
@@ -71,11 +68,10 @@ async fn only_the_token_authenticates() {
 #[tokio::test]
 async fn a_kubeconfig_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let any = ([127, 0, 0, 1], 0).into();
-    let first = server().serve(any, dir.path()).await.unwrap();
+    let first = serve(&server(), dir.path()).await;
     let (addr, config) = (first.addr, kubeconfig(&first));
     first.stop().await;
-    let second = server().serve(any, dir.path()).await.unwrap();
+    let second = serve(&server(), dir.path()).await;
     assert_eq!(second.addr, addr);
     ok(&client(config).await, "GET", CONFIGMAPS, None).await;
     second.stop().await;
@@ -85,8 +81,7 @@ async fn a_kubeconfig_survives_a_restart() {
 async fn idle_connections_do_not_block_clients() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let any = ([127, 0, 0, 1], 0).into();
-    let serving = embedded.serve(any, dir.path()).await.unwrap();
+    let serving = serve(&embedded, dir.path()).await;
     let admin = client(kubeconfig(&serving)).await;
     ok(&admin, "GET", CONFIGMAPS, None).await;
     let mut watch = TcpStream::connect(serving.addr).await.unwrap();
@@ -112,10 +107,7 @@ async fn idle_connections_do_not_block_clients() {
 async fn a_complete_response_has_a_content_length() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let serving = embedded
-        .serve(([127, 0, 0, 1], 0).into(), dir.path())
-        .await
-        .unwrap();
+    let serving = serve(&embedded, dir.path()).await;
     let admin = client(kubeconfig(&serving)).await;
     let request = http::Request::get(CONFIGMAPS)
         .body(kube::client::Body::empty())
@@ -129,10 +121,7 @@ async fn a_complete_response_has_a_content_length() {
 async fn a_limited_credential_allows_only_its_grant() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let serving = embedded
-        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
-        .await
-        .unwrap();
+    let serving = serve(&embedded, dir.path()).await;
     let rule = |verbs: &[&str], names: &[&str], selector: &str| GrantRule {
         group: String::new(),
         resource: "configmaps".into(),
@@ -198,8 +187,7 @@ async fn review(client: &Client, kind: &str, spec: &serde_json::Value) -> serde_
 async fn self_reviews_reflect_the_credential() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let any = ([127, 0, 0, 1], 0).into();
-    let serving = embedded.serve(any, &dir.path().join("api")).await.unwrap();
+    let serving = serve(&embedded, dir.path()).await;
     let grant = Grant {
         namespace: "default".into(),
         rules: vec![GrantRule {

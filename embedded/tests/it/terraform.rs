@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluice_harness::cli;
 use tokio::process::Command;
 
-use crate::fixture::{SECRETS, ok, server};
+use crate::fixture::{SECRETS, ok, serve, server};
 
 const STACK: &str = r#"
 terraform {
@@ -32,10 +32,7 @@ async fn the_kubernetes_backend_stores_state_and_locks() {
         .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let embedded = server();
-    let serving = embedded
-        .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
-        .await
-        .unwrap();
+    let serving = serve(&embedded, dir.path()).await;
     std::fs::write(dir.path().join("main.tf"), STACK).unwrap();
     let run = async |arguments: &str| {
         let output = Command::new(&program)

@@ -9,7 +9,7 @@ use sluice_harness::{cli, skip};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::fixture::server;
+use crate::fixture::{serve, server};
 
 /// Finds kubectl on PATH. Under CI, where nothing may be skipped, it is built otherwise; elsewhere the test is skipped.
 async fn program() -> Option<PathBuf> {
@@ -37,10 +37,7 @@ impl KubectlFixture {
         let program = program().await?;
         let dir = tempfile::tempdir().unwrap();
         let embedded = server();
-        let serving = embedded
-            .serve(([127, 0, 0, 1], 0).into(), &dir.path().join("api"))
-            .await
-            .unwrap();
+        let serving = serve(&embedded, dir.path()).await;
         Some(Self {
             program,
             dir,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sluice_embedded::{ApiServer, Store, TlsServer};
 use tempfile::TempDir;
 
-use crate::fixture::{call, ok, server_on};
+use crate::fixture::{call, ok, serve, server_on};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
@@ -34,8 +34,7 @@ impl Served {
 
     pub(super) async fn start_in(dir: TempDir, store: Store) -> Self {
         let embedded = server_on(store);
-        let any = ([127, 0, 0, 1], 0).into();
-        let serving = embedded.serve(any, &dir.path().join("api")).await.unwrap();
+        let serving = serve(&embedded, dir.path()).await;
         Self {
             admin: embedded.client(),
             dir,
