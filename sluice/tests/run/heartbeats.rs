@@ -17,23 +17,6 @@ use crate::environment::{
     NAMESPACE, RunSetup, STACK, TestEnvironment, assert_ending, ending, status, wait_for_file,
 };
 
-const SLOW: &str = r#"
-variable "marker" {}
-resource "terraform_data" "slow" {
-  provisioner "local-exec" { command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
-}
-"#;
-
-fn slow(env: &TestEnvironment) -> (PathBuf, RunSetup) {
-    env.commit(&[("main.tf", SLOW)]);
-    let marker = env.dir.path().join("marker");
-    let variables = json!({ "marker": marker }).to_string();
-    (
-        marker,
-        RunSetup::plan_and_apply().with(json!({ "variables": variables })),
-    )
-}
-
 /// Marks a run as lost, as a controller does without a heartbeat.
 async fn declare_lost(env: &TestEnvironment, name: &str) {
     let api: Api<TerraformRun> = Api::namespaced(env.client(), NAMESPACE);
@@ -46,7 +29,7 @@ async fn declare_lost(env: &TestEnvironment, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_sends_heartbeats_until_its_end() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, setup) = slow(&env);
+    let (marker, setup) = RunSetup::slow(&env);
     let name = env.prepare(setup).await;
     let mut context = env.context(&name);
     context.settings.heartbeat = Duration::from_millis(100);
@@ -75,7 +58,7 @@ async fn a_run_sends_heartbeats_until_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_apply_is_interrupted_and_saves_its_state() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, setup) = slow(&env);
+    let (marker, setup) = RunSetup::slow(&env);
     let name = env.prepare(setup.clone()).await;
     let mut context = env.context(&name);
     context.settings.heartbeat = Duration::from_millis(100);
@@ -105,7 +88,7 @@ async fn a_cancelled_apply_is_interrupted_and_saves_its_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_apply_of_a_lost_run_is_interrupted_and_the_run_stays_lost() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, setup) = slow(&env);
+    let (marker, setup) = RunSetup::slow(&env);
     let name = env.prepare(setup.clone()).await;
     let mut context = env.context(&name);
     context.settings.heartbeat = Duration::from_millis(100);
@@ -157,7 +140,7 @@ fn slow_cli(folder: &Path, command: &str) -> PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, setup) = slow(&env);
+    let (marker, setup) = RunSetup::slow(&env);
     // If it applies nevertheless, the apply ends.
     std::fs::write(marker.with_extension("go"), "").unwrap();
     let name = env.prepare(setup).await;
@@ -185,7 +168,7 @@ async fn a_run_that_was_declared_lost_while_it_planned_applies_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_that_is_withdrawn_before_the_cli_starts_is_not_used() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, setup) = slow(&env);
+    let (marker, setup) = RunSetup::slow(&env);
     // If it applies nevertheless, the apply ends.
     std::fs::write(marker.with_extension("go"), "").unwrap();
     let name = env.prepare(setup).await;

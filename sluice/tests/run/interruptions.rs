@@ -12,25 +12,11 @@ use crate::environment::{
     NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status, terminate, wait_for_file, wait_until,
 };
 
-const SLOW: &str = r#"
-variable "marker" {}
-resource "terraform_data" "slow" {
-  provisioner "local-exec" { command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
-}
-"#;
-
-fn slow(env: &TestEnvironment) -> (std::path::PathBuf, serde_json::Value) {
-    env.commit(&[("main.tf", SLOW)]);
-    let marker = env.dir.path().join("marker");
-    let variables = json!({ "marker": marker }).to_string();
-    (marker, json!({ "variables": variables }))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, bundle) = slow(&env);
-    let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
+    let (marker, setup) = RunSetup::slow(&env);
+    let name = env.prepare(setup.clone()).await;
     let stop = CancellationToken::new();
     let interference = async {
         wait_for_file(&marker).await;
@@ -48,7 +34,7 @@ async fn an_interrupted_apply_saves_its_state_and_releases_its_lock() {
         status(&run).message
     );
     std::fs::write(marker.with_extension("go"), "").unwrap();
-    let next = env.run(RunSetup::plan_and_apply().with(bundle)).await;
+    let next = env.run(setup).await;
     assert_ending(&next, "Succeeded TerraformAppliedSucceed");
     assert_eq!(
         status(&next).changes,
@@ -94,8 +80,8 @@ async fn a_provider_that_ignores_interrupts_is_killed_and_the_next_run_continues
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_lock_is_retained_and_reported() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, bundle) = slow(&env);
-    let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
+    let (marker, setup) = RunSetup::slow(&env);
+    let name = env.prepare(setup.clone()).await;
     let running = async {
         env.execute_run(&name, env.context(&name), CancellationToken::new())
             .await
@@ -103,7 +89,7 @@ async fn a_foreign_lock_is_retained_and_reported() {
     let other = async {
         wait_for_file(&marker).await;
         // Another machine with its own directory, so that only the state lock is shared.
-        let second = env.prepare(RunSetup::plan().with(bundle.clone())).await;
+        let second = env.prepare(RunSetup::plan().with(setup.bundle.clone())).await;
         let mut context = env.context(&second);
         context.settings.work_root = Some(env.dir.path().join("elsewhere"));
         context.identity.who = "other@elsewhere".into();
@@ -124,8 +110,8 @@ async fn a_foreign_lock_is_retained_and_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_errored_state_is_saved_and_pushed() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, bundle) = slow(&env);
-    let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
+    let (marker, setup) = RunSetup::slow(&env);
+    let name = env.prepare(setup.clone()).await;
     let context = env.context(&name);
     let interference = async {
         wait_for_file(&marker).await;
@@ -147,7 +133,7 @@ async fn an_errored_state_is_saved_and_pushed() {
             .any(|name| name.starts_with("tferrored-default-net-"))
     );
     env.restart_api(address).await;
-    let next = env.run(RunSetup::plan_and_apply().with(bundle)).await;
+    let next = env.run(setup).await;
     assert_eq!(
         ending(&next),
         "Succeeded TerraformPlannedNoChanges",
@@ -165,10 +151,8 @@ async fn an_errored_state_is_saved_and_pushed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_ends_a_run() {
     let env = TestEnvironment::new("auto").await;
-    let (_, bundle) = slow(&env);
-    let name = env
-        .prepare_with_deadline(RunSetup::plan_and_apply().with(bundle), "5s")
-        .await;
+    let (_, setup) = RunSetup::slow(&env);
+    let name = env.prepare_with_deadline(setup, "5s").await;
     let mut context = env.context(&name);
     context.settings.grace = Duration::from_secs(20);
     env.execute_run(&name, context, CancellationToken::new()).await;
@@ -184,8 +168,8 @@ async fn the_deadline_ends_a_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_runner_leaves_its_cli_to_finish() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, bundle) = slow(&env);
-    let name = env.prepare(RunSetup::plan_and_apply().with(bundle.clone())).await;
+    let (marker, setup) = RunSetup::slow(&env);
+    let name = env.prepare(setup.clone()).await;
     let (mut runner, lock) = env.spawn(&name);
     wait_for_file(&marker).await;
     runner.kill().unwrap();
@@ -196,7 +180,7 @@ async fn a_killed_runner_leaves_its_cli_to_finish() {
     );
     assert_eq!(status(&env.get(&name).await).phase.as_str(), "Applying");
     let go = marker.with_extension("go");
-    let next = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
+    let next = env.prepare(setup).await;
     let release = async {
         let holder = format!("the CLI of run {name} (process ");
         let message = env.wait_for_message(&next, &holder).await;
@@ -250,8 +234,8 @@ async fn a_leftover_process_of_a_provisioner_holds_no_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminated_runner_reports_the_interrupted_command() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, bundle) = slow(&env);
-    let name = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
+    let (marker, setup) = RunSetup::slow(&env);
+    let name = env.prepare(setup).await;
     let (runner, lock) = env.spawn(&name);
     wait_for_file(&marker).await;
     assert_eq!(terminate(runner).await, Some(1));
@@ -269,9 +253,9 @@ async fn a_terminated_runner_reports_the_interrupted_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_continues_during_an_api_outage_and_reports_later() {
     let env = TestEnvironment::new("auto").await;
-    let (marker, mut bundle) = slow(&env);
-    bundle["backend"] = json!("terraform {\n  backend \"local\" {}\n}\n");
-    let name = env.prepare(RunSetup::plan_and_apply().with(bundle)).await;
+    let (marker, mut setup) = RunSetup::slow(&env);
+    setup.bundle["backend"] = json!("terraform {\n  backend \"local\" {}\n}\n");
+    let name = env.prepare(setup).await;
     let (mut runner, _) = env.spawn(&name);
     wait_for_file(&marker).await;
     let address = env.stop_api().await;

@@ -299,20 +299,10 @@ resource "terraform_data" "it" {
     assert!(secret(&env, &result.log_secret).await.is_some());
 }
 
-const SLOW: &str = r#"
-variable "marker" {}
-resource "terraform_data" "slow" {
-  provisioner "local-exec" { command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done" }
-}
-"#;
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_prints_while_the_cli_runs_and_keeps_the_log_of_an_interrupted_run() {
     let env = TestEnvironment::new("auto").await;
-    env.commit(&[("main.tf", SLOW)]);
-    let marker = env.dir.path().join("marker");
-    let variables = json!({ "marker": marker }).to_string();
-    let setup = RunSetup::plan_and_apply().with(json!({ "variables": variables }));
+    let (marker, setup) = RunSetup::slow(&env);
     let name = env.prepare(setup).await;
     let output = env.dir.path().join("pod.log");
     // As in a Job: without `--process`.

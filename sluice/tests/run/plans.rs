@@ -7,6 +7,7 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 use sluice_api::terraform::Terraform;
 
+use crate::cli_wrapper::wrap_cli;
 use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, assert_ending, ending, status};
 
 const VOLATILE: &str = r#"
@@ -93,16 +94,7 @@ async fn a_provisioner_command_from_data_changes_the_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_changes_the_id_of_a_plan_with_generated_files() {
     let env = TestEnvironment::new("").await;
-    let cli = env.dir.path().join("cli");
-    std::fs::create_dir(&cli).unwrap();
-    let real = sluice_harness::cli::terraform().unwrap();
-    let text = format!(
-        "#!/bin/sh\n[ \"$1\" = plan ] && date +%s.%N > made.txt\nexec {} \"$@\"\n",
-        real.display()
-    );
-    let path = cli.join(real.file_name().unwrap());
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let cli = wrap_cli(&env, "[ \"$1\" = plan ] && date +%s.%N > made.txt");
     let mut ids = Vec::new();
     for hash in ["one", "one", "two"] {
         let data = other_state(&env, hash);

@@ -1,6 +1,7 @@
 //! The test environment of runs: an API server, an artifact server and a directory, on loopback and in temporary directories.
 
 mod program;
+mod run_setup;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 pub(crate) use program::terminate;
+pub(crate) use run_setup::RunSetup;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_api::run::{TerraformRun, TerraformRunStatus};
@@ -40,53 +42,6 @@ pub(crate) struct TestEnvironment {
     artifacts: Artifacts,
     uid: String,
     sequence: Mutex<u32>,
-}
-
-/// The parameters of a run.
-#[derive(Clone)]
-pub(crate) struct RunSetup {
-    pub(crate) action: &'static str,
-    pub(crate) destroy: bool,
-    /// Id of the plan, the run that created it, and the digest that the run recorded.
-    pub(crate) plan: Option<(String, String, String)>,
-    pub(crate) trigger: &'static str,
-    /// Members that replace those of the bundle.
-    pub(crate) bundle: Value,
-}
-
-impl RunSetup {
-    pub(crate) fn plan() -> Self {
-        Self {
-            action: "Plan",
-            destroy: false,
-            plan: None,
-            trigger: "Revision",
-            bundle: json!({}),
-        }
-    }
-
-    pub(crate) fn plan_and_apply() -> Self {
-        Self {
-            action: "PlanAndApply",
-            ..Self::plan()
-        }
-    }
-
-    pub(crate) fn apply(planned: &TerraformRun) -> Self {
-        let created = planned.status.as_ref().unwrap();
-        let (id, digest) = (created.plan_id.clone(), created.plan_digest.clone());
-        Self {
-            action: "Apply",
-            plan: Some((id, planned.name_any(), digest)),
-            trigger: "Approval",
-            ..Self::plan()
-        }
-    }
-
-    pub(crate) fn with(mut self, bundle: Value) -> Self {
-        self.bundle = bundle;
-        self
-    }
 }
 
 impl TestEnvironment {
