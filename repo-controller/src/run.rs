@@ -13,7 +13,7 @@ use sluice_api::terraform::{GROUP, Terraform};
 use sluice_runtime::clock::SystemClock;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::shutdown::Token;
-use sluice_runtime::watch::{Kind, MetadataWatch, ObjectCache, Scope, Settings, Watch};
+use sluice_runtime::watch::{Kind, MetadataWatch, ObjectCache, Scope, Settings, Watch, log_interruption};
 
 use crate::decide::MANAGED_BY_SELECTOR;
 use crate::reconcile::RepoReconciler;
@@ -76,7 +76,8 @@ fn repos_of_runs(
         .default_backoff()
         .touched_objects()
         .flat_map(move |run| {
-            let stack = run.map_or_else(log_watch_error, |run| stack_of(&run));
+            let run = run.inspect_err(log_interruption::<TerraformRun>);
+            let stack = run.ok().and_then(|run| stack_of(&run));
             stream::iter(stack.filter(|stack| repos.contains(stack)))
         })
 }
@@ -89,14 +90,4 @@ fn stack_of(run: &PartialObjectMeta<TerraformRun>) -> Option<ObjectKey> {
         namespace: run.namespace().unwrap_or_default(),
         name: stack.name.clone(),
     })
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "as the stream gives it")]
-fn log_watch_error(error: watcher::Error) -> Option<ObjectKey> {
-    tracing::warn!(
-        error = &error as &dyn std::error::Error,
-        kind = "TerraformRun",
-        "watch interrupted"
-    );
-    None
 }

@@ -13,6 +13,7 @@ use sluice_api::run::TerraformRun;
 use sluice_api::terraform::GROUP;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
+use sluice_runtime::watch::log_interruption;
 
 use crate::run::api_in;
 
@@ -107,18 +108,9 @@ pub(crate) fn changed_stacks(
     )
     .default_backoff()
     .filter_map(move |event| {
-        std::future::ready(event.map_or_else(log_watch_error, |event| owners.apply(event)))
+        let event = event.inspect_err(log_interruption::<TerraformRun>);
+        std::future::ready(event.ok().and_then(|event| owners.apply(event)))
     })
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "as the stream gives it")]
-fn log_watch_error(error: watcher::Error) -> Option<ObjectKey> {
-    tracing::warn!(
-        error = &error as &dyn std::error::Error,
-        kind = "TerraformRun",
-        "watch interrupted"
-    );
-    None
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource as _};
 
 use super::debounce::{DEBOUNCE, debounce};
 use super::versions::VersionIndex;
-use super::{Kind, Scope};
+use super::{Kind, Scope, log_interruption};
 use crate::schedule::ObjectKey;
 use crate::sync::lock;
 
@@ -129,8 +129,7 @@ impl ChangeTracker {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                let kind = K::kind(&());
-                tracing::warn!(error = &error as &dyn std::error::Error, %kind, "watch interrupted");
+                log_interruption::<K>(&error);
                 self.first_list = None;
                 lock(&self.shown.0).interruptions += 1;
                 return Vec::new();

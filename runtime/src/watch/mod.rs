@@ -109,6 +109,12 @@ pub trait Reconciler<K>: Send + Sync + 'static {
     fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
 }
 
+/// Logs an error of a watch, which starts again by itself.
+pub fn log_interruption<K: Resource<DynamicType = ()>>(error: &watcher::Error) {
+    let kind = K::kind(&());
+    tracing::warn!(error = error as &dyn std::error::Error, %kind, "watch interrupted");
+}
+
 /// Which objects of a kind are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {

@@ -8,7 +8,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
-use super::{Kind, ObjectCache, Scope};
+use super::{Kind, ObjectCache, Scope, log_interruption};
 use crate::schedule::ObjectKey;
 
 /// A watch of a kind that a controller reads but does not reconcile.
@@ -62,8 +62,7 @@ fn decoded<K: Kind>(result: watcher::Result<kube::core::DeserializeGuard<K>>) ->
     match result {
         Ok(object) => object.0.ok().map(Arc::new),
         Err(error) => {
-            let kind = K::kind(&());
-            tracing::warn!(error = &error as &dyn std::error::Error, %kind, "watch interrupted");
+            log_interruption::<K>(&error);
             None
         }
     }

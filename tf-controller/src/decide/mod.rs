@@ -50,7 +50,7 @@ pub(crate) use mutation_point::{disabled_point, with_disabled};
 use replan::{is_spec_newer, rejected_plan_step, replan_trigger};
 pub(crate) use retry::{RetryPolicy, Strategy};
 #[cfg(test)]
-pub(crate) use tests::facts as facts_of_a_new_stack;
+pub(crate) use tests::{ended as ended_run, facts as facts_of_a_new_stack};
 
 /// How many stale plans in a row are planned again without a wait.
 const STALE_AT_ONCE: u32 = 3;

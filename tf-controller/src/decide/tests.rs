@@ -45,7 +45,7 @@ pub(crate) fn facts() -> Facts {
     }
 }
 
-pub(super) fn ended(outcome: Outcome, ago: i64) -> RunFact {
+pub(crate) fn ended(outcome: Outcome, ago: i64) -> RunFact {
     RunFact {
         name: "app-1234-1".into(),
         action: RunAction::Plan,

@@ -396,4 +396,4 @@ impl fmt::Debug for Bundle {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

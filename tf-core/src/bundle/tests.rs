@@ -4,7 +4,7 @@ use sluice_api::run::TerraformRun;
 
 use super::*;
 
-fn bundle() -> Bundle {
+pub(crate) fn bundle() -> Bundle {
     Bundle {
         version: VERSION,
         stack: Stack {

@@ -14,6 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_runtime::sync::lock;
+use sluice_runtime::watch::log_interruption;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::RunRef;
@@ -109,7 +110,7 @@ where
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => handle(event),
-            Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "watch interrupted"),
+            Err(error) => log_interruption::<K>(&error),
         }
     }
 }

@@ -214,7 +214,7 @@ mod tests {
     use sluice_api::run::PlanRejection;
 
     use super::*;
-    use crate::decide::{PlannedEffect, RunFact, Trigger, facts_of_a_new_stack};
+    use crate::decide::{PlannedEffect, RunFact, ended_run, facts_of_a_new_stack};
 
     fn run(number: u32, status: &Value) -> TerraformRun {
         let run = json!({
@@ -266,18 +266,8 @@ mod tests {
     fn fact(name: &str, outcome: Outcome) -> RunFact {
         RunFact {
             name: name.into(),
-            action: Action::Plan,
-            trigger: Trigger::Revision,
-            destroy: false,
-            generation: 1,
-            inputs: "i1".into(),
-            source: "sha256:bb".into(),
-            attempt: 1,
-            outcome,
-            stale: false,
-            needs_change: false,
-            disrupted: false,
             finished: at("2026-01-01T00:00:00Z"),
+            ..ended_run(outcome, 0)
         }
     }
 

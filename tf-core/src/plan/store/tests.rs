@@ -1,5 +1,5 @@
 use super::*;
-use crate::bundle::{Artifact, Options, ReadablePlan, VERSION};
+use crate::bundle::tests::bundle;
 
 fn stack() -> Stack {
     Stack {
@@ -19,49 +19,9 @@ fn name(run: &str) -> PlanName {
 }
 
 fn stored(plan: Vec<u8>) -> StoredPlan {
-    let bundle = Bundle {
-        version: VERSION,
-        stack: stack(),
-        artifact: Artifact {
-            url: String::new(),
-            digest: String::new(),
-            size: None,
-            revision: String::new(),
-        },
-        path: String::new(),
-        workspace: "default".into(),
-        tool: None,
-        selected_tool: None,
-        backend: None,
-        variables: "{}".into(),
-        variable_files: vec![],
-        pod_environment: BTreeMap::new(),
-        environment: BTreeMap::new(),
-        options: Options::default(),
-        outputs: None,
-        post_apply: crate::bundle::PostApply::default(),
-        readable_plan: ReadablePlan::None,
-        inputs_digest: "sha256:1".into(),
-        run_environment: crate::bundle::RunEnvironment::default(),
-        grace_seconds: None,
-        ignored_drift: Vec::new(),
-        last_apply: None,
-        last_rejected: None,
-        key: "ab".repeat(32),
-        plan_keys: vec![],
-        file_keys: vec![],
-        webhooks: vec![],
-        secrets: Vec::new(),
-        closure: vec![],
-        last_applied: None,
-        nothing_stored: false,
-        files_limit: None,
-        state_copies: crate::bundle::StateCopies::default(),
-        state_check: crate::bundle::StateCheck::default(),
-    };
     let files = vec![GeneratedFile::new("out/x.zip".into(), 0o644, b"zip")];
     let context = PlanContext {
-        bundle,
+        bundle: bundle(),
         provider_lock: Some("lock".into()),
         files,
         files_omitted: false,
