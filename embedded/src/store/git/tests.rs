@@ -91,6 +91,12 @@ impl Environment {
         text.map(Result::unwrap)
     }
 
+    /// Asserts that watches from this revision go on with a journal, and start anew without one.
+    fn assert_watches_continue(&self, store: &Store, before: u64) {
+        let has_journal = self.status == StatusLocation::Branch;
+        assert_eq!(store.read().changes_since(before).is_ok(), has_journal);
+    }
+
     /// Returns the number of commits.
     fn commits(&self) -> usize {
         let branch = self.branch();
@@ -310,22 +316,12 @@ fn a_rewritten_history_is_taken_over() {
     let store = environment.store("a");
     put(&store, "b", "one", "1").unwrap();
     let before = store.read().revision();
-    let branch = environment.branch();
-    let edits = [("mine.yaml".to_owned(), Some(BY_HAND.replace("\"1\"", "\"9\"")))];
-    let rewritten = branch
-        .write(None, &edits.into(), "rewritten\n", 1_700_000_001)
-        .unwrap();
-    assert!(branch.advance(branch.head().unwrap(), rewritten).unwrap());
+    foreign::rewrite(&environment, [("mine.yaml", BY_HAND.replace("\"1\"", "\"9\""))]);
     store.poll();
     assert_eq!(object(&store, "b"), None);
     assert_eq!(object(&store, "a").unwrap()["data"]["one"], "9");
     assert!(store.read().revision() > before, "revisions never fall");
-    let has_journal = environment.status == StatusLocation::Branch;
-    assert_eq!(
-        store.read().changes_since(before).is_ok(),
-        has_journal,
-        "watches go on with a journal, and start anew without one"
-    );
+    environment.assert_watches_continue(&store, before);
     put(&store, "a", "two", "2").unwrap();
     assert!(environment.read("mine.yaml").unwrap().ends_with("  two: '2'\n"));
 }

@@ -2,6 +2,7 @@
 
 mod writes;
 
+use super::foreign::rewrite;
 use super::*;
 
 pub(super) use self::writes::TESTS as WRITE_TESTS;
@@ -167,14 +168,7 @@ fn a_rewritten_history_has_its_own_kinds() {
     environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
     let store = environment.store("a");
     assert_eq!(tools(&store).len(), 1);
-    let branch = environment.branch();
-    let edits = [("a.yaml".to_owned(), Some(TOOL.to_owned()))];
-    let rewritten = branch.write(None, &edits.into(), "rewritten\n", 1_700_000_001);
-    assert!(
-        branch
-            .advance(branch.head().unwrap(), rewritten.unwrap())
-            .unwrap()
-    );
+    rewrite(&environment, [("a.yaml", TOOL.to_owned())]);
     store.poll();
     assert_eq!(tools(&store), Vec::<Value>::new());
     environment.commit([("crd.yaml", Some(DEFINITION))]);
@@ -192,13 +186,8 @@ fn a_withdrawn_object_is_the_same_in_a_rewritten_history() {
     environment.commit([("crd.yaml", None)]);
     store.poll();
     assert_eq!(tools(&store), Vec::<Value>::new());
-    let branch = environment.branch();
-    let edits = [("crd.yaml", DEFINITION), ("a.yaml", TOOL)]
-        .map(|(path, text)| (path.to_owned(), Some(text.to_owned())));
-    let rewritten = branch
-        .write(None, &edits.into(), "rewritten\n", 1_700_000_001)
-        .unwrap();
-    assert!(branch.advance(branch.head().unwrap(), rewritten).unwrap());
+    let files = [("crd.yaml", DEFINITION), ("a.yaml", TOOL)];
+    rewrite(&environment, files.map(|(path, text)| (path, text.to_owned())));
     store.poll();
     let uid = &first[0]["metadata"]["uid"];
     assert_eq!(&tools(&store)[0]["metadata"]["uid"], uid);

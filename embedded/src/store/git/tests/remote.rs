@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::foreign::rewrite;
 use super::*;
 use crate::store::backend::Origin;
 
@@ -247,21 +248,10 @@ fn a_rewritten_or_removed_remote_branch_deletes_nothing_by_mistake() {
     assert!(branch.advance(None, head.unwrap()).unwrap());
     put(&store, "a", "two", "2").unwrap();
     let before = store.read().revision();
-    let edits = [("mine.yaml".to_owned(), Some(BY_HAND.to_owned()))];
-    let rewritten = branch.write(None, &edits.into(), "rewritten\n", 1_700_000_001);
-    assert!(
-        branch
-            .advance(branch.head().unwrap(), rewritten.unwrap())
-            .unwrap()
-    );
+    rewrite(&environment, [("mine.yaml", BY_HAND.to_owned())]);
     store.poll();
     assert_eq!(objects(&store).len(), 1, "b is gone");
-    let has_journal = environment.status == StatusLocation::Branch;
-    assert_eq!(
-        store.read().changes_since(before).is_ok(),
-        has_journal,
-        "watches go on with a journal, and start anew without one"
-    );
+    environment.assert_watches_continue(&store, before);
     put(&store, "a", "two", "2").unwrap();
     assert!(environment.read("mine.yaml").unwrap().ends_with("  two: '2'\n"));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::foreign::rewrite;
 use super::*;
 
 mod changes;
@@ -267,12 +268,10 @@ fn a_rewritten_branch_keeps_identity_and_status() {
     status(&store, "Ready");
     put(&store, "b", "one", "1").unwrap();
     let (before, revision) = (widget(&store).unwrap(), store.read().revision());
-    let branch = environment.branch();
-    let edits = [("mine.yaml".to_owned(), Some(WIDGET.replace("size: 1", "size: 2")))];
-    let rewritten = branch
-        .write(None, &edits.into(), "rewritten\n", 1_700_000_001)
-        .unwrap();
-    assert!(branch.advance(branch.head().unwrap(), rewritten).unwrap());
+    rewrite(
+        &environment,
+        [("mine.yaml", WIDGET.replace("size: 1", "size: 2"))],
+    );
     store.poll();
     let after = widget(&store).unwrap();
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
