@@ -1,18 +1,21 @@
 //! `Ready`, `Reconciling` and `Stalled`: the step and the newest run as conditions.
 
+mod failed_run;
+mod pending_plan;
+
+use failed_run::{failed, refused_apply};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+pub(super) use pending_plan::effect_summary;
+use pending_plan::{awaiting_approval, drifted, rejected_plan, unapplied_plan};
 use sluice_api::condition::{ConditionStatus, ConditionUpdate, TerraformCondition as Kind};
 use sluice_api::run::{Action, Phase, TerraformRun, TerraformRunStatus, Trigger};
-use sluice_api::terraform::{Reason, Terraform, approval};
+use sluice_api::terraform::{Reason, Terraform};
 
 use super::{DEPENDENCY_NOT_READY, Report, has_applied, message, phase, succeeded};
-use crate::decide::{
-    Approval, Dependencies, FREE_DISRUPTIONS, Idle, Inputs, Outcome, Pending, SourceFact, Step,
-};
+use crate::decide::{Dependencies, Idle, Inputs, SourceFact, Step};
 use crate::executor::waits_for_change;
 use crate::reconcile::blocked_destroy;
-use crate::reconcile::history::{by_sequence, candidate_plan};
 
 /// The three conditions of kstatus.
 pub(super) struct ReadyConditions {
@@ -323,177 +326,6 @@ fn source(report: &Report<'_>) -> ReadyConditions {
         SourceFact::NoArtifact | SourceFact::NotRead | SourceFact::Found { .. } => {
             retrying(failed("Source is not ready, artifact not found"))
         }
-    }
-}
-
-/// Reports a pending plan: its id, and why the value of `approvePlan` does not approve it.
-fn awaiting_approval(report: &Report<'_>) -> ReadyConditions {
-    let Some(pending) = &report.facts.history.pending else {
-        return settled(in_sync(report));
-    };
-    let set = format!("set approvePlan: \"{}\" to approve this plan", pending.plan_id);
-    let candidate = candidate_plan(pending, report.runs, report.approvals);
-    let advice = match approval::evaluate(&report.stack.spec, candidate) {
-        approval::ApprovalDecision::Mismatch(mismatch) if candidate.state_mismatch.is_empty() => {
-            format!("{set}. ({mismatch})")
-        }
-        approval::ApprovalDecision::Insufficient(missing) => {
-            format!(
-                "{missing}. {}",
-                approval_advice(pending, candidate.state_mismatch)
-            )
-        }
-        approval::ApprovalDecision::OnHold(held) => {
-            format!("{set}. It is not applied automatically: {held}. Set approvePlan back afterwards.")
-        }
-        _ if !candidate.state_mismatch.is_empty() => {
-            format!("{set}. Check the state first: {}.", candidate.state_mismatch)
-        }
-        _ => format!("{set}."),
-    };
-    if pending.drift {
-        return retrying(drifted(report, &advice));
-    }
-    progressing(ready(
-        ConditionStatus::Unknown,
-        Reason::TerraformPlannedWithChanges,
-        format!("Plan generated: {advice}"),
-    ))
-}
-
-/// Reports a rejected plan: by whom, and what causes a new plan.
-fn rejected_plan(report: &Report<'_>) -> ReadyConditions {
-    let pending = report.facts.history.pending.as_ref();
-    let Some((pending, rejection)) = pending.zip(pending.and_then(|plan| plan.rejection.as_ref())) else {
-        return settled(in_sync(report));
-    };
-    stalled(not_ready(
-        Reason::PlanRejected,
-        format!(
-            "Plan {} was {rejection}. A change of what the stack reads, or a reconcile request, makes a new plan",
-            pending.plan_id
-        ),
-    ))
-}
-
-/// Returns how to approve a plan of a stack that requires PlanApprovals.
-fn approval_advice(pending: &Pending, state_mismatch: &str) -> String {
-    let create = format!(
-        "Create a PlanApproval with planID: \"{}\" to approve this plan.",
-        pending.plan_id
-    );
-    if state_mismatch.is_empty() {
-        create
-    } else {
-        format!("{create} Check the state first: {state_mismatch}.")
-    }
-}
-
-/// Reports a plan that will not be applied. Under `disable` any difference is drift, unless drift detection is disabled.
-fn unapplied_plan(report: &Report<'_>) -> ReadyConditions {
-    let spec = &report.stack.spec;
-    let disabled = report.facts.approval == Approval::Disabled;
-    let pending = report.facts.history.pending.as_ref();
-    let any_is = disabled && !spec.disable_drift_detection && !spec.destroy;
-    if any_is || pending.is_some_and(|plan| plan.drift) {
-        return retrying(drifted(report, ""));
-    }
-    let why = if disabled {
-        "Plan generated: it is not applied while approvePlan is \"disable\"."
-    } else {
-        "Plan generated: This object is in the plan only mode."
-    };
-    progressing(ready(
-        ConditionStatus::Unknown,
-        Reason::TerraformPlannedWithChanges,
-        why,
-    ))
-}
-
-/// Summarizes the drift by class: ` (1 delete, 2 in-place)`.
-pub(super) fn effect_summary(report: &Report<'_>) -> String {
-    let effects = report
-        .last_plan()
-        .and_then(|run| run.status.as_ref()?.effects.as_ref());
-    let summary = effects.map(ToString::to_string).unwrap_or_default();
-    if summary.is_empty() {
-        summary
-    } else {
-        format!(" ({summary})")
-    }
-}
-
-/// Reports drift, with the plan that would undo it.
-fn drifted(report: &Report<'_>, advice: &str) -> ConditionUpdate<Kind> {
-    let plan = report
-        .last_plan()
-        .and_then(|run| run.status.as_ref())
-        .map(|s| s.human_plan.trim().to_owned());
-    let plan = plan.unwrap_or_default();
-    let classes = effect_summary(report);
-    let text = match (advice.is_empty(), classes.is_empty()) {
-        (true, true) => plan,
-        (true, false) => format!("Drift detected{classes}\n{plan}"),
-        (false, _) => format!("Drift detected{classes}: {advice}\n{plan}"),
-    };
-    not_ready(Reason::DriftDetected, text)
-}
-
-/// Reports the newest run, if it refused to apply the approved plan.
-fn refused_apply(report: &Report<'_>) -> Option<ConditionUpdate<Kind>> {
-    report.facts.history.refused_apply?;
-    let run = by_sequence(report.runs).pop()?;
-    let text = format!(
-        "Run {} did not apply the approved plan, and the next one tries again: {}. The runner of an older image does not \
-         know each way to approve",
-        run.name_any(),
-        message(run)
-    );
-    Some(not_ready(Reason::Superseded, text))
-}
-
-/// Reports the failure of the newest run.
-fn failed(report: &Report<'_>) -> ConditionUpdate<Kind> {
-    let run = report.ended().next();
-    let status = run.and_then(|run| run.status.as_ref());
-    let reason = status
-        .map(|s| s.reason.clone())
-        .filter(|reason| !reason.is_empty());
-    let reason = match reason {
-        Some(reason) if report.facts.history.checked && reason == Reason::TfExecPlanFailed.as_str() => {
-            Some(Reason::DriftDetectionFailed.into())
-        }
-        reason => reason,
-    };
-    let text = run.map(message).filter(|message| !message.is_empty());
-    let lost = report
-        .facts
-        .history
-        .last
-        .as_ref()
-        .is_some_and(|last| last.outcome == Outcome::Lost);
-    let fallback = if lost {
-        "the runner process ended without a report"
-    } else {
-        "the run failed"
-    };
-    let text = text.unwrap_or_else(|| fallback.to_owned());
-    not_ready(
-        reason.unwrap_or_else(|| Reason::RunFailed.into()),
-        format!("{text}{}", disruption_note(report)),
-    )
-}
-
-/// Tells whether a disrupted run uses up a retry. Empty if the run was not disrupted, or if the number of retries is not limited.
-fn disruption_note(report: &Report<'_>) -> String {
-    let facts = report.facts;
-    let (history, count) = (&facts.history, facts.history.disruptions);
-    if count == 0 || facts.deleting || facts.retry.retries.is_none() {
-        String::new()
-    } else if history.has_free_disruption() {
-        format!("; disruption {count} of {FREE_DISRUPTIONS} in a row that use up no retry")
-    } else {
-        format!("; more than {FREE_DISRUPTIONS} disruptions in a row: it used up a retry")
     }
 }
 
