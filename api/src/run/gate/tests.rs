@@ -1,5 +1,7 @@
 //! Tests of the gate: which plans are applied.
 
+mod stored_plan;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -54,13 +56,28 @@ fn decide_from(run: &TerraformRunSpec, terraform: Option<&Terraform>, state_mism
     )
 }
 
-/// Checks a stored plan without a `PlanApproval`.
-fn recheck(
-    run: &TerraformRunSpec,
-    terraform: Option<&Terraform>,
-    plan: Option<&TerraformRunStatus>,
-) -> Result<Vec<RecordedApproval>, WaitReason> {
-    check_stored_plan(run, terraform, plan, ApprovalEvidence::default())
+/// Returns the run that applies the stored plan of this id.
+fn apply_run(trigger: &str, id: &str) -> TerraformRunSpec {
+    let plan = ("plan", json!({ "id": id, "run": "app-1" }));
+    run(trigger, &[("action", json!("Apply")), plan])
+}
+
+/// Returns the approval of this plan by alice.
+fn approvals(id: &str) -> Vec<PlanApproval> {
+    serde_json::from_value(json!([{
+        "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
+        "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
+        "spec": { "approver": "alice", "comment": "reviewed", "planID": id, "terraformRef": { "name": "app" } } }]))
+    .unwrap()
+}
+
+/// Returns the evidence of these approvals, for a plan that has waited since before them.
+fn evidence(approvals: &[PlanApproval]) -> ApprovalEvidence<'_> {
+    ApprovalEvidence {
+        approvals,
+        author: "",
+        since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
+    }
 }
 
 #[test]
@@ -204,168 +221,6 @@ fn a_deletion_destroys_another_state_only_with_an_approval_by_its_plan() {
     assert_eq!(decide(&destroy, Some(&stack("auto"))), Gate::Apply);
 }
 
-#[test]
-fn a_stored_plan_is_not_applied_after_a_change_of_the_spec() {
-    let id = format!("plan-main-b8e362c206-{EFFECT}");
-    let vars = [
-        ("/spec/vars", json!([{ "name": "size", "value": 2 }])),
-        ("/metadata/generation", json!(4)),
-    ];
-    // Any approval: `auto` for drift or for a held plan, or the plan's id.
-    for (trigger, approve) in [("Drift", "auto"), ("Approval", "auto"), ("Approval", id.as_str())] {
-        let apply = run(
-            trigger,
-            &[
-                ("action", json!("Apply")),
-                ("plan", json!({ "id": id, "run": "app-1" })),
-            ],
-        );
-        let approved = ("/spec/approvePlan", json!(approve));
-        let check = |change: &[(&str, Value)]| recheck(&apply, Some(&terraform(change)), None).map(|_| ());
-        assert_eq!(
-            check(std::slice::from_ref(&approved)),
-            Ok(()),
-            "{trigger} {approve}"
-        );
-        let [edit, generation] = vars.clone();
-        let edited = Err(WaitReason::SpecChanged { planned: 3, now: 4 });
-        assert_eq!(
-            check(&[approved, edit, generation]),
-            edited,
-            "{trigger} {approve}"
-        );
-    }
-}
-
-#[test]
-fn a_stored_plan_is_applied_only_while_it_is_approved() {
-    let id = format!("plan-main-b8e362c206-{EFFECT}");
-    let apply = run(
-        "Approval",
-        &[
-            ("action", json!("Apply")),
-            ("plan", json!({ "id": id, "run": "app-1" })),
-        ],
-    );
-    let plan: TerraformRunStatus = serde_json::from_value(json!({ "effects": { "deletes": 1 } })).unwrap();
-    let allows = |change: &[(&str, Value)]| {
-        let mut all = vec![("/spec/approvePlan", json!(id))];
-        all.extend_from_slice(change);
-        recheck(&apply, Some(&terraform(&all)), Some(&plan)).is_ok()
-    };
-    assert!(allows(&[]));
-    assert!(allows(&[("/spec/approvePlan", json!("auto"))]));
-    for change in [
-        ("/spec/approvePlan", json!("")),
-        (
-            "/spec/approvePlan",
-            json!(format!("plan-main-b8e362c206-{}", EFFECT.replace('0', "1"))),
-        ),
-        ("/spec/planOnly", json!(true)),
-        ("/spec/suspend", json!(true)),
-        ("/spec/destroy", json!(true)),
-        ("/metadata/generation", json!(9)),
-        ("/metadata/uid", json!("another")),
-        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
-    ] {
-        assert!(!allows(std::slice::from_ref(&change)), "{change:?}");
-    }
-    assert!(recheck(&apply, None, Some(&plan)).is_err());
-    // A guard rail that was put up since the decision takes the word from auto, and not from a person.
-    let (auto, held) = (
-        ("/spec/approvePlan", json!("auto")),
-        ("/spec/autoApply", json!({ "hold": ["delete"] })),
-    );
-    assert!(allows(std::slice::from_ref(&held)) && !allows(&[auto.clone(), held.clone()]));
-    assert!(allows(&[
-        auto.clone(),
-        ("/spec/autoApply", json!({ "hold": ["create"] }))
-    ]));
-    let unknown = recheck(&apply, Some(&terraform(&[auto, held])), None);
-    assert!(
-        matches!(unknown, Err(WaitReason::OnHold(_))),
-        "what it does is not on record"
-    );
-}
-
-#[test]
-fn a_stored_plan_needs_the_required_approvals_as_they_are_now() {
-    let id = format!("plan-main-b8e362c206-{EFFECT}");
-    let apply = run(
-        "Approval",
-        &[
-            ("action", json!("Apply")),
-            ("plan", json!({ "id": id, "run": "app-1" })),
-        ],
-    );
-    let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
-        "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
-        "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
-        "spec": { "approver": "alice", "planID": id, "terraformRef": { "name": "app" } } }]))
-    .unwrap();
-    let check = |count: u8, approvals: &[PlanApproval], change: &[(&str, Value)]| {
-        let mut all = vec![("/spec/approval", json!({ "count": count }))];
-        all.extend_from_slice(change);
-        let evidence = ApprovalEvidence {
-            approvals,
-            author: "",
-            since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
-        };
-        check_stored_plan(&apply, Some(&terraform(&all)), None, evidence)
-    };
-    let recorded = check(1, &approvals, &[]).unwrap();
-    assert_eq!(recorded[0].approver, "alice");
-    for missing in [check(1, &[], &[]), check(2, &approvals, &[])] {
-        assert!(
-            matches!(missing, Err(WaitReason::ApprovalsMissing(_))),
-            "{missing:?}"
-        );
-    }
-    assert_eq!(
-        check(1, &approvals, &[("/metadata/generation", json!(4))]),
-        Err(WaitReason::SpecChanged { planned: 3, now: 4 })
-    );
-    assert_eq!(
-        check(1, &approvals, &[("/spec/suspend", json!(true))]),
-        Err(WaitReason::Suspended)
-    );
-}
-
-#[test]
-fn a_stored_plan_that_one_user_approved_is_applied_and_the_user_recorded() {
-    let id = format!("plan-main-b8e362c206-{EFFECT}");
-    let plan = ("plan", json!({ "id": id, "run": "app-1" }));
-    let apply = run("Approval", &[("action", json!("Apply")), plan]);
-    let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
-        "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
-        "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
-        "spec": { "approver": "alice", "comment": "reviewed", "planID": id, "terraformRef": { "name": "app" } } }]))
-    .unwrap();
-    let check = |approvals: &[PlanApproval], change: &[(&str, Value)]| {
-        let mut all = vec![("/spec/approvePlan", json!(""))];
-        all.extend_from_slice(change);
-        let evidence = ApprovalEvidence {
-            approvals,
-            author: "",
-            since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
-        };
-        check_stored_plan(&apply, Some(&terraform(&all)), None, evidence)
-    };
-    let recorded = check(&approvals, &[]).unwrap();
-    assert_eq!(
-        (recorded[0].approver.as_str(), recorded[0].comment.as_str()),
-        ("alice", "reviewed")
-    );
-    // An approval that was withdrawn since the decision.
-    let missing = check(&[], &[]).unwrap_err();
-    assert!(missing.lacks_approval(), "{missing:?}");
-    // What `approvePlan` approves needs no approval of a user, and records none.
-    assert_eq!(check(&[], &[("/spec/approvePlan", json!(id))]), Ok(Vec::new()));
-    let suspended = check(&approvals, &[("/spec/suspend", json!(true))]).unwrap_err();
-    assert_eq!(suspended, WaitReason::Suspended);
-    assert!(!suspended.lacks_approval());
-}
-
 /// A stack with this annotation, which rejects plans, and this change.
 fn rejecting(annotation: &str, change: &[(&str, Value)]) -> Terraform {
     let mut all = vec![("/metadata/annotations", json!({ REJECTED_PLAN: annotation }))];
@@ -377,18 +232,9 @@ fn rejecting(annotation: &str, change: &[(&str, Value)]) -> Terraform {
 fn an_approval_and_a_rejection_of_the_same_plan_never_end_in_an_apply() {
     let id = format!("plan-main-b8e362c206-{EFFECT}");
     let other = format!("plan-main-b8e362c206-{}", EFFECT.replace('0', "1"));
-    let plan = ("plan", json!({ "id": id, "run": "app-1" }));
-    let apply = run("Approval", &[("action", json!("Apply")), plan]);
-    let approvals: Vec<PlanApproval> = serde_json::from_value(json!([{
-        "apiVersion": "infra.sluice.dev/v1alpha1", "kind": "PlanApproval",
-        "metadata": { "name": "of-alice", "creationTimestamp": "2026-01-08T09:05:00Z" },
-        "spec": { "approver": "alice", "planID": id, "terraformRef": { "name": "app" } } }]))
-    .unwrap();
-    let evidence = ApprovalEvidence {
-        approvals: &approvals,
-        author: "",
-        since: Some("2026-01-08T09:00:00Z".parse().unwrap()),
-    };
+    let apply = apply_run("Approval", &id);
+    let approvals = approvals(&id);
+    let evidence = evidence(&approvals);
     let recorded: TerraformRunStatus =
         serde_json::from_value(json!({ "rejection": { "rejectedBy": "bob" } })).unwrap();
     for policy in [
