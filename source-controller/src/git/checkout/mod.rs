@@ -1,12 +1,14 @@
 //! A commit on disk: its message, its trees and its blobs. There is no work tree.
 
-use std::cmp::Ordering;
+mod counterpart;
+
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering as MemoryOrder};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use counterpart::Counterpart;
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
 use tokio_util::sync::CancellationToken;
 
@@ -208,7 +210,7 @@ impl Checkout {
     /// # Errors
     /// The tree cannot be read.
     pub fn directory(&self, tree: Oid) -> Result<Vec<DirectoryEntry>, ReadError> {
-        self.0.trees_listed.fetch_add(1, MemoryOrder::Relaxed);
+        self.0.trees_listed.fetch_add(1, Ordering::Relaxed);
         self.mark_if_unreadable(children(&self.0.odb, tree, &self.0.limits))
     }
 
@@ -219,7 +221,7 @@ impl Checkout {
 
     /// Returns how many directories were listed.
     pub(crate) fn trees_listed(&self) -> u64 {
-        self.0.trees_listed.load(MemoryOrder::Relaxed)
+        self.0.trees_listed.load(Ordering::Relaxed)
     }
 
     /// Returns the content of a file, or the target of a symlink.
@@ -347,46 +349,6 @@ fn children(odb: &Odb<'_>, tree: Oid, limits: &Limits) -> Result<Vec<DirectoryEn
     };
     let children = tree_entries(tree, &raw).map(|entry| entry.map(child));
     Ok(children.collect::<Result<_, _>>()?)
-}
-
-/// A tree of an earlier commit, walked in parallel with another one. Git writes both in the same order, so this needs
-/// no memory; entries out of order are not found.
-struct Counterpart<'a> {
-    tree: Option<(Oid, &'a [u8])>,
-    /// Position of the next entry.
-    offset: usize,
-}
-
-impl<'a> Counterpart<'a> {
-    const fn new(tree: Option<(Oid, &'a [u8])>) -> Self {
-        Self { tree, offset: 0 }
-    }
-
-    /// Returns the entry of this name, if it has the same type: directory or not.
-    fn find(&mut self, name: &[u8], kind: Kind) -> Option<(Kind, Oid)> {
-        let (tree, raw) = self.tree?;
-        let rest = raw.get(self.offset..)?;
-        for entry in tree_entries(tree, rest) {
-            let entry = entry.ok()?;
-            let found = &rest[entry.name.clone()];
-            let next = self.offset + entry.name.end + 21;
-            match sort_key(found, entry.kind).cmp(sort_key(name, kind)) {
-                Ordering::Less => self.offset = next,
-                Ordering::Equal => {
-                    self.offset = next;
-                    return Some((entry.kind, entry.id));
-                }
-                Ordering::Greater => return None,
-            }
-        }
-        None
-    }
-}
-
-/// Returns Git's sort key of an entry: directories sort as if their names ended in a slash.
-fn sort_key(name: &[u8], kind: Kind) -> impl Iterator<Item = &u8> {
-    let slash: &[u8] = if kind == Kind::Directory { b"/" } else { b"" };
-    name.iter().chain(slash)
 }
 
 fn read_tree<'a>(odb: &'a Odb<'_>, id: Oid, limits: &Limits) -> Result<Blob<'a>, ReadError> {
