@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::*;
+use crate::failure::{Class, Failure as _};
 
 type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>>;
 
