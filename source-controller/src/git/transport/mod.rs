@@ -5,6 +5,7 @@ mod http;
 mod packets;
 mod pools;
 mod redirect;
+mod response;
 mod ssh;
 mod tls_error;
 

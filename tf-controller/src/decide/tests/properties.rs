@@ -8,7 +8,8 @@ use sluice_api::run::PlanRejection;
 use super::super::{Strategy, *};
 use super::{NOW, at, change, ended, facts, unsupported};
 
-/// About 1 of 80 facts applies a stored plan, and a pause withholds 1 of 200: 4096 cases miss neither.
+/// About 1 of 80 facts would apply a stored plan, and the pause withholds 1 of 200: a decision without the pause breaks the property in some
+/// 20 of these cases.
 const CASES: u32 = 4096;
 
 prop_compose! {
