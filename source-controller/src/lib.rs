@@ -20,10 +20,12 @@ pub mod tree;
 
 mod garbage;
 mod run;
+mod running;
 mod serving;
 
 pub use options::Options;
-pub use run::{Running, StartError, run, run_program, run_with};
+pub use run::{StartError, run, run_program, run_with};
+pub use running::{Running, Stop};
 
 /// The user agent of requests to the API server, which takes the name in it as the field manager.
 pub const USER_AGENT: &str = concat!("source-controller/", env!("CARGO_PKG_VERSION"));

@@ -30,6 +30,7 @@ use crate::git::{DiskLimits, Mirrors, Transport, TransportError};
 use crate::identity::{Environment, TokenSettings, Tokens};
 use crate::options::{CONCURRENT, Gate, Options, StorageOptions};
 use crate::reconcile::{Context, GitRepositories, Network, ObjectTracker, Secrets, SlotLimits, Slots, watch};
+use crate::running::{Running, Stop};
 use crate::serving::{FileServer, Served, hostname};
 use crate::storage::bucket::ConnectError;
 use crate::storage::{AddressError, Retention, Storage, StorageError, is_full};
@@ -89,46 +90,6 @@ pub enum StartError {
     Transport(#[from] TransportError),
 }
 
-/// A controller that runs until its stop token is cancelled.
-#[derive(Debug)]
-pub struct Running {
-    /// Address of the file server.
-    pub artifacts: SocketAddr,
-    /// Address of the metrics.
-    pub metrics: Option<SocketAddr>,
-    /// Address of the probes.
-    pub health: Option<SocketAddr>,
-    tasks: JoinSet<()>,
-    stop: Token,
-    lost: Token,
-}
-
-impl Running {
-    /// Waits for all tasks. A task that ends on its own stops the others.
-    pub async fn wait(mut self) -> leader::LeadershipEnd {
-        loop {
-            let result = tokio::select! {
-                // The task of the Lease reports its loss before it ends.
-                biased;
-                () = self.lost.cancelled() => {
-                    self.tasks.abort_all();
-                    return leader::LeadershipEnd::Lost;
-                }
-                result = self.tasks.join_next() => result,
-            };
-            match result {
-                None => return leader::LeadershipEnd::Released,
-                Some(Ok(())) => {}
-                Some(Err(error)) => tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "a part of the controller failed"
-                ),
-            }
-            self.stop.cancel();
-        }
-    }
-}
-
 /// Runs the program `source-controller` until a signal, with the default client configuration.
 ///
 /// # Errors
@@ -154,7 +115,7 @@ pub async fn run_program(options: Options) -> Result<leader::LeadershipEnd, Prog
 ///
 /// # Errors
 /// As [`run_with`].
-pub async fn run(options: Options, client: Client, stop: Token) -> Result<Running, StartError> {
+pub async fn run(options: Options, client: Client, stop: impl Into<Stop>) -> Result<Running, StartError> {
     run_with(options, client, Metrics::new(), stop).await
 }
 
@@ -166,8 +127,9 @@ pub async fn run_with(
     options: Options,
     client: Client,
     metrics: Metrics,
-    stop: Token,
+    stop: impl Into<Stop>,
 ) -> Result<Running, StartError> {
+    let stop: Stop = stop.into();
     log_ineffective_flags(&options);
     let names = ("source-controller", LEASE);
     let host = hostname(&options.storage);
@@ -179,13 +141,14 @@ pub async fn run_with(
     let readiness = Readiness::default();
     // As in Flux, every replica is ready. Only the leader opens the file server, except with a bucket.
     readiness.set();
-    let mut tasks = endpoints.serve(&instance.metrics, &readiness, &stop);
-    let server = FileServer::of_bucket(&options, &mut tasks, &stop).await?;
-    let leadership = match instance.acquire_leadership(&stop).await? {
+    let mut tasks = endpoints.serve(&instance.metrics, &readiness, &stop.work);
+    let server = FileServer::of_bucket(&options, &mut tasks, &stop.server).await?;
+    let leadership = match instance.acquire_leadership(&stop.work).await? {
         Leadership::Stopped => return Err(stopped(tasks).await),
         leadership => leadership,
     };
-    let (leadership, opened) = open_as_leader(&options, server, leadership, (&mut tasks, &stop)).await?;
+    let serving = (&mut tasks, &stop.server);
+    let (leadership, opened) = open_as_leader(&options, server, leadership, serving).await?;
     let (artifacts, disk) = opened;
     let workers = options.common.concurrency.concurrent;
     let concurrency = workers.saturating_mul(RECONCILIATIONS_PER_WORKER);
@@ -199,19 +162,19 @@ pub async fn run_with(
         tokens,
         &disk,
         (watch.objects(), secrets),
-        &stop,
+        &stop.work,
     )?;
     let garbage_collector = GarbageCollector {
         client: client.clone(),
         storage: disk.storage,
         mirrors: disk.mirrors,
     };
-    tasks.spawn(garbage_collector.run(stop.clone()));
+    tasks.spawn(garbage_collector.run(stop.work.clone()));
     let (completed, lost) = (Token::new(), Token::new());
     tasks.spawn(hold_leadership(leadership, completed.clone(), lost.clone()));
     let watch = watch.resume(context.slots.granted());
     let watch = watch.resume(context.origin.changed());
-    let reconciliations = watch.run(GitRepositories::new(Arc::new(context)), stop.clone());
+    let reconciliations = watch.run(GitRepositories::new(Arc::new(context)), stop.work.clone());
     tasks.spawn(async move {
         reconciliations.await;
         completed.cancel();

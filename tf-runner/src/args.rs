@@ -9,9 +9,10 @@ use sluice_runtime::artifact::Fetcher;
 use sluice_runtime::{client, http, shutdown};
 use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
 use sluice_tf_core::run_input::{PodRef, RunInput};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::run::{
-    ClaimError, Context, Identity, PodLog, ProviderCacheSettings, RunOutcome, Settings, execute,
+    ClaimError, Context, Identity, PodLog, ProviderCacheSettings, RunOutcome, RunStop, Settings, execute,
 };
 
 /// Arguments of one run.
@@ -104,7 +105,8 @@ pub enum StartError {
     Claim(#[from] ClaimError),
 }
 
-/// Carries out the run that the arguments name, until its end or a signal.
+/// Carries out the run that the arguments name, until its end or a signal. SIGTERM and SIGINT interrupt it; SIGUSR1 ends it unless its
+/// plan or apply has begun. SIGUSR1 before it is handled ends the process, which has not claimed the run then.
 ///
 /// # Errors
 /// When the run could not begin.
@@ -114,8 +116,22 @@ pub async fn run(args: &RunnerArgs) -> Result<RunOutcome, StartError> {
         let _ = rustix::process::setsid();
     }
     let signals = shutdown::on_signals().map_err(StartError::Signals)?;
+    let stop = RunStop::from(signals.token());
+    stop_early_on_signal(stop.clone()).map_err(StartError::Signals)?;
     let context = context(args).await?;
-    Ok(Box::pin(execute(&context, signals.token())).await?)
+    Ok(Box::pin(execute(&context, stop)).await?)
+}
+
+/// At each SIGUSR1, ends the run unless its work has begun.
+fn stop_early_on_signal(stop: RunStop) -> std::io::Result<()> {
+    let mut asked = signal(SignalKind::user_defined1())?;
+    tokio::spawn(async move {
+        while asked.recv().await.is_some() {
+            tracing::info!("asked to end before the plan or apply begins");
+            stop.stop_unless_begun();
+        }
+    });
+    Ok(())
 }
 
 fn provider_cache(args: &RunnerArgs) -> Option<ProviderCacheSettings> {

@@ -43,6 +43,8 @@ api_enum! {
         HealthChecksSucceed = "HealthChecksSucceed",
         /// The inputs changed before the run began.
         InputsChanged = "InputsChanged",
+        /// A run was asked to end before its work began, and is repeated.
+        Interrupted = "Interrupted",
         /// The node of a run's pod was lost or shut down.
         NodeLost = "NodeLost",
         /// The pod of a run exceeded its memory limit.

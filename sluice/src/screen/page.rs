@@ -32,8 +32,9 @@ Keys
   Ctrl-C              end without a question
   ?                   this page
 
-Runs in progress finish before the program ends. Ctrl-C again
-interrupts them; a third Ctrl-C ends without waiting.
+A run that plans or applies finishes before the program ends; one that
+only downloads ends, and the next start repeats it. Ctrl-C again
+interrupts the runs; a third Ctrl-C ends without waiting.
 ";
 
 /// What a page shows.

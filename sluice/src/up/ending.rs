@@ -1,31 +1,39 @@
-//! The end of the program: active runs finish first.
+//! The end of the program: active runs finish first, unless they have not begun to plan or apply.
 
 use std::time::Duration;
 
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use sluice_api::run::TerraformRun;
 use sluice_runtime::shutdown::Signals;
-use sluice_tf_controller::executor::ProcessExecutor;
+use sluice_tf_controller::executor::{ProcessExecutor, RunRef};
 
 use crate::view::Lines;
 
-/// Waits for active runs: the first signal has stopped new runs, the second interrupts the CLI, the third ends the program; the
-/// next start adopts the runs that remain.
+/// Time for the runs that end at once. Only those that remain are named.
+const EARLY_END: Duration = Duration::from_millis(500);
+/// Timeout for the phases of the runs that remain.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Ends the runs that have not begun to plan or apply: the next start repeats them. Waits for the others: the first signal has stopped
+/// new runs, the second interrupts the CLI, the third ends the program; the next start adopts the runs that remain.
 pub(super) async fn wait_for_runs(
     client: &Client,
     executor: &ProcessExecutor,
     signals: &Signals,
     lines: &Lines,
 ) {
-    let names = active_runs(client).await;
-    if executor.is_idle() {
-        return;
+    executor.end_early();
+    tokio::select! {
+        () = executor.idle() => return,
+        () = tokio::time::sleep(EARLY_END) => {}
+        () = signals.reached(2) => {}
     }
-    lines.print(&format!(
-        "Waiting for {}. Press Ctrl-C again to interrupt, a third time to exit without waiting.",
-        names.join(", ")
-    ));
+    let phases = tokio::select! {
+        () = executor.idle() => return,
+        phases = describe(client, executor.runs()) => phases,
+    };
+    lines.print(&notice(&phases));
     tokio::select! {
         () = executor.idle() => return,
         () = signals.reached(2) => executor.interrupt(),
@@ -38,11 +46,41 @@ pub(super) async fn wait_for_runs(
     }
 }
 
-async fn active_runs(client: &Client) -> Vec<String> {
+/// Says which runs the program waits for, and what further signals do.
+fn notice(runs: &[String]) -> String {
+    format!(
+        "Waiting for {}. Ctrl-C again interrupts: each run writes its state and ends. A third time exits without waiting.",
+        runs.join(", ")
+    )
+}
+
+/// Returns the names of these runs with their phases, as far as they are recorded.
+async fn describe(client: &Client, runs: Vec<RunRef>) -> Vec<String> {
     let api: Api<TerraformRun> = Api::all(client.clone());
-    let list = tokio::time::timeout(Duration::from_secs(5), api.list(&ListParams::default())).await;
+    let list = tokio::time::timeout(LIST_TIMEOUT, api.list(&ListParams::default())).await;
     let list = list.ok().and_then(Result::ok);
-    let runs = list.map(|list| list.items).unwrap_or_default();
-    let is_active = |run: &&TerraformRun| !run.status.as_ref().is_some_and(|status| status.phase.is_final());
-    runs.iter().filter(is_active).map(ResourceExt::name_any).collect()
+    let recorded = list.map(|list| list.items).unwrap_or_default();
+    let text = |run: RunRef| {
+        let found = recorded.iter().find(|object| RunRef::of(object) == run);
+        match found.and_then(|object| object.status.as_ref()) {
+            Some(status) => format!("{} ({})", run.name, status.phase.as_str()),
+            None => run.name,
+        }
+    };
+    let mut texts: Vec<String> = runs.into_iter().map(text).collect();
+    texts.sort();
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_notice_names_the_runs_and_the_next_signals() {
+        insta::assert_snapshot!(
+            notice(&["net-ab12-3 (Applying)".to_owned(), "web-cd34-1 (Planning)".to_owned()]),
+            @"Waiting for net-ab12-3 (Applying), web-cd34-1 (Planning). Ctrl-C again interrupts: each run writes its state and ends. A third time exits without waiting."
+        );
+    }
 }

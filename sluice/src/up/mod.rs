@@ -174,7 +174,7 @@ pub async fn up(args: UpArgs) -> Result<(), UpError> {
     let (embedded, serving) = serve_api(&args, &state_dir).await?;
     let client = client::with_user_agent(&embedded.client(), client::USER_AGENT);
     let kubeconfig = state_dir::write_kubeconfig(&serving.kubeconfig_path, args.kubeconfig_out.as_deref())?;
-    announce(&lines, serving.addr, &kubeconfig, &args);
+    view::announce(&lines, serving.addr, &kubeconfig, &args);
     let setup = Setup {
         kubeconfig: kubeconfig.display().to_string(),
         log: log.map(|path| path.display().to_string()).unwrap_or_default(),
@@ -234,7 +234,12 @@ impl Started<'_> {
             self.lines.print(&format!("Bad manifest: {problem}"));
         }
         let controller = self.client_of(sluice_source_controller::USER_AGENT);
-        let sources = start_sources(&args.tracing, state_dir, &controller, &stop).await?;
+        let serving = Token::new();
+        let stop_sources = sluice_source_controller::Stop {
+            work: stop.clone(),
+            server: serving.clone(),
+        };
+        let sources = start_sources(&args.tracing, state_dir, &controller, stop_sources).await?;
         let repos = start_repos(&self.client_of(sluice_repo_controller::USER_AGENT), &stop);
         let tools = args.tools_dir.as_ref().map(std::path::absolute).transpose();
         let tools = tools.map_err(UpError::Tools)?;
@@ -246,19 +251,11 @@ impl Started<'_> {
         let executing: (Arc<dyn Executor>, _) = (Arc::clone(&executor) as _, ended);
         sluice_tf_controller::run(options, executing, controller, stop.clone()).await?;
         ending::wait_for_runs(client, &executor, self.signals, self.lines).await;
+        // No run can need an artifact any more.
+        serving.cancel();
         tokio::join!(sources.wait(), tracer.close(FLUSH_TIMEOUT));
         drop(repos.await); // a panic of the controller must not fail the shutdown
         Ok(())
-    }
-}
-
-fn announce(lines: &Lines, addr: SocketAddr, kubeconfig: &std::path::Path, args: &UpArgs) {
-    lines.print(&format!(
-        "The API serves on {addr}. export KUBECONFIG={}",
-        kubeconfig.display()
-    ));
-    if args.state.is_none() {
-        lines.print(store_location::warning_without_state(&args.store));
     }
 }
 
@@ -300,7 +297,7 @@ async fn start_sources(
     tracing: &Tracing,
     state_dir: &StateDir,
     client: &Client,
-    stop: &Token,
+    stop: sluice_source_controller::Stop,
 ) -> Result<sluice_source_controller::Running, UpError> {
     let storage = state_dir.artifacts();
     let flags: [OsString; 7] = [
@@ -315,7 +312,7 @@ async fn start_sources(
     // Environment variables for a controller on a cluster do not apply to this one.
     let mut options: sluice_source_controller::Options = args::parse(flags, |_| None)?;
     options.storage.artifact_token = Some(state_dir.artifact_token(&Generator::from_system())?.into());
-    let running = sluice_source_controller::run(options, client.clone(), stop.clone()).await?;
+    let running = sluice_source_controller::run(options, client.clone(), stop).await?;
     state_dir.save_port(ARTIFACTS, running.artifacts.port())?;
     Ok(running)
 }

@@ -1,13 +1,15 @@
 //! What the user sees while the program runs: the screen, lines, or nothing.
 
 use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use kube::Client;
 use sluice_runtime::shutdown::{Signals, Token};
 use tokio::task::JoinHandle;
 
-use super::UpArgs;
+use super::{UpArgs, store_location};
 use crate::screen::{self, Screen, Setup};
 use crate::view::{self, Lines};
 
@@ -30,6 +32,17 @@ pub(super) fn kind(args: &UpArgs) -> Kind {
         Kind::TerminalLines
     } else {
         Kind::Other
+    }
+}
+
+/// Prints where the API serves, and warns if nothing outlives the program.
+pub(super) fn announce(lines: &Lines, addr: SocketAddr, kubeconfig: &Path, args: &UpArgs) {
+    lines.print(&format!(
+        "The API serves on {addr}. export KUBECONFIG={}",
+        kubeconfig.display()
+    ));
+    if args.state.is_none() {
+        lines.print(store_location::warning_without_state(&args.store));
     }
 }
 

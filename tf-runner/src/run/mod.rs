@@ -39,6 +39,7 @@ mod workdir;
 pub use lifecycle::claim::ClaimError;
 pub use lifecycle::context::{Context, ProviderCacheSettings, Settings};
 pub use lifecycle::identity::Identity;
+pub use lifecycle::stop::RunStop;
 pub use lifecycle::{RunOutcome, execute};
 pub use local::{LocalModule, LocalModuleError, prepare_local_module};
 pub use log::pod_log::PodLog;

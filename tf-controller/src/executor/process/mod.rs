@@ -4,6 +4,7 @@
 //! outlives the controller that started it; the next controller finds it by the lock.
 
 mod files;
+mod starts;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,12 +17,14 @@ use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt};
 use kube::ResourceExt as _;
+use rustix::process::{Pid, Signal, kill_process};
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 use sluice_tf_core::bundle::BundlePayload;
 use sluice_tf_core::process_lock::is_locked;
 use sluice_tf_core::run_input::{PodRef, RunInput};
+use starts::{START_EXPIRY, StartDecision, Starts};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
@@ -50,45 +53,6 @@ pub struct ProcessOptions {
 
 /// Time between checks of a lock whose holder is not a child of this process.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Age at which a start no longer counts.
-const START_EXPIRY: Duration = Duration::from_mins(10);
-/// Starts of one run before it is given up.
-const MAX_STARTS: u32 = 5;
-/// Time between starts of one run: a runner may exit at once.
-const START_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The starts of the runner of one run.
-#[derive(Clone, Copy, Debug)]
-struct Starts {
-    count: u32,
-    last: Instant,
-}
-
-/// Whether a runner may be started now.
-#[derive(Clone, Copy, Debug)]
-enum StartDecision {
-    /// It may; the starts with this one.
-    Start(Starts),
-    /// The last start is too recent.
-    TooSoon,
-    /// It was started too often.
-    GiveUp,
-}
-
-impl Starts {
-    /// Decides about a further start.
-    fn next(before: Option<Self>, now: Instant) -> StartDecision {
-        match before {
-            None => StartDecision::Start(Self { count: 1, last: now }),
-            Some(before) if now.duration_since(before.last) < START_INTERVAL => StartDecision::TooSoon,
-            Some(before) if before.count >= MAX_STARTS => StartDecision::GiveUp,
-            Some(before) => StartDecision::Start(Self {
-                count: before.count + 1,
-                last: now,
-            }),
-        }
-    }
-}
 
 /// Runs as child processes.
 pub struct ProcessExecutor {
@@ -275,6 +239,12 @@ impl ProcessExecutor {
         self.children.borrow().contains_key(run)
     }
 
+    /// Returns the runs whose runners this process has.
+    #[must_use]
+    pub fn runs(&self) -> Vec<RunRef> {
+        self.children.borrow().keys().cloned().collect()
+    }
+
     /// Returns whether this process has no runner.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -287,9 +257,10 @@ impl ProcessExecutor {
         drop(self.children.subscribe().wait_for(HashMap::is_empty).await);
     }
 
-    /// Waits for the runners of this process, at most for `grace` and until `interrupted`. Then interrupts their CLIs, so that
-    /// they write their states, and waits for them.
+    /// Ends the runs of this process that have not begun to plan or apply. Waits for the others, at most for `grace` and until
+    /// `interrupted`. Then interrupts their CLIs, so that they write their states, and waits for them.
     pub async fn finish(&self, grace: Duration, interrupted: impl Future<Output = ()>) {
+        self.end_early();
         tokio::select! {
             () = self.idle() => return,
             () = tokio::time::sleep(grace) => {}
@@ -300,12 +271,22 @@ impl ProcessExecutor {
         self.idle().await;
     }
 
+    /// Ends the runs of this process that have not begun to plan or apply: the next controller repeats them. Only the runner knows
+    /// whether it has begun, because its status may be behind.
+    pub fn end_early(&self) {
+        self.signal(Signal::USR1);
+    }
+
     /// Interrupts the runners of this process: they interrupt the CLI and report.
     pub fn interrupt(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
         for id in self.children.borrow().values().flatten() {
-            if let Some(process) = rustix::process::Pid::from_raw(id.cast_signed()) {
+            if let Some(process) = Pid::from_raw(id.cast_signed()) {
                 // It may have just ended.
-                let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+                let _ = kill_process(process, signal);
             }
         }
     }
@@ -397,26 +378,4 @@ impl Executor for ProcessExecutor {
 fn directory_error(path: &Path) -> impl FnOnce(io::Error) -> ExecutorError {
     let path = path.display().to_string();
     move |source| ExecutorError::Directory { path, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_runner_that_dies_at_once_is_restarted_with_back_off_and_a_limit() {
-        let mut now = Instant::now();
-        let (mut before, mut started) = (None, 0);
-        loop {
-            match Starts::next(before, now) {
-                StartDecision::Start(next) => {
-                    started += 1;
-                    before = Some(next);
-                }
-                StartDecision::TooSoon => now += Duration::from_secs(1),
-                StartDecision::GiveUp => break,
-            }
-        }
-        assert_eq!(started, MAX_STARTS);
-    }
 }

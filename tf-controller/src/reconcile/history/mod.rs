@@ -77,7 +77,8 @@ pub(crate) fn refused_apply(
 ) -> Option<Timestamp> {
     let run = by_sequence(runs).pop()?;
     let (plan, status) = (run.spec.plan.as_ref()?, run.status.as_ref()?);
-    let is_refused = status.phase == Phase::Superseded && status.claim.is_some();
+    let is_interrupted = status.reason == Reason::Interrupted;
+    let is_refused = status.phase == Phase::Superseded && status.claim.is_some() && !is_interrupted;
     let is_same = plan.id == pending.plan_id && Some(run.spec.terraform.generation) == generation;
     let ended = status.finished_at.as_ref().map(|time| time.0);
     ended.filter(|_| is_refused && is_same)

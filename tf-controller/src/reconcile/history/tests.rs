@@ -116,6 +116,8 @@ fn a_refused_apply_is_that_of_the_pending_plan_by_the_newest_run() {
     assert_eq!(since(&[plan()], 1), None);
     let unclaimed = refused(&json!({ "claim": null }));
     assert_eq!(since(&[plan(), unclaimed], 1), None, "the controller ended it");
+    let interrupted = refused(&json!({ "reason": "Interrupted" }));
+    assert_eq!(since(&[plan(), interrupted], 1), None, "it is repeated at once");
     let mut other = superseded();
     other.spec.plan.as_mut().unwrap().id = "plan-main-aa-ff".to_owned();
     assert_eq!(since(&[plan(), other], 1), None);

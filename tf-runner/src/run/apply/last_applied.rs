@@ -19,6 +19,7 @@ use crate::run::lifecycle::api_retry::{CLEANUP_TIMEOUT, RetryRule, remove, retry
 use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::session::RunSession;
+use crate::run::lifecycle::stop::read_until;
 use crate::run::workdir::prepare::{ARCHIVE, module_directory};
 use crate::run::workdir::{WorkDirectory, dependency_lock, directory_error};
 
@@ -106,8 +107,11 @@ pub(crate) async fn unpack(
     directory: &WorkDirectory,
     stop: &CancellationToken,
 ) -> Result<(), RunError> {
-    let secrets = read_secrets(context, bundle, &record.run).await;
-    let secrets = secrets.map_err(RunError::api("read the last applied record"))?;
+    let reads = async {
+        let secrets = read_secrets(context, bundle, &record.run).await;
+        secrets.map_err(RunError::api("read the last applied record"))
+    };
+    let secrets = read_until(stop, reads).await?;
     let applied = last_applied::verify(&secrets, &record.run, &record.digest)
         .and_then(|()| last_applied::decode(&secrets, &bundle.stack, &record.run, &bundle.plan_keys));
     let applied = applied.map_err(RunError::LastApplied)?;
@@ -118,7 +122,10 @@ pub(crate) async fn unpack(
     };
     let files = match applied.files {
         Some(files) => Some(files),
-        None => shared_files::load(context, bundle, &applied.inputs, &record.run).await?,
+        None => {
+            let reads = shared_files::load(context, bundle, &applied.inputs, &record.run);
+            read_until(stop, reads).await?
+        }
     };
     let files = files.ok_or_else(omitted)?;
     let (root, stop) = (directory.root.clone(), stop.clone());

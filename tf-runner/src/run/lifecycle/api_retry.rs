@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::api::{Api, DeleteParams};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// First delay between attempts. It doubles up to [`MAX_BACKOFF`].
 pub(crate) const MIN_BACKOFF: Duration = Duration::from_millis(200);
@@ -51,7 +52,7 @@ where
     let (mut delay, mut attempts) = (MIN_BACKOFF, 0);
     loop {
         attempts += 1;
-        match repeat(&mut rule, timeout, &mut call).await {
+        match repeat(&mut rule, timeout, &mut call, None).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(Creation::Existed),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempts < CREATE_ATTEMPTS => {
                 tracing::debug!(%status, "conflict during a creation, retrying");
@@ -114,13 +115,26 @@ pub(crate) async fn retry<T, F>(timeout: Duration, call: impl FnMut() -> F) -> R
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
-    repeat(&mut RetryRule::Transient, timeout, call).await
+    repeat(&mut RetryRule::Transient, timeout, call, None).await
+}
+
+/// As [`retry`]. After `stop`, the call is made once more at most.
+pub(crate) async fn retry_until<T, F>(
+    stop: &CancellationToken,
+    timeout: Duration,
+    call: impl FnMut() -> F,
+) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    repeat(&mut RetryRule::Transient, timeout, call, Some(stop)).await
 }
 
 async fn repeat<T, F>(
     rule: &mut RetryRule,
     timeout: Duration,
     mut call: impl FnMut() -> F,
+    stop: Option<&CancellationToken>,
 ) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
@@ -128,13 +142,17 @@ where
     let deadline = Instant::now() + timeout;
     let mut delay = MIN_BACKOFF;
     loop {
+        let has_time = || {
+            let is_stopped = stop.is_some_and(CancellationToken::is_cancelled);
+            !is_stopped && Instant::now() + delay < deadline
+        };
         match attempt(call()).await {
-            Err(error) if rule.permits(&error, Instant::now()) && Instant::now() + delay < deadline => {
+            Err(error) if rule.permits(&error, Instant::now()) && has_time() => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the API does not carry out the request, retrying"
                 );
-                tokio::time::sleep(delay).await;
+                pause(delay, stop).await;
                 delay = (delay * 2).min(MAX_BACKOFF);
             }
             answer => return answer,
@@ -142,9 +160,17 @@ where
     }
 }
 
+/// Waits for this time, or until `stop`.
+async fn pause(delay: Duration, stop: Option<&CancellationToken>) {
+    match stop {
+        Some(stop) => drop(tokio::time::timeout(delay, stop.cancelled()).await),
+        None => tokio::time::sleep(delay).await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use kube::core::Status;
 
@@ -185,6 +211,22 @@ mod tests {
             create_with(RetryRule::Transient, (0..10).map(|_| conflict()).collect()).await;
         assert!(matches!(created, Err(kube::Error::Api(status)) if status.is_conflict()));
         assert_eq!(unused, 6, "the attempts are limited");
+    }
+
+    #[tokio::test]
+    async fn a_call_is_made_once_more_at_most_after_the_stop() {
+        let (stop, calls) = (CancellationToken::new(), Cell::new(0));
+        let call = || {
+            calls.set(calls.get() + 1);
+            async { Err::<(), _>(error(503, "Unavailable")) }
+        };
+        // The stop comes while the second attempt is waited for, and after that before the first attempt.
+        let calling = retry_until(&stop, Duration::from_hours(1), call);
+        let (failed, ()) = tokio::join!(calling, async { stop.cancel() });
+        assert!(failed.is_err());
+        assert_eq!(calls.replace(0), 2);
+        assert!(retry_until(&stop, Duration::from_hours(1), call).await.is_err());
+        assert_eq!(calls.get(), 1);
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice_api::run::{Phase, TerraformRun, TerraformRunStatus};
 use sluice_tf_core::run_input::{DEFAULT_MEMORY_REQUEST, MEMORY_LIMIT, RUN_UID};
+use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::context::Context;
 
@@ -46,10 +47,15 @@ pub enum ClaimError {
 }
 
 /// Claims the run for the context's identity. A run that the executor passed is not read again: the claim is refused if it has changed.
+/// After `stop`, no call is repeated.
 ///
 /// # Errors
 /// When the run is claimed or gone, or the API is unavailable.
-pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<TerraformRun, ClaimError> {
+pub(crate) async fn claim(
+    api: &Api<TerraformRun>,
+    context: &Context,
+    stop: &CancellationToken,
+) -> Result<TerraformRun, ClaimError> {
     let name = &context.settings.run;
     let failed = |source| ClaimError::Api {
         run: name.clone(),
@@ -62,7 +68,10 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
     for _ in 0..MAX_CONFLICTS {
         let run = match known.take() {
             Some(run) => Some(run),
-            None => context.retry(|| api.get_opt(name)).await.map_err(failed)?,
+            None => {
+                let read = context.retry_until(stop, || api.get_opt(name)).await;
+                read.map_err(failed)?
+            }
         };
         let run = run.ok_or_else(|| ClaimError::Gone(name.clone()))?;
         let started_for = context.environment.get(RUN_UID);
@@ -86,7 +95,8 @@ pub(crate) async fn claim(api: &Api<TerraformRun>, context: &Context) -> Result<
             });
         }
         let (params, patch) = (PatchParams::default(), claim_patch(&run, context));
-        match context.retry(|| api.patch_status(name, &params, &patch)).await {
+        let call = || api.patch_status(name, &params, &patch);
+        match context.retry_until(stop, call).await {
             Ok(run) => return Ok(run),
             // A run that the executor passed may be outdated or gone.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}

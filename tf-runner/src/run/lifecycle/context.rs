@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use sluice_api::run::TerraformRun;
 use sluice_runtime::artifact::Fetcher;
 use sluice_tf_core::bundle::MIN_CLI_GRACE_SECONDS;
+use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::api_retry::{self, Creation, RetryRule};
 use crate::run::lifecycle::identity::Identity;
@@ -121,6 +122,18 @@ impl Context {
         F: Future<Output = Result<T, kube::Error>>,
     {
         api_retry::retry(self.settings.api_timeout, call).await
+    }
+
+    /// As [`Self::retry`]. After `stop`, the call is made once more at most.
+    pub(crate) async fn retry_until<T, F>(
+        &self,
+        stop: &CancellationToken,
+        call: impl FnMut() -> F,
+    ) -> Result<T, kube::Error>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        api_retry::retry_until(stop, self.settings.api_timeout, call).await
     }
 
     /// Creates an object whose name is derived from its content: one that exists already is equal, or its digest is refused when

@@ -109,6 +109,15 @@ pub(crate) enum RunError {
     /// The run failed, and the disk of its working directory was full: no command could write its error either.
     #[error("the disk of the working directory is full: {}", chain(error))]
     DiskFull { error: Box<Self> },
+    /// The run was asked to end while it was prepared.
+    #[error("the preparation was stopped, because the runner was terminated")]
+    PreparationStopped,
+    /// The run was asked to end before its plan or apply began: the next one does all of it.
+    #[error(
+        "the run was asked to end before its work began, and is repeated: {}",
+        chain(error)
+    )]
+    Interrupted { error: Box<Self> },
     /// The run was stopped, because a user cancelled it.
     #[error("the run was cancelled: {0}")]
     Cancelled(Box<Self>),
@@ -321,7 +330,7 @@ impl RunError {
     /// The phase that a run with this error ends in.
     pub(crate) const fn phase(&self) -> Phase {
         match self {
-            Self::Superseded(_) => Phase::Superseded,
+            Self::Superseded(_) | Self::Interrupted { .. } => Phase::Superseded,
             _ => Phase::Failed,
         }
     }
@@ -345,8 +354,10 @@ impl Failure for RunError {
             Self::Fetch(_) | Self::Unpack(_) | Self::Path { .. } | Self::LastApplied(_) => {
                 Reason::ArtifactFailed.as_str()
             }
+            Self::Interrupted { .. } => Reason::Interrupted.as_str(),
             Self::Bundle(_)
             | Self::Api { .. }
+            | Self::PreparationStopped
             | Self::Unreported
             | Self::Directory(_)
             | Self::Busy { .. }

@@ -10,6 +10,7 @@ pub(crate) mod identity;
 pub(crate) mod prepare;
 pub(crate) mod session;
 pub(crate) mod steps;
+pub(crate) mod stop;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
 use sluice_tf_core::disruption::Disruption;
 use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use steps::run_steps;
+use stop::RunStop;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,37 +54,40 @@ pub enum RunOutcome {
     Succeeded,
     /// The run failed with an error, which is reported.
     Failed,
-    /// The run was not carried out: its inputs changed before it began.
+    /// The run was not carried out: its inputs changed, or it was asked to end, before it began.
     Superseded,
 }
 
-/// Claims and carries out the run that the settings name.
+/// Claims and carries out the run that the settings name, until its end or a request to end.
 ///
 /// # Errors
 /// When the run was not claimed. Later errors are reported in its status.
-pub async fn execute(context: &Context, stop: CancellationToken) -> Result<RunOutcome, ClaimError> {
-    let run_lock = lock_run(context, &stop).await?;
+pub async fn execute(context: &Context, stop: impl Into<RunStop>) -> Result<RunOutcome, ClaimError> {
+    let stop: RunStop = stop.into();
+    let run_lock = lock_run(context, stop.token()).await?;
     let api: Api<TerraformRun> = context.api();
-    let run = claim(&api, context).await?;
-    // The status writer cancels it when another process ends the run.
-    let stop = stop.child_token();
+    // Also after a request to end: a run whose runner ended without a claim counts as failed in a pod.
+    let run = claim(&api, context, stop.token()).await?;
     let intervals = WriteIntervals {
         heartbeat: context.settings.heartbeat,
         step: context.settings.step,
     };
-    let status = StatusWriter::start(api, &run, intervals, stop.clone());
+    // It cancels the token when another process ends the run.
+    let status = StatusWriter::start(api, &run, intervals, stop.token().clone());
     let limits = Limits {
-        stop,
+        stop: stop.token().clone(),
         deadline: Instant::now() + run.spec.deadline.to_duration(),
         grace: context.settings.grace,
     };
     let log = RunLog::new(context.pod_log.clone());
-    let completed = Box::pin(carry_out(context, &run, &status, limits, &log, run_lock.clone())).await;
+    let steps = carry_out(context, &run, &status, limits, &stop, &log, run_lock.clone());
+    let completed = Box::pin(steps).await;
     let not_stored = log
         .conclude(context, &run, &status, completed.result.is_ok())
         .await;
     let result = explain_disk(completed.result, completed.used_directory.as_ref());
-    let outcome = report_end(&status, explain_stop(context, &status, result).await);
+    let result = explain_stop(context, &status, &stop, result).await;
+    let outcome = report_end(&status, result);
     let is_reported = flush_end(context, &status).await;
     // The report may have waited until the API was back.
     if let Some(secret) = not_stored.filter(|_| is_reported) {
@@ -113,38 +118,47 @@ fn explain_disk(
     }
 }
 
-/// Adds to the error of a run that was stopped that a user cancelled it, or why Kubernetes ends its pod, if it does.
+/// Adds to the error of a run that was stopped that a user cancelled it, why Kubernetes ends its pod, if it does, or that its work had
+/// not begun: whatever failed then is repeated.
 async fn explain_stop(
     context: &Context,
     status: &StatusWriter,
+    stop: &RunStop,
     result: Result<Success, RunError>,
 ) -> Result<Success, RunError> {
+    let is_before_work = stop.is_before_work();
     let stopped = match result {
         Err(stopped @ RunError::Stopped { .. }) => stopped,
+        Err(error) if is_before_work && error.phase() != Phase::Superseded => error,
         result => return result,
     };
     if status.is_cancelled() {
         return Err(RunError::Cancelled(Box::new(stopped)));
     }
-    let Some(own) = &context.identity.pod else {
-        return Err(stopped);
-    };
+    Err(match disruption_of_pod(context).await {
+        Some(disruption) => RunError::Disrupted {
+            stopped: Box::new(stopped),
+            disruption,
+        },
+        None if is_before_work => RunError::Interrupted {
+            error: Box::new(stopped),
+        },
+        None => stopped,
+    })
+}
+
+/// Returns why Kubernetes ends the pod of the run, if it does.
+async fn disruption_of_pod(context: &Context) -> Option<Disruption> {
+    let own = context.identity.pod.as_ref()?;
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &own.namespace);
-    let disruption = match tokio::time::timeout(POD_TIMEOUT, api.get(&own.name)).await {
+    match tokio::time::timeout(POD_TIMEOUT, api.get(&own.name)).await {
         Ok(Ok(pod)) => Disruption::of(&pod),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the pod of the run cannot be read");
             None
         }
         Err(_) => None,
-    };
-    Err(match disruption {
-        Some(disruption) => RunError::Disrupted {
-            stopped: Box::new(stopped),
-            disruption,
-        },
-        None => stopped,
-    })
+    }
 }
 
 /// Writes the status of the ended run. Returns whether it is written.
@@ -263,6 +277,7 @@ async fn carry_out(
     run: &TerraformRun,
     status: &StatusWriter,
     limits: Limits,
+    stop: &RunStop,
     log: &RunLog,
     run_lock: Option<Arc<ProcessLock>>,
 ) -> CompletedRun {
@@ -281,16 +296,15 @@ async fn carry_out(
         directory,
         limits,
     } = loaded;
-    let stop = limits.stop.clone();
     let mut packages = Vec::new();
     let outcome = match prepare_session(context, run, bundle, &directory, limits, status, log).await {
         Ok(session) => {
-            let mut outcome = run_steps(&session, stored.as_ref()).await;
+            let mut outcome = run_steps(&session, stored.as_ref(), stop).await;
             if let Err(error) = outcome.result {
                 outcome.result = Err(redact_state_secrets(&session.cli, error).await);
             }
             // A caller that stops a run waits for its end: no time to fill the cache.
-            if !stop.is_cancelled() {
+            if !stop.token().is_cancelled() {
                 packages = providers::installed(&session.cli);
             }
             outcome

@@ -22,6 +22,7 @@ use crate::run::lifecycle::context::Context;
 use crate::run::lifecycle::error::RunError;
 use crate::run::lifecycle::identity::lock_holder;
 use crate::run::lifecycle::session::RunSession;
+use crate::run::lifecycle::stop::read_until;
 use crate::run::log::{DISABLE_VARIABLE, RunLog};
 use crate::run::plan::plan_store;
 use crate::run::state::{committed_state, errored_tfstate};
@@ -51,10 +52,14 @@ impl RunInputs {
         run_lock: Option<Arc<ProcessLock>>,
     ) -> Result<Self, RunError> {
         status.buffer(|status| status.phase = Phase::Preparing);
-        let mut bundle = load_bundle(context, run).await?;
+        let reads = async {
+            let bundle = load_bundle(context, run).await?;
+            let stored = load_approved_plan(context, run, &bundle).await?;
+            Ok::<_, RunError>((bundle, stored))
+        };
+        let (mut bundle, stored) = read_until(&limits.stop, reads).await?;
         let grace = Duration::from_secs(bundle.grace_seconds.unwrap_or(0).into());
         limits.grace = limits.grace.max(grace);
-        let stored = load_approved_plan(context, run, &bundle).await?;
         if let Some(stored) = &stored {
             let tools = context.settings.tools_dir.as_deref();
             bundle = apply::bundle_of_plan(&stored.context, &bundle, tools)?;

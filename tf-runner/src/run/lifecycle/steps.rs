@@ -13,8 +13,9 @@ use tokio::time::Instant;
 
 use crate::run::apply::{self, last_applied};
 use crate::run::cli::{PLAN_FILE, arguments, version};
-use crate::run::lifecycle::error::RunError;
+use crate::run::lifecycle::error::{RunError, Step};
 use crate::run::lifecycle::session::{RunSession, StepsOutcome, Success};
+use crate::run::lifecycle::stop::RunStop;
 use crate::run::lifecycle::{approval, break_glass};
 use crate::run::plan::{self, module_reads, webhook};
 use crate::run::post_apply;
@@ -34,8 +35,12 @@ enum Next {
 }
 
 /// Runs the steps of a run in its prepared directory.
-pub(crate) async fn run_steps(session: &RunSession<'_>, stored: Option<&StoredPlan>) -> StepsOutcome {
-    match run_until_apply(session, stored).await {
+pub(crate) async fn run_steps(
+    session: &RunSession<'_>,
+    stored: Option<&StoredPlan>,
+    stop: &RunStop,
+) -> StepsOutcome {
+    match run_until_apply(session, stored, stop).await {
         Ok(Next::Apply { from_empty_state }) => apply_and_follow_up(session, from_empty_state).await,
         Ok(Next::BreakGlass(init)) => run_break_glass(session, &init).await,
         Ok(Next::End(success)) => Ok(success).into(),
@@ -43,7 +48,11 @@ pub(crate) async fn run_steps(session: &RunSession<'_>, stored: Option<&StoredPl
     }
 }
 
-async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) -> Result<Next, RunError> {
+async fn run_until_apply(
+    session: &RunSession<'_>,
+    stored: Option<&StoredPlan>,
+    stop: &RunStop,
+) -> Result<Next, RunError> {
     let RunSession { run, bundle, cli, .. } = session;
     // Buffered: for a reader of the stack this is the same step as the preparation.
     cli.status.buffer(|status| status.phase = Phase::Initializing);
@@ -58,6 +67,9 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     }
     if run.spec.action != Action::BreakTheGlass {
         labels::check(session).await?;
+    }
+    if matches!(run.spec.action, Action::Unlock | Action::BreakTheGlass) {
+        begin_work(stop, Step::Init)?;
     }
     match run.spec.action {
         Action::Unlock => return release::release_lock(session, &init).await.map(Next::End),
@@ -76,6 +88,8 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     initialized.map_err(RunError::with_field_name)?;
     module_reads::record(cli).await?;
     state::select_workspace(session).await?;
+    let step = if stored.is_some() { Step::Apply } else { Step::Plan };
+    begin_work(stop, step)?;
     errored_tfstate::push(session).await?;
     if let Some(stored) = stored {
         apply::verify(session, &stored.context).await?;
@@ -86,6 +100,18 @@ async fn run_until_apply(session: &RunSession<'_>, stored: Option<&StoredPlan>) 
     }
     committed_state::adopt(session).await?;
     plan_and_store(session).await
+}
+
+/// Begins the work of a run: from here on a request to end waits for it, or interrupts it.
+fn begin_work(stop: &RunStop, step: Step) -> Result<(), RunError> {
+    if stop.begin() {
+        return Ok(());
+    }
+    Err(RunError::Stopped {
+        step,
+        why: "was not started, because the runner was terminated".to_owned(),
+        text: String::new(),
+    })
 }
 
 /// The arguments of `init`. `may_copy`: Sluice configures the backend, so the state may be migrated to it. `is_exact`: before the

@@ -36,7 +36,7 @@ pub(crate) async fn check(session: &RunSession<'_>) -> Result<(), RunError> {
     }
     let api = context.api::<Secret>();
     for name in &secrets.names {
-        let found = context.retry(|| api.get_opt(name)).await;
+        let found = context.retry_until(&cli.limits.stop, || api.get_opt(name)).await;
         let Some(found) = found.map_err(RunError::api("read the labels of the state"))? else {
             continue;
         };

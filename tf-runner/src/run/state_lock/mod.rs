@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use sluice_api::annotation::TERRAFORM_LABEL;
 use sluice_api::run::{Claim, LockInfo, LockWindow, Phase, ReleasedLock, TerraformRun, TerraformRunStatus};
-use sluice_api::terraform::label_value;
+use sluice_api::terraform::{Reason, label_value};
 use sluice_tf_core::cli::lock::parse_created;
 use sluice_tf_core::cli::process::CommandExit;
 use sluice_tf_core::disruption::runner_has_ended;
@@ -149,11 +149,17 @@ fn possible_holders<'a>(
     let may_hold = |run: &&TerraformRun| {
         let Some(status) = &run.status else { return false };
         let is_of_run = holder(status) == Some(lock.who.as_str());
-        let left_none = matches!(status.phase, Phase::Succeeded | Phase::Superseded);
+        let has_left_none = matches!(status.phase, Phase::Succeeded | Phase::Superseded);
+        let left_none = has_left_none && !is_interrupted(status);
         let met_it = status.lock.as_ref().is_some_and(|met| met.id == lock.id);
         is_of_run && may_have_locked_at(status, created) && !left_none && !met_it
     };
     runs.filter(may_hold).collect()
+}
+
+/// Whether the run was asked to end before its plan or apply, perhaps during `init`, which takes the lock.
+fn is_interrupted(status: &TerraformRunStatus) -> bool {
+    status.phase == Phase::Superseded && status.reason == Reason::Interrupted
 }
 
 /// The `user@host` of the CLI of a run, once it is claimed.
@@ -166,7 +172,7 @@ fn holder(status: &TerraformRunStatus) -> Option<&str> {
 /// Whether a run may have left a lock behind that was created at this time.
 fn may_have_locked_at(status: &TerraformRunStatus, created: Timestamp) -> bool {
     // Only a run that reported its end has recorded the window of its last command.
-    if status.phase == Phase::Failed
+    if (status.phase == Phase::Failed || is_interrupted(status))
         && let Some(windows) = &status.possible_lock_windows
     {
         let at = created.as_microsecond();
@@ -259,6 +265,12 @@ mod tests {
             run.status.as_mut().unwrap().phase = phase;
             assert!(!dead(&run), "{phase:?} left no lock");
         }
+        let mut interrupted = lasted();
+        let status = interrupted.status.as_mut().unwrap();
+        (status.phase, status.reason) = (Phase::Superseded, Reason::Interrupted.into());
+        assert!(dead(&interrupted), "its init may have left the lock");
+        interrupted.status.as_mut().unwrap().possible_lock_windows = Some(Vec::new());
+        assert!(!dead(&interrupted), "no command of it may have left a lock");
         let mut met = lasted();
         met.status.as_mut().unwrap().lock = Some(lock("me@vm"));
         assert!(!dead(&met), "it met the lock and did not take it");

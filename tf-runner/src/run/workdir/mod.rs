@@ -164,8 +164,11 @@ pub(crate) async fn lock(
             lock.record_holder(run);
             return Ok(lock);
         }
+        if stop.is_cancelled() {
+            return Err(RunError::PreparationStopped);
+        }
         let holder = Holder::read(&paths.lock);
-        if Instant::now() >= until || stop.is_cancelled() {
+        if Instant::now() >= until {
             return Err(RunError::Busy {
                 holder,
                 waited: timeout,
@@ -382,6 +385,9 @@ mod tests {
             next.unwrap_err().to_string(),
             format!("{expected} still works on this stack (waited 2.5s)")
         );
+        stop.cancel();
+        let stopped = lock(&paths, "net-2", Duration::from_hours(1), &stop, |_| ()).await;
+        assert!(matches!(stopped, Err(RunError::PreparationStopped)));
         drop(held);
         assert!(lock(&paths, "net-2", wait, &stop, |_| ()).await.is_ok());
     }

@@ -1,0 +1,112 @@
+//! How a run is asked to end: always, or only while nothing is lost by it.
+
+use std::sync::{Arc, Mutex};
+
+use sluice_runtime::sync::lock;
+use tokio_util::sync::CancellationToken;
+
+use crate::run::lifecycle::error::RunError;
+
+/// The request to end a run. A run that is asked to end before its work begins is repeated by the next one.
+#[derive(Clone, Debug)]
+pub struct RunStop {
+    token: CancellationToken,
+    /// Whether the work of the run has begun: the first command that changes something or makes a plan.
+    has_begun: Arc<Mutex<bool>>,
+}
+
+impl From<CancellationToken> for RunStop {
+    /// The run ends when this token is cancelled, and never cancels it.
+    fn from(stop: CancellationToken) -> Self {
+        Self {
+            token: stop.child_token(),
+            has_begun: Arc::default(),
+        }
+    }
+}
+
+impl RunStop {
+    /// Ends the run, unless its work has begun.
+    pub fn stop_unless_begun(&self) {
+        let has_begun = lock(&self.has_begun);
+        if !*has_begun {
+            self.token.cancel();
+        }
+    }
+
+    /// Cancelled when the run has to end.
+    pub(crate) const fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    /// Records that the work begins. Returns whether it may: not after a request to end.
+    pub(crate) fn begin(&self) -> bool {
+        let mut has_begun = lock(&self.has_begun);
+        *has_begun |= !self.token.is_cancelled();
+        *has_begun
+    }
+
+    /// Whether the run was asked to end before its work began.
+    pub(crate) fn is_before_work(&self) -> bool {
+        self.token.is_cancelled() && !*lock(&self.has_begun)
+    }
+}
+
+/// Reads from the API before the work of a run. A request to end abandons the reads: while the API is away, they are repeated for minutes.
+///
+/// # Errors
+/// Those of the reads, or [`RunError::PreparationStopped`].
+pub(crate) async fn read_until<T>(
+    stop: &CancellationToken,
+    reads: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
+    tokio::select! {
+        biased;
+        read = reads => read,
+        () = stop.cancelled() => Err(RunError::PreparationStopped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_ends_a_run_only_before_its_work() {
+        let stop = RunStop::from(CancellationToken::new());
+        assert!(stop.begin());
+        stop.stop_unless_begun();
+        assert!(!stop.token().is_cancelled() && !stop.is_before_work());
+    }
+
+    #[tokio::test]
+    async fn reads_that_do_not_end_are_abandoned() {
+        let stop = CancellationToken::new();
+        let read = read_until(&stop, std::future::ready(Ok(1))).await;
+        assert!(matches!(read, Ok(1)));
+        stop.cancel();
+        let read = read_until(&stop, std::future::pending::<Result<(), _>>()).await;
+        assert!(matches!(read, Err(RunError::PreparationStopped)));
+    }
+
+    #[test]
+    fn no_work_begins_after_a_request_to_end() {
+        let program = CancellationToken::new();
+        let early = RunStop::from(program.clone());
+        early.clone().stop_unless_begun();
+        assert!(!early.begin() && early.is_before_work());
+        assert!(!program.is_cancelled(), "only the run ends");
+        let terminated = RunStop::from(program.clone());
+        program.cancel();
+        assert!(!terminated.begin() && terminated.is_before_work());
+    }
+
+    #[test]
+    fn a_run_that_is_terminated_during_its_work_is_not_before_it() {
+        let program = CancellationToken::new();
+        let stop = RunStop::from(program.clone());
+        assert!(stop.begin());
+        program.cancel();
+        assert!(stop.token().is_cancelled() && !stop.is_before_work());
+    }
+}
