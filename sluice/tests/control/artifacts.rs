@@ -14,6 +14,8 @@ pub(crate) struct Artifacts {
     pub(crate) url: String,
     files: Files,
     served: Arc<Mutex<Vec<String>>>,
+    /// How often each file may be downloaded. Others: always.
+    limits: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 impl Artifacts {
@@ -22,18 +24,33 @@ impl Artifacts {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let files = Files::default();
         let served = Arc::<Mutex<Vec<String>>>::default();
-        let (shared, record) = (Arc::clone(&files), Arc::clone(&served));
+        let limits = Arc::<Mutex<HashMap<String, usize>>>::default();
+        let (shared, record, limited) = (Arc::clone(&files), Arc::clone(&served), Arc::clone(&limits));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 // Errors of clients that disconnect are ignored.
                 let find = |name: &str| {
-                    record.lock().unwrap().push(name.to_owned());
-                    shared.lock().unwrap().get(name).cloned()
+                    let mut record = record.lock().unwrap();
+                    record.push(name.to_owned());
+                    let count = record.iter().filter(|served| *served == name).count();
+                    let limit = limited.lock().unwrap().get(name).copied();
+                    if limit.is_some_and(|limit| count > limit) {
+                        return Found::NotNow;
+                    }
+                    match shared.lock().unwrap().get(name).cloned() {
+                        Some(bytes) => Found::File(bytes),
+                        None => Found::Nothing,
+                    }
                 };
                 let _ = respond(stream.unwrap(), find);
             }
         });
-        Self { url, files, served }
+        Self {
+            url,
+            files,
+            served,
+            limits,
+        }
     }
 
     /// Returns how often a file was requested.
@@ -46,12 +63,28 @@ impl Artifacts {
             .count()
     }
 
+    /// Answers 503 after this number of downloads of a file; `None`: no limit.
+    pub(crate) fn limit_downloads(&self, name: &str, limit: Option<usize>) {
+        let mut limits = self.limits.lock().unwrap();
+        match limit {
+            Some(limit) => limits.insert(name.to_owned(), limit),
+            None => limits.remove(name),
+        };
+    }
+
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
         self.files.lock().unwrap().insert(name.to_owned(), bytes);
     }
 }
 
-fn respond(mut stream: TcpStream, find: impl Fn(&str) -> Option<Vec<u8>>) -> std::io::Result<()> {
+/// The answer to a request.
+enum Found {
+    File(Vec<u8>),
+    Nothing,
+    NotNow,
+}
+
+fn respond(mut stream: TcpStream, find: impl Fn(&str) -> Found) -> std::io::Result<()> {
     let mut head = Vec::new();
     let mut some = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -68,7 +101,11 @@ fn respond(mut stream: TcpStream, find: impl Fn(&str) -> Option<Vec<u8>>) -> std
         .unwrap_or_default()
         .trim_start_matches('/')
         .to_owned();
-    let (code, bytes) = find(&name).map_or(("404 Not Found", Vec::new()), |bytes| ("200 OK", bytes));
+    let (code, bytes) = match find(&name) {
+        Found::File(bytes) => ("200 OK", bytes),
+        Found::Nothing => ("404 Not Found", Vec::new()),
+        Found::NotNow => ("503 Service Unavailable", Vec::new()),
+    };
     let head = format!(
         "HTTP/1.1 {code}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         bytes.len()

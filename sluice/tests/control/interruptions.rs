@@ -165,3 +165,31 @@ async fn runs_that_exceed_the_grace_period_or_a_second_signal_are_interrupted_an
     tokio::time::timeout(TIMEOUT, finished).await.unwrap();
     assert_eq!(final_state(&env).await, expected);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_ends_ends_a_download_at_once_and_the_next_controller_repeats_the_run() {
+    let mut env = TestEnvironment::without_controller().await;
+    let (executor, ended) = env.executor();
+    env.start_with(Arc::clone(&executor), ended, 1).await;
+    // The controller reads the inputs, and the runner gets nothing: it would try again for three and a half minutes.
+    env.artifacts.limit_downloads("a.tar.gz", Some(1));
+    env.commit("a", &[("main.tf", "resource \"terraform_data\" \"it\" {}\n")])
+        .await;
+    env.stack("net", json!({})).await;
+    env.wait_run("net", "without its artifact", |run| {
+        let message = run.status.as_ref().map(|status| status.message.as_str());
+        message.is_some_and(|message| message.starts_with("waiting for the artifact"))
+    })
+    .await;
+    env.stop().await;
+    let finished = executor.finish(TIMEOUT * 2, pending());
+    let finished = tokio::time::timeout(TIMEOUT / 2, finished).await;
+    finished.expect("a run that downloads ends at once");
+    env.artifacts.limit_downloads("a.tar.gz", None);
+    env.start(1).await;
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    insta::assert_snapshot!(env.history("net").await, @"
+    1 PlanAndApply Revision 1: Superseded Interrupted
+    2 PlanAndApply Revision 1: Succeeded TerraformAppliedSucceed +1 ~0 -0
+    ");
+}

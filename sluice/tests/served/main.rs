@@ -10,5 +10,6 @@ mod hostile;
 mod memory;
 mod program;
 mod pushes;
+mod stops;
 mod volumes;
 mod watches;
