@@ -21,6 +21,8 @@
 //! 14. `post_apply`: outputs, inventory, health checks.
 //! 15. `log`: collects and stores the output of the commands. `lifecycle` reports the end, then cleans up the directory.
 //!
+//! A request to end before step 9 ends the run at once, and the next run does all of it (`lifecycle::stop`).
+//!
 //! `lifecycle` has the order of steps 1 to 4 and 15, `lifecycle::steps` that of the others. In each command, `state_lock` releases
 //! dead state locks. `log` prints their output in a pod. `local` prepares a plan outside of a run.
 
