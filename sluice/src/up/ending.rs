@@ -15,8 +15,9 @@ const EARLY_END: Duration = Duration::from_millis(500);
 /// Timeout for the phases of the runs that remain.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends the runs that have not begun to plan or apply: the next start repeats them. Waits for the others: the first signal has stopped
-/// new runs, the second interrupts the CLI, the third ends the program; the next start adopts the runs that remain.
+/// Ends the runs that have not begun to plan or apply: the next start repeats them. Waits for the others, also for those that an earlier
+/// start left: the first signal has stopped new runs, the second interrupts the CLI, the third ends the program; the next start adopts the
+/// runs that remain.
 pub(super) async fn wait_for_runs(
     client: &Client,
     executor: &ProcessExecutor,
@@ -24,22 +25,24 @@ pub(super) async fn wait_for_runs(
     lines: &Lines,
 ) {
     executor.end_early();
+    let runs = executor.live_runs();
     tokio::select! {
-        () = executor.idle() => return,
+        () = executor.wait_for(&runs) => return,
         () = tokio::time::sleep(EARLY_END) => {}
         () = signals.reached(2) => {}
     }
+    let runs = executor.live_runs();
     let phases = tokio::select! {
-        () = executor.idle() => return,
-        phases = describe(client, executor.runs()) => phases,
+        () = executor.wait_for(&runs) => return,
+        phases = describe(client, &runs) => phases,
     };
     lines.print(&notice(&phases));
     tokio::select! {
-        () = executor.idle() => return,
-        () = signals.reached(2) => executor.interrupt(),
+        () = executor.wait_for(&runs) => return,
+        () = signals.reached(2) => executor.interrupt_runs(&runs),
     }
     tokio::select! {
-        () = executor.idle() => {}
+        () = executor.wait_for(&runs) => {}
         () = signals.reached(3) => {
             lines.print("Exiting with active runs; the next sluice up with this --state adopts them.");
         }
@@ -55,19 +58,19 @@ fn notice(runs: &[String]) -> String {
 }
 
 /// Returns the names of these runs with their phases, as far as they are recorded.
-async fn describe(client: &Client, runs: Vec<RunRef>) -> Vec<String> {
+async fn describe(client: &Client, runs: &[RunRef]) -> Vec<String> {
     let api: Api<TerraformRun> = Api::all(client.clone());
     let list = tokio::time::timeout(LIST_TIMEOUT, api.list(&ListParams::default())).await;
     let list = list.ok().and_then(Result::ok);
     let recorded = list.map(|list| list.items).unwrap_or_default();
-    let text = |run: RunRef| {
-        let found = recorded.iter().find(|object| RunRef::of(object) == run);
+    let text = |run: &RunRef| {
+        let found = recorded.iter().find(|object| RunRef::of(object) == *run);
         match found.and_then(|object| object.status.as_ref()) {
             Some(status) => format!("{} ({})", run.name, status.phase.as_str()),
-            None => run.name,
+            None => run.name.clone(),
         }
     };
-    let mut texts: Vec<String> = runs.into_iter().map(text).collect();
+    let mut texts: Vec<String> = runs.iter().map(text).collect();
     texts.sort();
     texts
 }

@@ -186,39 +186,66 @@ async fn sluice_up_ends_at_once_while_a_run_downloads_and_repeats_the_run() {
     up.end(LIMIT).await;
 }
 
+/// A stack whose apply waits for a file.
+struct WaitingApply {
+    folder: TestDirectory,
+    run: String,
+}
+
+impl WaitingApply {
+    /// Starts the program and waits until the apply waits.
+    async fn start() -> (Self, Up) {
+        let (folder, artifacts) = (TestDirectory::create().unwrap(), Artifacts::start());
+        let marker = folder.path().join("marker");
+        let command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done";
+        let module = format!(
+            "variable \"marker\" {{}}\nresource \"terraform_data\" \"slow\" {{\n  \
+             provisioner \"local-exec\" {{ command = \"{command}\" }}\n}}\n"
+        );
+        let up = Up::start(folder.path()).await;
+        up.publish(&artifacts, &[("main.tf", &module)]).await;
+        up.create_stack(json!([{ "name": "marker", "value": marker }]))
+            .await;
+        let is_applying =
+            |runs: &[TerraformRun]| runs.iter().any(|run| phase(run) == "Applying") && marker.exists();
+        let runs = up.wait_for_runs("apply", is_applying).await;
+        let run = runs[0].metadata.name.clone().unwrap();
+        (Self { folder, run }, up)
+    }
+
+    /// Asks the program to end. It names the run and waits for its apply, and serves until then.
+    async fn check_end(&self, up: Up) {
+        up.signal(Signal::TERM);
+        let notice = format!("Waiting for {} (Applying). ", self.run);
+        let printed = self.folder.path().join("printed");
+        let named = async {
+            while !std::fs::read_to_string(&printed).unwrap().contains(&notice) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LIMIT, named).await.expect("the run is named");
+        let run = up.api::<TerraformRun>().get(&self.run).await;
+        assert_eq!(phase(&run.unwrap()), "Applying", "the API serves the run");
+        std::fs::write(self.folder.path().join("marker.go"), "").unwrap();
+        up.end(LIMIT).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sluice_up_names_an_apply_and_serves_until_it_has_ended() {
-    let (folder, artifacts) = (TestDirectory::create().unwrap(), Artifacts::start());
-    let marker = folder.path().join("marker");
-    let command = "touch ${var.marker}; until [ -e ${var.marker}.go ]; do sleep 0.05; done";
-    let module = format!(
-        "variable \"marker\" {{}}\nresource \"terraform_data\" \"slow\" {{\n  \
-         provisioner \"local-exec\" {{ command = \"{command}\" }}\n}}\n"
-    );
-    let up = Up::start(folder.path()).await;
-    up.publish(&artifacts, &[("main.tf", &module)]).await;
-    up.create_stack(json!([{ "name": "marker", "value": marker }]))
-        .await;
-    let runs = up
-        .wait_for_runs("apply", |runs| {
-            runs.iter().any(|run| phase(run) == "Applying") && marker.exists()
-        })
-        .await;
+    let (apply, up) = WaitingApply::start().await;
+    apply.check_end(up).await;
+    let up = Up::start(apply.folder.path()).await;
+    let runs = up.wait_for_runs("run", |runs| !runs.is_empty()).await;
+    assert_eq!(ending(&runs[0]), "Succeeded TerraformAppliedSucceed");
     up.signal(Signal::TERM);
-    let notice = format!(
-        "Waiting for {} (Applying). ",
-        runs[0].metadata.name.as_deref().unwrap()
-    );
-    let printed = folder.path().join("printed");
-    let named = async {
-        while !std::fs::read_to_string(&printed).unwrap().contains(&notice) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(LIMIT, named).await.expect("the run is named");
-    let api: Api<TerraformRun> = up.api();
-    let run = api.get(runs[0].metadata.name.as_deref().unwrap()).await;
-    assert_eq!(phase(&run.unwrap()), "Applying", "the API serves the run");
-    std::fs::write(marker.with_extension("go"), "").unwrap();
     up.end(LIMIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sluice_up_waits_for_an_apply_that_an_earlier_one_left() {
+    let (apply, mut up) = WaitingApply::start().await;
+    up.program.kill().await.unwrap();
+    let next = Up::start(apply.folder.path()).await;
+    apply.check_end(next).await;
 }

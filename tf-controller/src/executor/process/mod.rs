@@ -5,6 +5,7 @@
 
 mod files;
 mod starts;
+mod stop;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -17,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt};
 use kube::ResourceExt as _;
-use rustix::process::{Pid, Signal, kill_process};
 use sluice_api::run::TerraformRun;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
@@ -237,58 +237,6 @@ impl ProcessExecutor {
 
     fn is_child(&self, run: &RunRef) -> bool {
         self.children.borrow().contains_key(run)
-    }
-
-    /// Returns the runs whose runners this process has.
-    #[must_use]
-    pub fn runs(&self) -> Vec<RunRef> {
-        self.children.borrow().keys().cloned().collect()
-    }
-
-    /// Returns whether this process has no runner.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.children.borrow().is_empty()
-    }
-
-    /// Waits until this process has no runner.
-    pub async fn idle(&self) {
-        // The wait cannot fail: self owns the sender.
-        drop(self.children.subscribe().wait_for(HashMap::is_empty).await);
-    }
-
-    /// Ends the runs of this process that have not begun to plan or apply. Waits for the others, at most for `grace` and until
-    /// `interrupted`. Then interrupts their CLIs, so that they write their states, and waits for them.
-    pub async fn finish(&self, grace: Duration, interrupted: impl Future<Output = ()>) {
-        self.end_early();
-        tokio::select! {
-            () = self.idle() => return,
-            () = tokio::time::sleep(grace) => {}
-            () = interrupted => {}
-        }
-        tracing::warn!("interrupting the remaining runs");
-        self.interrupt();
-        self.idle().await;
-    }
-
-    /// Ends the runs of this process that have not begun to plan or apply: the next controller repeats them. Only the runner knows
-    /// whether it has begun, because its status may be behind.
-    pub fn end_early(&self) {
-        self.signal(Signal::USR1);
-    }
-
-    /// Interrupts the runners of this process: they interrupt the CLI and report.
-    pub fn interrupt(&self) {
-        self.signal(Signal::TERM);
-    }
-
-    fn signal(&self, signal: Signal) {
-        for id in self.children.borrow().values().flatten() {
-            if let Some(process) = Pid::from_raw(id.cast_signed()) {
-                // It may have just ended.
-                let _ = kill_process(process, signal);
-            }
-        }
     }
 }
 
