@@ -47,7 +47,7 @@ pub enum ClaimError {
 }
 
 /// Claims the run for the context's identity. A run that the executor passed is not read again: the claim is refused if it has changed.
-/// After `stop`, no call is repeated.
+/// After `stop`, a call is made once more at most.
 ///
 /// # Errors
 /// When the run is claimed or gone, or the API is unavailable.
