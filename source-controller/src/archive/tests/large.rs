@@ -33,11 +33,12 @@ impl Gate {
     fn pass(&self) -> io::Result<()> {
         let (is_open, changed) = &*self.0;
         let waited = changed.wait_timeout_while(lock(is_open), LIMIT, |is_open| !*is_open);
-        let (_, time) = waited.map_err(|_| io::Error::other("poisoned"))?;
-        if time.timed_out() {
-            return Err(io::ErrorKind::TimedOut.into());
+        let (is_open, _time) = waited.map_err(|_| io::Error::other("poisoned"))?;
+        if *is_open {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::TimedOut.into())
         }
-        Ok(())
     }
 }
 
