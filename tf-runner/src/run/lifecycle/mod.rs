@@ -28,7 +28,6 @@ use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
-use sluice_tf_core::disruption::Disruption;
 use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use steps::run_steps;
 use stop::RunStop;
@@ -135,24 +134,18 @@ async fn explain_stop(
     if status.is_cancelled() {
         return Err(RunError::Cancelled(Box::new(stopped)));
     }
-    Err(match disruption_of_pod(context).await {
-        Some(disruption) => RunError::Disrupted {
-            stopped: Box::new(stopped),
-            disruption,
-        },
-        None if is_before_work => RunError::Interrupted {
-            error: Box::new(stopped),
-        },
-        None => stopped,
-    })
+    let pod = own_pod(context).await;
+    // Only a runner beside others has a process lock.
+    let is_shared = context.settings.lock_file.is_some();
+    Err(stop::explain(stopped, pod.as_ref(), is_shared, is_before_work))
 }
 
-/// Returns why Kubernetes ends the pod of the run, if it does.
-async fn disruption_of_pod(context: &Context) -> Option<Disruption> {
+/// Returns the pod of the runner. `None`: it has none, or it cannot be read.
+async fn own_pod(context: &Context) -> Option<Pod> {
     let own = context.identity.pod.as_ref()?;
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &own.namespace);
     match tokio::time::timeout(POD_TIMEOUT, api.get(&own.name)).await {
-        Ok(Ok(pod)) => Disruption::of(&pod),
+        Ok(Ok(pod)) => Some(pod),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the pod of the run cannot be read");
             None

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::api::core::v1::Pod;
 use sluice_runtime::sync::lock;
+use sluice_tf_core::disruption::Disruption;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::lifecycle::error::RunError;
@@ -67,9 +69,66 @@ pub(crate) async fn read_until<T>(
     }
 }
 
+/// Explains the error of a run that was asked to end: Kubernetes ends its pod, or its work had not begun, so that the next run does all
+/// of it.
+///
+/// The node ends a pod without a deletion if the pod exceeds its storage, or if the node shuts down. The kubelet may write the condition
+/// `DisruptionTarget` after the signal then. The next run may end in the same way, and so on without end, so this one fails. A shared pod
+/// (`is_shared`) is that of the controller, which asks its runners to end.
+pub(crate) fn explain(
+    stopped: RunError,
+    pod: Option<&Pod>,
+    is_shared: bool,
+    is_before_work: bool,
+) -> RunError {
+    if let Some(disruption) = pod.and_then(Disruption::of) {
+        return RunError::Disrupted {
+            stopped: Box::new(stopped),
+            disruption,
+        };
+    }
+    let is_deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+    if is_before_work && (is_shared || pod.is_none_or(is_deleted)) {
+        return RunError::Interrupted {
+            error: Box::new(stopped),
+        };
+    }
+    stopped
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+    use sluice_api::terraform::Reason;
+    use sluice_runtime::failure::Failure as _;
+
     use super::*;
+
+    #[test]
+    fn a_run_is_repeated_unless_its_node_ends_the_pod() {
+        let pod = |metadata: &Value, conditions: &Value| -> Pod {
+            let status = json!({ "conditions": conditions });
+            serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap()
+        };
+        let deletion = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        let eviction =
+            json!([{ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" }]);
+        let deleted = pod(&deletion, &json!([]));
+        let evicted = pod(&deletion, &eviction);
+        let other = pod(&json!({}), &json!([]));
+        let failed = Reason::TfExecNewFailed;
+        for (case, pod, is_shared, is_before_work, expected) in [
+            ("no pod", None, false, true, Reason::Interrupted),
+            ("deleted", Some(&deleted), false, true, Reason::Interrupted),
+            ("deleted during its work", Some(&deleted), false, false, failed),
+            ("evicted", Some(&evicted), false, true, Reason::Evicted),
+            ("ended by its node", Some(&other), false, true, failed),
+            ("a process", Some(&other), true, true, Reason::Interrupted),
+        ] {
+            let error = explain(RunError::PreparationStopped, pod, is_shared, is_before_work);
+            assert_eq!(error.reason(), expected.as_str(), "{case}");
+        }
+    }
 
     #[test]
     fn a_request_ends_a_run_only_before_its_work() {
