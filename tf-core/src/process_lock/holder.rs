@@ -33,12 +33,9 @@ impl Holder {
     /// Reads the holder from the files of a lock.
     #[must_use]
     pub fn read(path: &Path) -> Self {
-        let text = read(path);
-        let words = text.strip_suffix('\n').and_then(|line| line.split_once(' '));
-        let Some((run, process)) = words.and_then(|(run, line)| Some((run, Process::parse(line)?))) else {
+        let Some((run, process)) = recorded_runner(path) else {
             return Self::Unknown;
         };
-        let run = run.to_owned();
         if process.may_be_alive() {
             return Self::Runner {
                 run,
@@ -73,6 +70,21 @@ impl fmt::Display for Holder {
     }
 }
 
+/// Returns the id of the runner that the first file names, for a signal. `None`: it has ended, or it is in another pid namespace, and
+/// here the id may be that of another process.
+#[must_use]
+pub fn visible_runner(path: &Path) -> Option<u32> {
+    let (_, process) = recorded_runner(path)?;
+    process.is_visible().then_some(process.id)
+}
+
+/// Returns the run and the runner that the first file names.
+fn recorded_runner(path: &Path) -> Option<(String, Process)> {
+    let text = read(path);
+    let (run, process) = text.strip_suffix('\n')?.split_once(' ')?;
+    Some((run.to_owned(), Process::parse(process)?))
+}
+
 /// Returns the content of the first file if this process holds the lock for a run; `None` if the process is not visible.
 pub(super) fn record(run: &str) -> Option<String> {
     Process::find(std::process::id()).map(|process| format!("{run} {process}\n"))
@@ -83,4 +95,23 @@ fn read(path: &Path) -> String {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(RECORD_LIMIT).read_to_string(&mut text));
     read.map(|_| text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_of_another_pid_namespace_is_named_and_gets_no_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net.lock");
+        assert_eq!(visible_runner(&path), None);
+        let own = record("net-0a-1").unwrap();
+        std::fs::write(&path, &own).unwrap();
+        assert_eq!(visible_runner(&path), Some(std::process::id()));
+        let (process, _) = own.rsplit_once(' ').unwrap();
+        std::fs::write(&path, format!("{process} pid:[1]\n")).unwrap();
+        assert!(matches!(Holder::read(&path), Holder::Runner { .. }));
+        assert_eq!(visible_runner(&path), None);
+    }
 }

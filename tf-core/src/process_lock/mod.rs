@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-pub use holder::Holder;
+pub use holder::{Holder, visible_runner};
 use processes::{Commands, Process, may_be_alive};
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, FdFlags};

@@ -69,6 +69,11 @@ impl Process {
         words.next().is_none().then_some(process)
     }
 
+    /// Whether the process is alive in this pid namespace.
+    pub(super) fn is_visible(&self) -> bool {
+        Self::find(self.id).as_ref() == Some(self)
+    }
+
     /// Whether the process is alive, or may be alive in another pid namespace.
     pub(super) fn may_be_alive(&self) -> bool {
         pid_namespace().is_none_or(|own| own != self.namespace) || start_time(self.id) == Some(self.start)

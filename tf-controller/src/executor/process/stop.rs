@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sluice_tf_core::process_lock::{Holder, is_locked};
+use sluice_tf_core::process_lock::{is_locked, visible_runner};
 
 use super::{LOCK_POLL_INTERVAL, ProcessExecutor, RunRef, files};
 
@@ -70,13 +70,13 @@ impl ProcessExecutor {
         self.signal(Signal::TERM);
     }
 
-    /// Interrupts the runners of these runs, also those of an earlier process. A CLI whose runner has ended goes on.
+    /// Interrupts the runners of these runs, also those of an earlier process. A CLI whose runner has ended goes on, and so does a runner
+    /// in another container.
     pub fn interrupt_runs(&self, runs: &[RunRef]) {
         self.interrupt();
-        for run in runs.iter().filter(|run| !self.is_child(run)) {
-            if let Holder::Runner { process, .. } = Holder::read(&self.file(run, "lock")) {
-                send(process, Signal::TERM);
-            }
+        let left = runs.iter().filter(|run| !self.is_child(run));
+        for process in left.filter_map(|run| visible_runner(&self.file(run, "lock"))) {
+            send(process, Signal::TERM);
         }
     }
 
