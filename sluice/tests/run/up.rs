@@ -213,8 +213,8 @@ impl WaitingApply {
         (Self { folder, run }, up)
     }
 
-    /// Asks the program to end. It names the run and waits for its apply, and serves until then.
-    async fn check_end(&self, up: Up) {
+    /// Asks the program to end, and waits until it names the run.
+    async fn ask_to_end(&self, up: &Up) {
         up.signal(Signal::TERM);
         let notice = format!("Waiting for {} (Applying). ", self.run);
         let printed = self.folder.path().join("printed");
@@ -224,6 +224,11 @@ impl WaitingApply {
             }
         };
         timeout(LIMIT, named).await.expect("the run is named");
+    }
+
+    /// Asks the program to end. It names the run and waits for its apply, and serves until then.
+    async fn check_end(&self, up: Up) {
+        self.ask_to_end(&up).await;
         let run = up.api::<TerraformRun>().get(&self.run).await;
         assert_eq!(phase(&run.unwrap()), "Applying", "the API serves the run");
         std::fs::write(self.folder.path().join("marker.go"), "").unwrap();
@@ -248,4 +253,21 @@ async fn sluice_up_waits_for_an_apply_that_an_earlier_one_left() {
     up.program.kill().await.unwrap();
     let next = Up::start(apply.folder.path()).await;
     apply.check_end(next).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_interrupts_an_apply_that_an_earlier_sluice_up_left() {
+    let (apply, mut up) = WaitingApply::start().await;
+    up.program.kill().await.unwrap();
+    let next = Up::start(apply.folder.path()).await;
+    apply.ask_to_end(&next).await;
+    next.signal(Signal::TERM);
+    // The apply would wait forever.
+    next.end(LIMIT).await;
+    std::fs::write(apply.folder.path().join("marker.go"), "").unwrap();
+    let up = Up::start(apply.folder.path()).await;
+    let runs = up.wait_for_runs("run", |runs| !runs.is_empty()).await;
+    assert_eq!(ending(&runs[0]), "Failed TFExecApplyFailed");
+    up.signal(Signal::TERM);
+    up.end(LIMIT).await;
 }
