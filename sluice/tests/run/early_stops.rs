@@ -49,6 +49,20 @@ async fn a_terminated_download_ends_at_once_and_is_no_failure() {
     );
 }
 
+/// Cancels a run as a user does.
+async fn cancel(env: &TestEnvironment, run: &str) {
+    let api: Api<TerraformRun> = Api::namespaced(env.client(), NAMESPACE);
+    let request = Patch::Merge(json!({ "metadata": { "annotations": { CANCEL: "now" } } }));
+    api.patch(run, &PatchParams::default(), &request).await.unwrap();
+}
+
+/// Checks that the run ended because a user cancelled it.
+fn assert_cancelled(run: &TerraformRun) {
+    assert_eq!(status(run).phase, Phase::Failed, "{:?}", run.status);
+    let message = status(run).message;
+    assert!(message.starts_with("the run was cancelled: "), "{message}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_download_fails() {
     let env = TestEnvironment::new("").await;
@@ -58,16 +72,30 @@ async fn a_cancelled_download_fails() {
     context.settings.heartbeat = Duration::from_millis(100);
     let asked = async {
         env.wait_for_message(&name, "waiting for the artifact").await;
-        let api: Api<TerraformRun> = Api::namespaced(env.client(), NAMESPACE);
-        let request = Patch::Merge(json!({ "metadata": { "annotations": { CANCEL: "now" } } }));
-        api.patch(&name, &PatchParams::default(), &request).await.unwrap();
+        cancel(&env, &name).await;
     };
     let outcome = execute_until(&context, CancellationToken::new().into(), asked).await;
     assert_eq!(outcome, RunOutcome::Failed);
-    let run = env.get(&name).await;
-    assert_eq!(status(&run).phase, Phase::Failed, "{:?}", run.status);
-    let message = status(&run).message;
-    assert!(message.starts_with("the run was cancelled: "), "{message}");
+    assert_cancelled(&env.get(&name).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_cancelled_just_before_the_request_to_end_is_not_repeated() {
+    let env = TestEnvironment::new("").await;
+    let name = env.prepare(RunSetup::plan()).await;
+    let mut context = env.context(&name);
+    context.fetcher.retries = RETRIES;
+    // No write of the status tells the runner about it.
+    context.settings.heartbeat = Duration::from_hours(1);
+    let program = CancellationToken::new();
+    let asked = async {
+        env.wait_for_message(&name, "waiting for the artifact").await;
+        cancel(&env, &name).await;
+        program.cancel();
+    };
+    let outcome = execute_until(&context, program.clone().into(), asked).await;
+    assert_eq!(outcome, RunOutcome::Failed);
+    assert_cancelled(&env.get(&name).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

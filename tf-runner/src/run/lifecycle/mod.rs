@@ -21,9 +21,11 @@ use context::Context;
 use error::RunError;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use kube::api::Api;
 use prepare::{RunInputs, prepare_session};
 use session::{StepsOutcome, Success};
+use sluice_api::annotation::is_cancelled;
 use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
 use sluice_tf_core::cli::process::Limits;
@@ -43,8 +45,8 @@ use crate::run::workdir::{WorkDirectory, directory_error, providers};
 /// Timeout for the process lock of the run: a controller that checks whether the run is alive holds it for a moment.
 const RUN_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout for the question why the pod of a stopped run ends.
-const POD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for each read that tells why a run was stopped.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ async fn explain_stop(
         Err(error) if is_before_work && error.phase() != Phase::Superseded => error,
         result => return result,
     };
-    if status.is_cancelled() {
+    if status.is_cancelled() || is_before_work && is_cancelled_by_user(context).await {
         return Err(RunError::Cancelled(Box::new(stopped)));
     }
     let pod = own_pod(context).await;
@@ -140,11 +142,20 @@ async fn explain_stop(
     Err(stop::explain(stopped, pod.as_ref(), is_shared, is_before_work))
 }
 
+/// Reads whether a user has cancelled the run since the last write of its status: a cancelled run must not be repeated. Without an answer:
+/// no.
+async fn is_cancelled_by_user(context: &Context) -> bool {
+    let api: Api<TerraformRun> = context.api();
+    let read = tokio::time::timeout(CAUSE_TIMEOUT, api.get_metadata_opt(&context.settings.run)).await;
+    let run = read.ok().and_then(Result::ok).flatten();
+    run.is_some_and(|run| is_cancelled(run.annotations()))
+}
+
 /// Returns the pod of the runner. `None`: it has none, or it cannot be read.
 async fn own_pod(context: &Context) -> Option<Pod> {
     let own = context.identity.pod.as_ref()?;
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &own.namespace);
-    match tokio::time::timeout(POD_TIMEOUT, api.get(&own.name)).await {
+    match tokio::time::timeout(CAUSE_TIMEOUT, api.get(&own.name)).await {
         Ok(Ok(pod)) => Some(pod),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the pod of the run cannot be read");
