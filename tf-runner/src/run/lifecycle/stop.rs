@@ -74,26 +74,24 @@ pub(crate) async fn read_until<T>(
 ///
 /// The node ends a pod without a deletion if the pod exceeds its storage, or if the node shuts down. The kubelet may write the condition
 /// `DisruptionTarget` after the signal then. The next run may end in the same way, and so on without end, so this one fails. A shared pod
-/// (`is_shared`) is that of the controller, which asks its runners to end.
+/// (`is_shared`) is that of the controller, which asks its runners to end: also when its node is drained, which deletes the pod.
 pub(crate) fn explain(
     stopped: RunError,
     pod: Option<&Pod>,
     is_shared: bool,
     is_before_work: bool,
 ) -> RunError {
-    if let Some(disruption) = pod.and_then(Disruption::of) {
-        return RunError::Disrupted {
+    let is_deleted = pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some());
+    match pod.and_then(Disruption::of) {
+        Some(disruption) if !(is_before_work && is_shared && is_deleted) => RunError::Disrupted {
             stopped: Box::new(stopped),
             disruption,
-        };
-    }
-    let is_deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
-    if is_before_work && (is_shared || pod.is_none_or(is_deleted)) {
-        return RunError::Interrupted {
+        },
+        _ if is_before_work && (is_shared || is_deleted) => RunError::Interrupted {
             error: Box::new(stopped),
-        };
+        },
+        _ => stopped,
     }
-    stopped
 }
 
 #[cfg(test)]
@@ -116,14 +114,25 @@ mod tests {
         let deleted = pod(&deletion, &json!([]));
         let evicted = pod(&deletion, &eviction);
         let other = pod(&json!({}), &json!([]));
-        let failed = Reason::TfExecNewFailed;
+        let exceeded = pod(&json!({}), &eviction);
+        let (failed, disrupted, repeated) = (Reason::TfExecNewFailed, Reason::Evicted, Reason::Interrupted);
         for (case, pod, is_shared, is_before_work, expected) in [
-            ("no pod", None, false, true, Reason::Interrupted),
-            ("deleted", Some(&deleted), false, true, Reason::Interrupted),
-            ("deleted during its work", Some(&deleted), false, false, failed),
-            ("evicted", Some(&evicted), false, true, Reason::Evicted),
-            ("ended by its node", Some(&other), false, true, failed),
-            ("a process", Some(&other), true, true, Reason::Interrupted),
+            ("no pod", None, false, true, repeated),
+            ("deleted", Some(&deleted), false, true, repeated),
+            ("deleted at work", Some(&deleted), false, false, failed),
+            ("drained", Some(&evicted), false, true, disrupted),
+            ("ended by the node", Some(&other), false, true, failed),
+            ("evicted by the node", Some(&exceeded), false, true, disrupted),
+            ("process", Some(&other), true, true, repeated),
+            ("process, drained", Some(&evicted), true, true, repeated),
+            ("process, drained at work", Some(&evicted), true, false, disrupted),
+            (
+                "process, evicted by the node",
+                Some(&exceeded),
+                true,
+                true,
+                disrupted,
+            ),
         ] {
             let error = explain(RunError::PreparationStopped, pod, is_shared, is_before_work);
             assert_eq!(error.reason(), expected.as_str(), "{case}");
