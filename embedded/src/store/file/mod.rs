@@ -3,6 +3,7 @@
 //! After an I/O error redb fails every call, so the file is reopened. Its content then shows whether the failed commit is stored.
 
 mod identities;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 
 pub(super) use self::identities::{Identities, Identity};
+pub(super) use self::versions::{GivenVersion, GivenVersions};
 use super::backend::{Backend, CommitError, Record, StorageHealth};
 use super::disk::{self, SpaceReserve, io_error};
 use super::error::StoreError;

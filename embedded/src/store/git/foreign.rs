@@ -131,6 +131,7 @@ impl Git {
         self.local
             .set_resumable_from(None)
             .map_err(|error| git2::Error::from_str(&error.to_string()))?;
+        let computed = new.versions();
         let changes = differences(&self.history.objects, &mut new);
         let mut foreign = Foreign {
             rewritten: true,
@@ -150,6 +151,11 @@ impl Git {
                 revision,
                 origin: Origin::default(),
             });
+        }
+        if !self.branch.has_journal() {
+            self.local
+                .set_versions(&new.given_versions(&computed))
+                .map_err(|error| git2::Error::from_str(&error.to_string()))?;
         }
         (self.history, self.kinds) = (new, kinds);
         self.stale = false;

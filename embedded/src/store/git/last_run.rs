@@ -1,4 +1,5 @@
-//! What a start takes over from the last run on this machine: the identities of objects whose history was rewritten or removed since.
+//! What a start takes over from the last run on this machine: the identities of objects whose history was rewritten or removed since, and
+//! the versions that they have for clients.
 
 use super::branch::Branch;
 use super::foreign;
@@ -158,6 +159,23 @@ pub(super) fn is_continued(branch: &Branch, local: &File, history: &History) -> 
         (None, None, Some(head)) => branch.has_ancestor(head, known),
         _ => Ok(false),
     }
+}
+
+/// Gives the objects of a history without a journal the versions that clients know. If it does not continue that of the last run, clients
+/// can know its versions for other contents: a commit that a user amends has the versions of the one that it replaces. Then all objects get
+/// new versions, so that no write with an earlier one replaces what the user wrote.
+pub(super) fn take_versions(
+    local: &File,
+    history: &mut History,
+    is_continued: bool,
+) -> Result<(), StoreError> {
+    if is_continued {
+        history.set_versions(&local.versions()?);
+        return Ok(());
+    }
+    let computed = history.versions();
+    history.renumber();
+    local.set_versions(&history.given_versions(&computed))
 }
 
 /// Whether the head of a branch has a commit in its history, or follows it in the journal, which keeps the commits from before a rewrite.

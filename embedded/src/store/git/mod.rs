@@ -147,7 +147,13 @@ impl Git {
             .map_err(|error| unreadable(&git.options, &error))?;
         foreign::log_problems(&git.history.present_problems(&git.kinds));
         let generation = git.history.generation;
-        let revision = git.start_revision(state.revision(), is_other_journal) + u64::from(!is_continued);
+        let has_journal = git.branch.has_journal();
+        let is_other_history = is_other_journal || (!has_journal && !is_continued);
+        let first = git.start_revision(state.revision(), is_other_history);
+        if !has_journal {
+            last_run::take_versions(&git.local, &mut git.history, is_continued)?;
+        }
+        let revision = first.max(git.history.revision) + u64::from(!is_continued);
         let revision = git.save_inputs(&inputs, state.revision(), revision)?;
         let follows_journal = !is_replaced && git.history.generation == generation;
         let watch_cache = git.watch_cache(revision, follows_journal)?;
@@ -165,11 +171,11 @@ impl Git {
         Ok((git, State::resume(objects, watch_cache, without_history)))
     }
 
-    /// Returns the revision of a start. It is in a new generation if the last run had a journal that is gone, or wrote to the local file in a
-    /// later generation: a watch that resumes would miss what differs.
-    fn start_revision(&mut self, local: u64, is_other_journal: bool) -> u64 {
+    /// Returns the revision of a start. It is in a new generation if the last run had another history, or wrote to the local file in a later
+    /// generation: a watch that resumes would miss what differs.
+    fn start_revision(&mut self, local: u64, is_other_history: bool) -> u64 {
         let generation = history::generation(local).max(self.history.generation);
-        if generation == self.history.generation && !is_other_journal {
+        if generation == self.history.generation && !is_other_history {
             return local.max(self.history.revision);
         }
         self.history.generation = generation + 1;

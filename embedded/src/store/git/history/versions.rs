@@ -1,6 +1,6 @@
 //! Versions of commits and objects: those that the trailers of a store claim, and otherwise the next ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use git2::Error;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::History;
 use crate::meta;
 use crate::store::backend::{Origin, Record};
+use crate::store::file::{GivenVersion, GivenVersions};
 use crate::store::git::message::Trailers;
 use crate::store::state::Key;
 use crate::store::watch_cache::ChangeType;
@@ -90,6 +91,56 @@ impl History {
         records.sort_by_key(|record| record.revision);
         records
     }
+
+    /// Returns the versions of all objects.
+    pub(in crate::store::git) fn versions(&self) -> BTreeMap<Key, String> {
+        let objects = self.objects.iter();
+        objects
+            .map(|(key, object)| (key.clone(), meta::resource_version(object).to_owned()))
+            .collect()
+    }
+
+    /// Returns the versions that differ from the `computed` ones, which follow from the history.
+    pub(in crate::store::git) fn given_versions(&self, computed: &BTreeMap<Key, String>) -> GivenVersions {
+        let given = self.objects.iter().filter_map(|(key, object)| {
+            let given = meta::resource_version(object);
+            let computed = computed.get(key).filter(|computed| *computed != given)?;
+            let version = GivenVersion {
+                computed: computed.clone(),
+                given: given.to_owned(),
+            };
+            Some((key.to_string(), version))
+        });
+        given.collect()
+    }
+
+    /// Gives objects the versions that they had in the last run, unless they have changed since.
+    pub(in crate::store::git) fn set_versions(&mut self, versions: &GivenVersions) {
+        if versions.is_empty() {
+            return;
+        }
+        for (key, object) in &mut self.objects {
+            if let Some(version) = versions.get(&key.to_string())
+                && version.computed == meta::resource_version(object)
+            {
+                *object = with_version(object, &version.given);
+            }
+        }
+    }
+
+    /// Gives all objects new versions, which are the first ones of the generation.
+    pub(in crate::store::git) fn renumber(&mut self) {
+        for (revision, object) in (first_revision(self.generation)..).zip(self.objects.values_mut()) {
+            *object = with_version(object, &revision.to_string());
+            self.revision = revision;
+        }
+    }
+}
+
+fn with_version(object: &Value, version: &str) -> Arc<Value> {
+    let mut object = object.clone();
+    meta::set(&mut object, "resourceVersion", version.into());
+    Arc::new(object)
 }
 
 #[cfg(test)]

@@ -161,11 +161,11 @@ fn a_watch_does_not_resume_on_a_history_that_was_rewritten_between_two_runs() {
     let store = environment.store("a");
     assert_eq!(object(&store, "a").unwrap()["data"]["one"], "2");
     changes(&store, revision).unwrap_err();
-    let revision = store.read().revision();
+    let (before, revision) = (objects(&store), store.read().revision());
     drop(store);
     let store = environment.store("a");
-    assert_eq!(store.read().revision(), revision, "it is stored");
-    assert!(changes(&store, revision).unwrap().is_empty());
+    assert_eq!(objects(&store), before, "their versions are stored");
+    assert!(store.read().revision() >= revision);
 }
 
 #[test]

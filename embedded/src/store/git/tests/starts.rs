@@ -64,6 +64,57 @@ fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs()
     );
 }
 
+/// Replaces the newest commit as `git commit --amend` does: the message keeps the versions of the commit that is replaced.
+fn amend(environment: &Environment, base: git2::Oid, path: &str, text: String) {
+    let branch = environment.branch();
+    let replaced = head(environment);
+    let message = branch.info(replaced).unwrap().message;
+    let edits = Edits::from([(path.to_owned(), Some(text))]);
+    let amended = branch.write(Some(base), &edits, &message, 1_700_000_001).unwrap();
+    assert!(branch.advance(Some(replaced), amended).unwrap());
+}
+
+#[test]
+fn with_the_status_in_files_an_object_that_is_amended_between_two_runs_has_another_version() {
+    let environment = Environment::with(StatusLocation::File);
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let base = head(&environment);
+    let store = environment.store("a");
+    put(&store, "a", "one", "2").unwrap();
+    store.poll();
+    let version = |store: &Store| meta::resource_version(&object(store, "a").unwrap()).to_owned();
+    let before = version(&store);
+    drop(store);
+    amend(&environment, base, "mine.yaml", BY_HAND.replace("\"1\"", "\"3\""));
+    let amended = version(&environment.store("b"));
+    assert_eq!(amended, before, "it follows from the history");
+    let store = environment.store("a");
+    assert_eq!(object(&store, "a").unwrap()["data"]["one"], "3");
+    let given = version(&store);
+    assert_ne!(given, before, "clients of this process know another object by it");
+    put(&store, "b", "one", "1").unwrap();
+    drop(store);
+    let store = environment.store("a");
+    assert_eq!(version(&store), given, "also after a restart");
+    put(&store, "a", "one", "4").unwrap();
+    let number = |version: String| version.parse::<u64>().unwrap();
+    assert!(number(version(&store)) > number(given), "versions never fall");
+}
+
+#[test]
+fn objects_of_a_rewritten_history_keep_their_versions_after_a_restart() {
+    let environment = Environment::with(StatusLocation::File);
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = environment.store("a");
+    put(&store, "b", "one", "1").unwrap();
+    rewrite(&environment, [("mine.yaml", BY_HAND.replace("\"1\"", "\"2\""))]);
+    store.poll();
+    let before = objects(&store);
+    assert_eq!(before.len(), 1);
+    drop(store);
+    assert_eq!(objects(&environment.store("a")), before);
+}
+
 #[test]
 fn a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one() {
     let environment = Environment::new();
