@@ -212,8 +212,8 @@ impl Git {
     }
 
     /// Writes the newest known commits to the local file, with the newest published revision: after the journal was replaced, no commit
-    /// has the revisions of the differences, and the next start must not use them again. Each poll does it: those between two polls need
-    /// not be exact.
+    /// has the revisions of the differences, and the next start must not use them again. Each poll does it, and the end of the store. After
+    /// a crash, the next start knows those of the last poll.
     fn save_heads(&mut self) {
         let heads = self.heads();
         let Some(head) = heads.branch.filter(|_| heads != self.saved) else {
@@ -227,6 +227,16 @@ impl Git {
                 error = &error as &dyn std::error::Error,
                 "cannot store the newest commit; the next poll tries again"
             ),
+        }
+    }
+}
+
+/// Writes since the last poll are known to the next start, so that it detects if a user rewrites them in the meantime.
+impl Drop for Git {
+    fn drop(&mut self) {
+        // A start that failed has read commits that it must not accept.
+        if self.newest > 0 {
+            self.save_heads();
         }
     }
 }

@@ -81,7 +81,6 @@ fn with_the_status_in_files_an_object_that_is_amended_between_two_runs_has_anoth
     let base = head(&environment);
     let store = environment.store("a");
     put(&store, "a", "one", "2").unwrap();
-    store.poll();
     let version = |store: &Store| meta::resource_version(&object(store, "a").unwrap()).to_owned();
     let before = version(&store);
     drop(store);
@@ -146,6 +145,22 @@ fn a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one() {
     branch.forget(Heads::default()).unwrap();
     assert!(branch.advance(None, head).unwrap());
     assert_eq!(objects(&environment.store("a")), before);
+}
+
+#[test]
+fn a_start_knows_the_last_write_of_the_last_run() {
+    let environment = Environment::new();
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    let head = head(&environment);
+    // No poll follows the write.
+    drop(store);
+    let branch = environment.branch().with_journal();
+    branch.forget(Heads::default()).unwrap();
+    for start in ["first", "second"] {
+        let error = Store::git(environment.options("a"), &[]).unwrap_err().to_string();
+        assert!(error.contains(&head.to_string()), "{start}: {error}");
+    }
 }
 
 #[test]
@@ -270,6 +285,7 @@ fn a_rewrite_that_another_process_has_taken_over_is_known() {
 pub(super) const TESTS: &[fn()] = &[
     objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs,
     a_branch_that_is_deleted_between_two_runs_is_not_an_empty_one,
+    a_start_knows_the_last_write_of_the_last_run,
     a_wrong_name_of_the_branch_is_an_error,
     a_start_logs_the_problems_that_remain,
     each_commit_of_a_long_history_counts,
