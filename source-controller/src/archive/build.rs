@@ -103,9 +103,11 @@ where
     let jobs = Mutex::new(jobs);
     let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
+    let ended = settings.stop.child_token();
     let lister = Lister {
         table: &earlier.table,
-        settings,
+        capacity: settings.capacity,
+        stop: &ended,
         work,
         listed: plan,
         compressed: 0,
@@ -113,6 +115,8 @@ where
     };
     // After an error the channels close, so that every thread ends.
     thread::scope(|scope| {
+        // The lister may wait for other builds, and does not see the channels then.
+        let _ended = ended.clone().drop_guard();
         let named = || thread::Builder::new().name("archive".to_owned());
         let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers))?;
         named().spawn_scoped(scope, move || lister.run(segments))?;
@@ -169,7 +173,9 @@ struct Job<C: Content> {
 /// Lists the segments, and what to do with each.
 struct Lister<'a, C: Content> {
     table: &'a Table,
-    settings: &'a Settings<'a>,
+    capacity: &'a Capacity,
+    /// Cancelled with the build, and at the end of the member.
+    stop: &'a Token,
     work: Sender<Job<C>>,
     listed: SyncSender<Result<Step<C>, C::Error>>,
     /// Number of segments that the workers compress.
@@ -215,13 +221,12 @@ impl<C: Content> Lister<'_, C> {
             }
             return Ok(true);
         }
-        let Settings { capacity, stop, .. } = self.settings;
         self.compressed += 1;
         if self.compressed > SMALL_BUILD && self.large.is_none() {
             // What was listed is written meanwhile, and its memory returned.
-            self.large = Some(capacity.acquire_large_build(stop)?);
+            self.large = Some(self.capacity.acquire_large_build(self.stop)?);
         }
-        let permit = capacity.acquire(segment.held_bytes(), stop)?;
+        let permit = self.capacity.acquire(segment.held_bytes(), self.stop)?;
         let (sender, pieces) = mpsc::sync_channel(1);
         let job = Job {
             segment: Arc::clone(segment),

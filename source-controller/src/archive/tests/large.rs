@@ -85,6 +85,23 @@ fn start(tree: &[Entry<Text>], capacity: &Capacity, gate: &Gate, built: &mpsc::S
     });
 }
 
+/// Builds with an output that accepts no bytes, on a thread of its own. Whether it failed is sent.
+fn start_failing(tree: Vec<Entry<Text>>, capacity: Capacity) -> mpsc::Receiver<bool> {
+    let (failed, outcome) = mpsc::channel();
+    thread::spawn(move || {
+        let stop = Token::new();
+        let settings = Settings {
+            algorithm: Algorithm::Sha256,
+            capacity: &capacity,
+            stop: &stop,
+        };
+        let listed = tree.into_iter().map(|entry| Ok(Listed::Entry(entry)));
+        let full: &mut [u8] = &mut [];
+        failed.send(write(listed, None, &settings, full).is_err())
+    });
+    outcome
+}
+
 /// Waits until the builds have so many rights to build a large archive, and so many wait for one.
 fn wait_for(capacity: &Capacity, expected: (usize, usize)) {
     let begun = Instant::now();
@@ -122,4 +139,22 @@ fn a_third_large_archive_waits_and_a_small_one_does_not() {
         assert!(archives.recv_timeout(LIMIT).unwrap() == expected.out);
     }
     assert_eq!(capacity.large_builds(), (0, 0));
+}
+
+#[test]
+fn a_large_archive_that_cannot_be_written_does_not_wait_for_others() {
+    let tree = large_tree();
+    let capacity = Capacity::new(2, 3 * FILES);
+    let (gate, (built, archives)) = (Gate::default(), mpsc::channel());
+    for _ in 0..2 {
+        start(&tree, &capacity, &gate, &built);
+    }
+    wait_for(&capacity, (2, 0));
+    let outcome = start_failing(tree, capacity.clone());
+    assert_eq!(outcome.recv_timeout(LIMIT / 2), Ok(true));
+    assert_eq!(capacity.large_builds(), (2, 0));
+    gate.open();
+    for _ in 0..2 {
+        archives.recv_timeout(LIMIT).unwrap();
+    }
 }
