@@ -333,7 +333,7 @@ impl History {
     /// Returns the uid of an object that the commit after `base` creates. It was created on `base` before if the branch came back to that
     /// commit: then it has another uid. No other uid differs from those of earlier versions, which did not count: objects on this machine
     /// name their owners by it.
-    pub(super) fn new_uid(&self, key: &Key, base: Option<Oid>) -> String {
+    fn new_uid(&self, key: &Key, base: Option<Oid>) -> String {
         let mut creations = 0;
         loop {
             let uid = admit::uid(key, base, creations);
@@ -342,6 +342,16 @@ impl History {
             }
             creations += 1;
         }
+    }
+
+    /// Returns the identity of an object that the next commit creates: the one that a start reads from it.
+    pub(super) fn next_identity(&self, kinds: &Kinds, key: &Key, time: i64) -> Identity {
+        let uid = if kinds.is_in_journal(key) {
+            admit::uid(key, self.newest_entry(), 0)
+        } else {
+            self.new_uid(key, self.head)
+        };
+        self.known_identity(uid, time)
     }
 
     /// Returns the identity of an object that a commit creates.

@@ -294,15 +294,10 @@ impl Backend for Git {
     fn create(&mut self, key: &Key, object: &mut Value) {
         if self.kinds.is_shared(key) {
             let now = || jiff::Timestamp::now().as_second();
-            let time = admit::timestamp(*self.time.get_or_insert_with(now));
-            let history = &self.history;
-            let uid = if self.kinds.is_in_journal(key) {
-                admit::uid(key, history.newest_entry(), 0)
-            } else {
-                history.new_uid(key, history.head)
-            };
-            meta::set(object, "uid", uid.into());
-            meta::set(object, "creationTimestamp", time.into());
+            let time = *self.time.get_or_insert_with(now);
+            let identity = self.history.next_identity(&self.kinds, key, time);
+            meta::set(object, "uid", identity.uid.into());
+            meta::set(object, "creationTimestamp", identity.created.into());
         }
     }
 

@@ -9,7 +9,6 @@ use git2::{Error, Oid};
 use serde_json::Value;
 
 use super::History;
-use crate::meta;
 use crate::store::backend::Record;
 use crate::store::file::Identity;
 use crate::store::git::admit;
@@ -215,7 +214,8 @@ impl History {
             };
             // The journal does not come back to a commit, so its own objects need none.
             if before.is_none() && self.places.contains_key(&record.key) {
-                self.created.insert(meta::uid(&record.object).to_owned());
+                let uid = self.new_uid(&record.key, self.head);
+                self.created.insert(uid);
             }
         }
         let newest = records.last().map_or(0, |record| record.revision);

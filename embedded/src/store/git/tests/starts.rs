@@ -64,6 +64,33 @@ fn objects_keep_their_identity_in_a_history_that_is_rewritten_between_two_runs()
     );
 }
 
+#[test]
+fn with_the_status_in_files_an_object_that_is_created_again_keeps_its_uid_after_a_restart() {
+    const PATH: &str = "core/v1/configmaps/default/b.yaml";
+    let environment = Environment::with(StatusLocation::File);
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = environment.store("a");
+    put(&store, "b", "one", "1").unwrap();
+    let text = environment.read(PATH).unwrap();
+    rewrite(&environment, [("mine.yaml", BY_HAND.replace("\"1\"", "\"2\""))]);
+    let base = head(&environment);
+    environment.commit([(PATH, Some(text.as_str()))]);
+    store.poll();
+    // The identity of the object before the rewrite is stored for an object that is created on this commit.
+    assert!(
+        environment
+            .branch()
+            .advance(Some(head(&environment)), base)
+            .unwrap()
+    );
+    store.poll();
+    assert_eq!(object(&store, "b"), None);
+    put(&store, "b", "one", "1").unwrap();
+    let before = objects(&store);
+    drop(store);
+    assert_eq!(objects(&environment.store("a")), before);
+}
+
 /// Replaces the newest commit as `git commit --amend` does: the message keeps the versions of the commit that is replaced.
 fn amend(environment: &Environment, base: git2::Oid, path: &str, text: String) {
     let branch = environment.branch();
