@@ -91,7 +91,7 @@ pub fn align(delay: Duration, running: Duration) -> Duration {
     if beyond.is_zero() {
         delay
     } else {
-        delay.saturating_add(STEP - beyond)
+        delay.saturating_add(STEP.saturating_sub(beyond))
     }
 }
 

@@ -15,8 +15,8 @@ use crate::archive::{Capacity, Entry, Listed, Settings, write};
 
 /// Time within which each build must reach its next state.
 const LIMIT: Duration = Duration::from_mins(1);
-/// Files of a large archive, each of which is a segment.
-const FILES: usize = 8;
+/// Files of a large archive, each of which is a segment: more than are listed before the first one is written.
+const FILES: usize = 24;
 
 /// Whether outputs accept bytes.
 #[derive(Clone, Default)]
@@ -62,7 +62,7 @@ impl Write for Gated {
 fn large_tree() -> Vec<Entry<Text>> {
     let name = |number| format!("f{number}");
     (0..FILES)
-        .map(|number| file(&name(number), &text(number as u64, 2 << 20)))
+        .map(|number| file(&name(number), &text(number as u64, 512 << 10)))
         .collect()
 }
 
@@ -126,7 +126,7 @@ fn a_third_large_archive_waits_and_a_small_one_does_not() {
 
     // A small one: a change of a large tree.
     let mut changed = tree.clone();
-    changed[FILES - 1] = file("f7", b"other");
+    changed[FILES - 1] = file(&format!("f{}", FILES - 1), b"other");
     let small = build(&changed, previous(&expected, None), &capacity, &Token::new()).unwrap();
     assert!(small.out == scratch(&changed, 2).out);
     assert_eq!(capacity.large_builds(), (2, 1));

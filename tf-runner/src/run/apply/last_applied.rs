@@ -120,12 +120,11 @@ pub(crate) async fn unpack(
             run: record.run.clone(),
         })
     };
-    let files = match applied.files {
-        Some(files) => Some(files),
-        None => {
-            let reads = shared_files::load(context, bundle, &applied.inputs, &record.run);
-            read_until(stop, reads).await?
-        }
+    let files = if let Some(files) = applied.files {
+        Some(files)
+    } else {
+        let reads = shared_files::load(context, bundle, &applied.inputs, &record.run);
+        read_until(stop, reads).await?
     };
     let files = files.ok_or_else(omitted)?;
     let (root, stop) = (directory.root.clone(), stop.clone());

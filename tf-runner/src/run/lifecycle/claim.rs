@@ -66,12 +66,11 @@ pub(crate) async fn claim(
         .clone()
         .filter(|run| run.metadata.name.as_ref() == Some(name));
     for _ in 0..MAX_CONFLICTS {
-        let run = match known.take() {
-            Some(run) => Some(run),
-            None => {
-                let read = context.retry_until(stop, || api.get_opt(name)).await;
-                read.map_err(failed)?
-            }
+        let run = if let Some(run) = known.take() {
+            Some(run)
+        } else {
+            let read = context.retry_until(stop, || api.get_opt(name)).await;
+            read.map_err(failed)?
         };
         let run = run.ok_or_else(|| ClaimError::Gone(name.clone()))?;
         let started_for = context.environment.get(RUN_UID);

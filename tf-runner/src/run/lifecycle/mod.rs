@@ -285,7 +285,8 @@ async fn carry_out(
     log: &RunLog,
     run_lock: Option<Arc<ProcessLock>>,
 ) -> CompletedRun {
-    let loaded = match RunInputs::load(context, run, status, limits, run_lock).await {
+    let loading = Box::pin(RunInputs::load(context, run, status, limits, run_lock));
+    let loaded = match loading.await {
         Ok(loaded) => loaded,
         Err(error) => {
             return CompletedRun {

@@ -88,8 +88,8 @@ async fn run_until_apply(
     initialized.map_err(RunError::with_field_name)?;
     module_reads::record(cli).await?;
     state::select_workspace(session).await?;
-    let step = if stored.is_some() { Step::Apply } else { Step::Plan };
-    begin_work(stop, step)?;
+    let next = if stored.is_some() { Step::Apply } else { Step::Plan };
+    begin_work(stop, next)?;
     errored_tfstate::push(session).await?;
     if let Some(stored) = stored {
         apply::verify(session, &stored.context).await?;
@@ -103,12 +103,12 @@ async fn run_until_apply(
 }
 
 /// Begins the work of a run: from here on a request to end waits for it, or interrupts it.
-fn begin_work(stop: &RunStop, step: Step) -> Result<(), RunError> {
+fn begin_work(stop: &RunStop, next: Step) -> Result<(), RunError> {
     if stop.begin() {
         return Ok(());
     }
     Err(RunError::Stopped {
-        step,
+        step: next,
         why: "was not started, because the runner was terminated".to_owned(),
         text: String::new(),
     })
