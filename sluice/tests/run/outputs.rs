@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_api::annotation::NON_SENSITIVE_OUTPUTS;
 use sluice_api::terraform::outputs_secret::non_sensitive_keys;
 
-use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, ending, status};
+use crate::environment::{NAMESPACE, RunSetup, TestEnvironment, assert_ending, status};
 
 /// A module whose output `host` has this value and this mark.
 fn module(host: &str, sensitive: bool) -> String {
@@ -43,12 +43,7 @@ async fn the_secret_says_which_outputs_are_not_sensitive() {
     let env = TestEnvironment::new("auto").await;
     env.commit(&[("main.tf", &module("one", false))]);
     let applied = env.run(RunSetup::plan_and_apply().with(bundle())).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformOutputsWritten",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformOutputsWritten");
     assert_eq!(shown(&env).await, ["address", "ports"]);
     let secret = read(&env).await;
     assert_eq!(secret.metadata.annotations.as_ref().unwrap()["c"], "d");
@@ -57,12 +52,7 @@ async fn the_secret_says_which_outputs_are_not_sensitive() {
 
     env.commit(&[("main.tf", &module("two", true))]);
     let applied = env.run(RunSetup::plan_and_apply().with(bundle())).await;
-    assert_eq!(
-        ending(&applied),
-        "Succeeded TerraformOutputsWritten",
-        "{:?}",
-        applied.status
-    );
+    assert_ending(&applied, "Succeeded TerraformOutputsWritten");
     assert_eq!(env.secret("net-outputs").await.unwrap()["address"], "two");
     assert_eq!(shown(&env).await, ["ports"]);
 }
@@ -81,12 +71,7 @@ async fn a_secret_without_the_annotation_gets_it_from_a_plan_without_changes() {
         .unwrap();
     assert_eq!(non_sensitive_keys(&without), None);
     let unchanged = env.run(RunSetup::plan().with(bundle())).await;
-    assert_eq!(
-        ending(&unchanged),
-        "Succeeded TerraformPlannedNoChanges",
-        "{:?}",
-        unchanged.status
-    );
+    assert_ending(&unchanged, "Succeeded TerraformPlannedNoChanges");
     assert!(!status(&unchanged).outputs_written, "the outputs are the same");
     let after = read(&env).await;
     assert_eq!(after.data, before.data);

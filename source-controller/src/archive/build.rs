@@ -29,7 +29,7 @@ use super::{Content, Hasher, Stopped};
 const STEPS_AHEAD: usize = 16;
 /// Buffers that are written before they are hashed.
 const BUFFERS_AHEAD: usize = 2;
-/// Segments that each build may compress. With more it is large: a push seldom changes so many, and does not wait for new repositories.
+/// Segments that each build may compress. With more it is large, and waits for other large ones. A push seldom changes so many.
 const SMALL_BUILD: usize = 4;
 
 /// An earlier artifact, from which segments are copied.

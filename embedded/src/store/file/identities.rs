@@ -139,27 +139,35 @@ impl File {
     }
 
     fn read_identities(&self) -> Result<Identities, redb::Error> {
+        let pairs = self.read_pairs(IDENTITIES)?.into_iter();
+        Ok(pairs
+            .map(|(computed, (uid, created))| (computed, Identity { uid, created }))
+            .collect())
+    }
+
+    /// Returns the two texts of each key of a table, which has a space between them; nothing if there is no such table.
+    pub(super) fn read_pairs(
+        &self,
+        definition: TableDefinition<'_, &str, &str>,
+    ) -> Result<BTreeMap<String, (String, String)>, redb::Error> {
         let Some(database) = &self.database else {
             return Err(redb::Error::DatabaseClosed);
         };
         let transaction = database.begin_read()?;
-        let table = match transaction.open_table(IDENTITIES) {
+        let table = match transaction.open_table(definition) {
             Ok(table) => table,
-            Err(TableError::TableDoesNotExist(_)) => return Ok(Identities::new()),
+            Err(TableError::TableDoesNotExist(_)) => return Ok(BTreeMap::new()),
             Err(error) => return Err(error.into()),
         };
-        let mut identities = Identities::new();
+        let mut pairs = BTreeMap::new();
         for entry in table.iter()? {
-            let (computed, identity) = entry?;
-            if let Some((uid, created)) = identity.value().split_once(' ') {
-                let identity = Identity {
-                    uid: uid.to_owned(),
-                    created: created.to_owned(),
-                };
-                identities.insert(computed.value().to_owned(), identity);
+            let (key, pair) = entry?;
+            if let Some((first, second)) = pair.value().split_once(' ') {
+                let pair = (first.to_owned(), second.to_owned());
+                pairs.insert(key.value().to_owned(), pair);
             }
         }
-        Ok(identities)
+        Ok(pairs)
     }
 
     fn write_identities(&self, identities: &Identities) -> Result<(), redb::Error> {

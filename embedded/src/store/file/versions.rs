@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::TableDefinition;
 
 use super::{File, database_error};
 use crate::store::error::StoreError;
@@ -37,27 +37,10 @@ impl File {
     }
 
     fn read_versions(&self) -> Result<GivenVersions, redb::Error> {
-        let Some(database) = &self.database else {
-            return Err(redb::Error::DatabaseClosed);
-        };
-        let transaction = database.begin_read()?;
-        let table = match transaction.open_table(VERSIONS) {
-            Ok(table) => table,
-            Err(TableError::TableDoesNotExist(_)) => return Ok(GivenVersions::new()),
-            Err(error) => return Err(error.into()),
-        };
-        let mut versions = GivenVersions::new();
-        for entry in table.iter()? {
-            let (key, version) = entry?;
-            if let Some((computed, given)) = version.value().split_once(' ') {
-                let version = GivenVersion {
-                    computed: computed.to_owned(),
-                    given: given.to_owned(),
-                };
-                versions.insert(key.value().to_owned(), version);
-            }
-        }
-        Ok(versions)
+        let pairs = self.read_pairs(VERSIONS)?.into_iter();
+        Ok(pairs
+            .map(|(key, (computed, given))| (key, GivenVersion { computed, given }))
+            .collect())
     }
 
     fn write_versions(&self, versions: &GivenVersions) -> Result<(), redb::Error> {

@@ -91,7 +91,7 @@ impl Environment {
         text.map(Result::unwrap)
     }
 
-    /// Asserts that watches from this revision go on with a journal, and start anew without one.
+    /// Asserts that watches from this revision continue if there is a journal, and expire if there is none.
     fn assert_watches_continue(&self, store: &Store, before: u64) {
         let has_journal = self.status == StatusLocation::Branch;
         assert_eq!(store.read().changes_since(before).is_ok(), has_journal);

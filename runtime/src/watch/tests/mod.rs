@@ -15,6 +15,7 @@ use crate::event::Reporter;
 use crate::random::Generator;
 use crate::sync::lock;
 
+mod delays;
 mod dependents;
 mod fake_api;
 mod tasks;
@@ -93,28 +94,31 @@ fn key(name: &str) -> ObjectKey {
     }
 }
 
+fn settings(api: &Arc<FakeApi>) -> Settings {
+    let reporter = Reporter {
+        component: "c".into(),
+        instance: "i".into(),
+        trace: false,
+    };
+    Settings {
+        controller: "configmap",
+        scope: Scope::default(),
+        concurrent: 2,
+        backoff: Arc::new(Backoff::new(Duration::from_millis(1), Duration::from_millis(4))),
+        metrics: Metrics::new(),
+        recorder: Recorder::start(api.client(), reporter, Arc::new(SystemClock)),
+        random: Arc::new(Generator::seeded(1)),
+    }
+}
+
 impl RunningWatch {
     fn start(api: &Arc<FakeApi>) -> Self {
         Self::start_with(api, |watch| watch)
     }
 
     fn start_with(api: &Arc<FakeApi>, more: impl FnOnce(Watch<ConfigMap>) -> Watch<ConfigMap>) -> Self {
-        let metrics = Metrics::new();
-        let reporter = Reporter {
-            component: "c".into(),
-            instance: "i".into(),
-            trace: false,
-        };
-        let backoff = Arc::new(Backoff::new(Duration::from_millis(1), Duration::from_millis(4)));
-        let settings = Settings {
-            controller: "configmap",
-            scope: Scope::default(),
-            concurrent: 2,
-            backoff: Arc::clone(&backoff),
-            metrics: metrics.clone(),
-            recorder: Recorder::start(api.client(), reporter, Arc::new(SystemClock)),
-            random: Arc::new(Generator::seeded(1)),
-        };
+        let settings = settings(api);
+        let (metrics, backoff) = (settings.metrics.clone(), Arc::clone(&settings.backoff));
         let probe = RecordingReconciler {
             api: Arc::clone(api),
             passes: Arc::default(),

@@ -10,8 +10,8 @@ use sluice_api::digest::Algorithm;
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 
-use super::fixture::{Text, build, file, previous, scratch, text};
-use crate::archive::{Capacity, Entry, Listed, Settings, write};
+use super::fixture::{TestError, Text, build, file, previous, scratch, text};
+use crate::archive::{Capacity, Entry, Listed, Settings, Written, write};
 
 /// Time within which each build must reach its next state.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -66,6 +66,16 @@ fn large_tree() -> Vec<Entry<Text>> {
         .collect()
 }
 
+fn write_to<W: Write>(out: W, tree: Vec<Entry<Text>>, capacity: &Capacity) -> Result<Written<W>, TestError> {
+    let settings = Settings {
+        algorithm: Algorithm::Sha256,
+        capacity,
+        stop: &Token::new(),
+    };
+    let listed = tree.into_iter().map(|entry| Ok(Listed::Entry(entry)));
+    write(listed, None, &settings, out)
+}
+
 /// Builds behind a gate, on a thread of its own. Its bytes are sent.
 fn start(tree: &[Entry<Text>], capacity: &Capacity, gate: &Gate, built: &mpsc::Sender<Vec<u8>>) {
     let (tree, capacity, built) = (tree.to_vec(), capacity.clone(), built.clone());
@@ -73,31 +83,15 @@ fn start(tree: &[Entry<Text>], capacity: &Capacity, gate: &Gate, built: &mpsc::S
         bytes: Vec::new(),
         gate: gate.clone(),
     };
-    thread::spawn(move || {
-        let stop = Token::new();
-        let settings = Settings {
-            algorithm: Algorithm::Sha256,
-            capacity: &capacity,
-            stop: &stop,
-        };
-        let listed = tree.into_iter().map(|entry| Ok(Listed::Entry(entry)));
-        built.send(write(listed, None, &settings, out).unwrap().out.bytes)
-    });
+    thread::spawn(move || built.send(write_to(out, tree, &capacity).unwrap().out.bytes));
 }
 
 /// Builds with an output that accepts no bytes, on a thread of its own. Whether it failed is sent.
 fn start_failing(tree: Vec<Entry<Text>>, capacity: Capacity) -> mpsc::Receiver<bool> {
     let (failed, outcome) = mpsc::channel();
     thread::spawn(move || {
-        let stop = Token::new();
-        let settings = Settings {
-            algorithm: Algorithm::Sha256,
-            capacity: &capacity,
-            stop: &stop,
-        };
-        let listed = tree.into_iter().map(|entry| Ok(Listed::Entry(entry)));
         let full: &mut [u8] = &mut [];
-        failed.send(write(listed, None, &settings, full).is_err())
+        failed.send(write_to(full, tree, &capacity).is_err())
     });
     outcome
 }

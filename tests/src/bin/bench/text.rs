@@ -1,6 +1,7 @@
 //! Repositories of text that looks like source code, from a seed.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use sluice_harness::git::Repository;
 use sluice_tests::BoxError;
@@ -46,13 +47,13 @@ impl Text {
     /// Returns the next text of about this many bytes.
     pub(crate) fn next(&mut self, bytes: usize) -> String {
         let mut text = String::with_capacity(bytes + 100);
-        let mut recent = VecDeque::with_capacity(RECENT);
+        let mut recent: VecDeque<Range<usize>> = VecDeque::with_capacity(RECENT);
         let (repeated, all) = REPEATED;
         while text.len() < bytes {
             let start = text.len();
             if !recent.is_empty() && self.number(all) < repeated {
                 let line = self.number(recent.len());
-                text.extend_from_within(std::ops::Range::clone(&recent[line]));
+                text.extend_from_within(recent[line].clone());
             } else {
                 self.append_line(&mut text);
             }
