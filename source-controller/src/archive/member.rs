@@ -9,12 +9,12 @@ use std::io;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-/// Go's default compression level.
-const LEVEL: u32 = 6;
+/// Level 5 takes 0.7 of the time of level 6, the default of gzip and Go, and 0.6 % more bytes of source code; level 4 takes 4 % more.
+const LEVEL: u32 = 5;
 
 /// The compressor with its version and level, on which the bytes of a piece depend. A test compares it with the lock file: an update
 /// compresses every segment again.
-pub(super) const COMPRESSOR: &str = "zlib-rs 0.6.8, level 6";
+pub(super) const COMPRESSOR: &str = "zlib-rs 0.6.8, level 5";
 
 /// The header: no flags, no time, and the operating system "unknown". RFC 1952 section 2.3.1.
 pub(super) const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
