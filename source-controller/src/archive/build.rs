@@ -21,7 +21,7 @@ use super::earlier::{Earlier, Table};
 use super::index::{Index, Record};
 use super::join::{Member, StoredFile, Written, wrong_number};
 use super::listing::Listed;
-use super::piece::{Buffers, Piece, compress_segment};
+use super::piece::{Piece, PoolUser, compress_segment};
 use super::segment::{Key, Segment};
 use super::{Content, Hasher, Stopped};
 
@@ -104,6 +104,7 @@ where
     let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
     let ended = settings.stop.child_token();
+    let pool = settings.capacity.buffers();
     let lister = Lister {
         table: &earlier.table,
         capacity: settings.capacity,
@@ -121,8 +122,8 @@ where
         let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers))?;
         named().spawn_scoped(scope, move || lister.run(segments))?;
         for _ in 0..settings.capacity.threads() {
-            let jobs = &jobs;
-            named().spawn_scoped(scope, move || compress_jobs(jobs, settings.stop))?;
+            let (jobs, pool) = (&jobs, &pool);
+            named().spawn_scoped(scope, move || compress_jobs(jobs, pool, settings.stop))?;
         }
         let hash = move |bytes: Vec<u8>| drop(written.send(bytes));
         let mut member = Member::new(out, hash, file, settings.stop);
@@ -248,16 +249,17 @@ fn find_all(table: &Table, keys: &[Key]) -> Option<Vec<(u64, Record)>> {
 }
 
 /// Compresses segments until there are no more.
-fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, stop: &Token) {
+fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, pool: &PoolUser<'_>, stop: &Token) {
     loop {
         // One idle worker waits for a job, the others for the lock.
         let job = lock(jobs).recv();
         let Ok(Job { segment, pieces }) = job else { return };
-        // Of each job, so that an idle worker holds none.
-        let mut buffers = Buffers::default();
         let mut emit =
             |piece: Piece| -> Result<(), C::Error> { pieces.send(Ok(piece)).map_err(|_| Stopped.into()) };
-        if let Err(error) = compress_segment(&segment, None, &mut buffers, stop, &mut emit) {
+        // For each job, so that an idle worker holds none.
+        let compressed =
+            pool.with_buffers(|buffers| compress_segment(&segment, None, buffers, stop, &mut emit));
+        if let Err(error) = compressed {
             // The member has ended with an error and receives no more segments.
             drop(pieces.send(Err(error)));
         }

@@ -9,6 +9,7 @@ use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 
 use super::Stopped;
+use super::piece::{BufferPool, PoolUser};
 
 /// Maximum number of threads that compress one archive.
 const MAX_THREADS: usize = 8;
@@ -30,6 +31,7 @@ pub struct Capacity {
     /// Of segments.
     memory: Arc<Shared>,
     large_builds: Arc<Shared>,
+    buffers: Arc<BufferPool>,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Capacity {
             threads: threads.max(1),
             memory: Shared::new(segments.max(1)),
             large_builds: Shared::new(LARGE_BUILDS),
+            buffers: Arc::default(),
         }
     }
 
@@ -91,6 +94,11 @@ impl Capacity {
     /// Waits for the right to build a large archive. A build that waits must hold no memory that another one waits for.
     pub(super) fn acquire_large_build(&self, stop: &Token) -> Result<Permit, Stopped> {
         self.large_builds.acquire(1, stop)
+    }
+
+    /// Returns the buffers that the threads of a build share with those of other builds.
+    pub(super) fn buffers(&self) -> PoolUser<'_> {
+        self.buffers.enter()
     }
 
     /// Returns how many builds have the right to build a large archive, and how many wait for it.

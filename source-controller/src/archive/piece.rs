@@ -1,8 +1,10 @@
 //! Compresses one segment into its pieces.
 
 use std::io;
+use std::sync::Mutex;
 
 use sluice_runtime::shutdown::Token;
+use sluice_runtime::sync::lock;
 
 use super::Content;
 use super::index::Record;
@@ -10,10 +12,61 @@ use super::member::compress;
 use super::segment::{Key, MAX_BYTES, Notable, Segment};
 
 /// Memory that is used again for each piece: at most [`MAX_BYTES`] each, and a little more for what does not compress.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Buffers {
     raw: Vec<u8>,
     compressed: Vec<u8>,
+}
+
+/// The unused buffers of all builds with several threads. A later build takes them, so that the memory does not depend on when the
+/// allocator returns what is free. The last build that ends frees them.
+#[derive(Debug, Default)]
+pub(super) struct BufferPool {
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    builds: usize,
+    unused: Vec<Buffers>,
+}
+
+/// The part of one build in the pool.
+pub(super) struct PoolUser<'a>(&'a BufferPool);
+
+impl BufferPool {
+    /// Returns the part of a build that begins.
+    pub(super) fn enter(&self) -> PoolUser<'_> {
+        lock(&self.state).builds += 1;
+        PoolUser(self)
+    }
+
+    /// Returns the number of builds and of unused buffers.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = lock(&self.state);
+        (state.builds, state.unused.len())
+    }
+}
+
+impl PoolUser<'_> {
+    /// Runs `work` with buffers of the pool, or with new ones if there are none.
+    pub(super) fn with_buffers<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> T {
+        let mut buffers = lock(&self.0.state).unused.pop().unwrap_or_default();
+        let result = work(&mut buffers);
+        lock(&self.0.state).unused.push(buffers);
+        result
+    }
+}
+
+impl Drop for PoolUser<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.builds -= 1;
+        if state.builds == 0 {
+            state.unused = Vec::new();
+        }
+    }
 }
 
 /// A compressed piece.
@@ -68,6 +121,8 @@ pub(super) fn compress_segment<C: Content>(
 ) -> Result<(), C::Error> {
     // An earlier segment may have failed.
     buffers.raw.clear();
+    let bytes = usize::try_from(segment.length()).unwrap_or(MAX_BYTES);
+    buffers.raw.reserve_exact(bytes.min(MAX_BYTES));
     let mut cutter = Cutter {
         buffers,
         wanted,
@@ -110,5 +165,23 @@ impl<E: From<io::Error>> Cutter<'_, E> {
         self.number += 1;
         self.buffers.raw.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_used_again_until_the_last_build_ends() {
+        let pool = BufferPool::default();
+        let (first, second) = (pool.enter(), pool.enter());
+        first.with_buffers(|buffers| buffers.raw.reserve(1000));
+        assert_eq!(pool.counts(), (2, 1));
+        drop(first);
+        assert!(second.with_buffers(|buffers| buffers.raw.capacity()) >= 1000);
+        assert_eq!(pool.counts(), (1, 1));
+        drop(second);
+        assert_eq!(pool.counts(), (0, 0));
     }
 }

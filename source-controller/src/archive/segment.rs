@@ -66,6 +66,11 @@ impl<C: Content> Segment<C> {
         }
     }
 
+    /// Returns the number of its bytes in the tar.
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Returns the number of pieces: one, unless it is a larger entry.
     pub(super) const fn pieces(&self) -> u64 {
         self.length.div_ceil(MAX)
