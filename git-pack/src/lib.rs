@@ -1,13 +1,15 @@
 //! Indexes a Git pack (`gitformat-pack`) from an untrusted sender: [`index`] reads the bytes as they arrive and writes a
-//! `.pack` and an `.idx` file, which equals that of `git index-pack`. It runs in the calling thread and blocks; the crate
-//! starts no process and knows no network and no async runtime.
+//! `.pack` and an `.idx` file, which equals that of `git index-pack`. It runs in the calling thread and blocks; a second
+//! thread computes names of objects in a pack of more than 1 MiB. The crate starts no process and knows no network and no
+//! async runtime.
 //!
 //! * **Limits.** Everything that a sender decides is counted as it arrives, whatever the header says: the number of
 //!   objects, the unpacked bytes, the bytes of one deltified object ([`Limits`]). A delta chain has at most 4,095 deltas, as
 //!   in Git, and 16 times the bytes of one deltified object. The bytes of the pack itself are the caller's to count.
-//! * **Memory.** An undeltified object is hashed as it arrives. Only bases and results of deltas are held, two at a time
-//!   and in a cache of 32 MiB, beside about 60 bytes for each object. Each delta is applied once, without recursion, so the
-//!   work ends for any input. A base that left the cache is unpacked again and counts again.
+//! * **Memory.** An undeltified object is hashed as it arrives, or in a batch of up to 256 KiB, of which there are at most
+//!   five. Only bases and results of deltas are held, two at a time and in a cache of 32 MiB, beside about 60 bytes for
+//!   each object. Each delta is applied once, without recursion, so the work ends for any input. A base that left the cache
+//!   is unpacked again and counts again.
 //! * **Thin packs.** A base that the sender omitted is read from the object database of the caller and appended to the
 //!   pack, as `git index-pack --fix-thin` does. A delta without a base is an error.
 //! * **Hashes.** The name of each object is computed with detection of SHA-1 collisions, as in Git. A pack with the same
@@ -15,9 +17,9 @@
 //! * **Errors.** [`PackError`] tells apart a malformed pack, an exceeded limit, an unreadable base, a full or broken disk,
 //!   and the end of the work by the caller. After an error no file remains.
 //!
-//! `stream` receives the bytes and copies them to disk. `scan` reads the entries, hashes undeltified objects and records
-//! deltas. `resolve` applies each delta to its base. `thin` appends the omitted bases. `write` creates the index. Apart from these,
-//! [`open_blob`] reads a large blob of an indexed pack as a stream.
+//! `stream` receives the bytes and copies them to disk. `scan` reads the entries, hashes undeltified objects, with
+//! `object_names`, and records deltas. `resolve` applies each delta to its base. `thin` appends the omitted bases. `write`
+//! creates the index. Apart from these, [`open_blob`] reads a large blob of an indexed pack as a stream.
 
 mod blob;
 mod delta;
@@ -25,6 +27,7 @@ mod entry;
 mod error;
 mod hash;
 mod inflate;
+mod object_names;
 mod resolve;
 mod scan;
 mod stream;

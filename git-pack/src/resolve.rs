@@ -75,7 +75,8 @@ impl<'a> Resolver<'a> {
                 self.resolve_tree(entry, kind, None)?;
             }
         }
-        Ok(())
+        let Scanned { names, table, .. } = &mut self.scanned;
+        names.complete(table)
     }
 
     /// Resolves all deltas that are based on this undeltified object, whose content may be provided.
@@ -133,9 +134,22 @@ impl<'a> Resolver<'a> {
             ALWAYS_CACHED_BYTES
         };
         let mut result = DeltaResult::new(self.limits.delta_bytes, cache_limit, Some(kind));
+        if self.table().ref_deltas.is_empty() {
+            // No delta is found by the name of its base, so names may be computed later.
+            result.unnamed = self.scanned.names.max_bytes();
+        }
         self.apply(child, self.frames.len() - 1, &mut result)?;
-        let (hash, size, content) = (result.hash, result.size, result.content);
-        let id = hash.ok_or(FormatError::Delta(at))?.finish(at)?;
+        let (size, content) = (result.size, result.content);
+        let id = if let Some(hash) = result.hash {
+            hash.finish(at)?
+        } else {
+            let names = &mut self.scanned.names;
+            names
+                .content()
+                .extend_from_slice(content.as_deref().unwrap_or_default());
+            names.add(child, at, kind, size);
+            [0; 20]
+        };
         let limit = CHAIN_FACTOR.saturating_mul(self.limits.delta_bytes);
         let chain = self.frames.last().map_or(0, |frame| frame.chain) + size;
         if chain > limit {
@@ -148,6 +162,7 @@ impl<'a> Resolver<'a> {
         ) {
             (entry.id, *state) = (id, State::Resolved);
         }
+        self.scanned.names.advance(table)?;
         if !self.table().children(child).is_empty() {
             self.push(child, chain, content);
         }
@@ -257,6 +272,8 @@ struct DeltaResult {
     cache_limit: u64,
     /// Object type, if the hash is required.
     kind: Option<ObjectType>,
+    /// Size in bytes up to which the hash is computed elsewhere, from the content. Less than `cache_limit`.
+    unnamed: Option<u64>,
     hash: Option<ObjectHash>,
     content: Option<Vec<u8>>,
     size: u64,
@@ -268,6 +285,7 @@ impl DeltaResult {
             limit,
             cache_limit,
             kind,
+            unnamed: None,
             hash: None,
             content: None,
             size: 0,
@@ -281,7 +299,9 @@ impl Output for DeltaResult {
             return Err(Limit::DeltaBytes.exceeded(self.limit));
         }
         self.size = size;
-        self.hash = self.kind.map(|kind| ObjectHash::new(kind, size));
+        let is_named = self.unnamed.is_none_or(|limit| size > limit);
+        let kind = self.kind.filter(|_| is_named);
+        self.hash = kind.map(|kind| ObjectHash::new(kind, size));
         self.content =
             (size <= self.cache_limit).then(|| Vec::with_capacity(usize::try_from(size).unwrap_or_default()));
         Ok(())

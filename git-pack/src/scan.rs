@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use git2::ObjectType;
 use tempfile::NamedTempFile;
 
 use crate::delta::DeltaSizes;
@@ -9,6 +10,7 @@ use crate::entry::{EntryType, Header};
 use crate::error::{FormatError, Limit, PackError};
 use crate::hash::ObjectHash;
 use crate::inflate::Inflater;
+use crate::object_names::ObjectNames;
 use crate::stream::{Chunks, PackStream};
 use crate::table::{Entry, State, Table};
 use crate::{Limits, check_cancelled};
@@ -27,6 +29,8 @@ pub(crate) struct Scanned {
     pub(crate) checksum: [u8; 20],
     /// Remaining bytes that may be unpacked.
     pub(crate) budget: u64,
+    /// Computes the names of further objects.
+    pub(crate) names: ObjectNames,
 }
 
 /// Reads a pack to its end.
@@ -49,6 +53,7 @@ pub(crate) fn scan(
     let mut scanner = Scanner {
         inflater: Inflater::new(limits.unpacked_bytes, limits.unpacked_bytes, is_cancelled),
         table: Table::for_entries(objects as usize),
+        names: ObjectNames::default(),
         delta_bytes: limits.delta_bytes,
     };
     for _ in 0..objects {
@@ -56,15 +61,17 @@ pub(crate) fn scan(
         scanner.scan_entry(&mut stream)?;
     }
     let budget = scanner.inflater.budget();
-    let mut table = scanner.table;
+    let (mut table, mut names) = (scanner.table, scanner.names);
     table.end = stream.position();
     let checksum = stream.finish(objects)?;
+    names.complete(&mut table)?;
     table.sort();
     Ok(Scanned {
         file,
         table,
         checksum,
         budget,
+        names,
     })
 }
 
@@ -79,6 +86,7 @@ fn object_count(header: &[u8; HEADER_BYTES]) -> Result<u32, FormatError> {
 struct Scanner<'a> {
     inflater: Inflater<'a>,
     table: Table,
+    names: ObjectNames,
     delta_bytes: u64,
 }
 
@@ -88,14 +96,7 @@ impl Scanner<'_> {
         stream.begin_entry();
         let Header { entry_type, size } = Header::read(at, || stream.byte())?;
         let (id, state) = match entry_type {
-            EntryType::Whole(kind) => {
-                let mut hash = ObjectHash::new(kind, size);
-                self.inflater.inflate(stream, at, size, |bytes| {
-                    hash.update(bytes);
-                    Ok(())
-                })?;
-                (hash.finish(at)?, State::Whole(kind))
-            }
+            EntryType::Whole(kind) => (self.read_whole(stream, at, kind, size)?, State::Whole(kind)),
             EntryType::OfsDelta(distance) => {
                 let base = at
                     .checked_sub(distance)
@@ -113,7 +114,32 @@ impl Scanner<'_> {
         };
         let crc32 = stream.entry_crc();
         self.table.push(Entry { id, crc32, at }, state);
-        Ok(())
+        self.names.advance(&mut self.table)
+    }
+
+    /// Reads an undeltified object. Returns its name, or zeros if it is computed later.
+    fn read_whole(
+        &mut self,
+        stream: &mut PackStream<'_>,
+        at: u64,
+        kind: ObjectType,
+        size: u64,
+    ) -> Result<[u8; 20], PackError> {
+        if self.names.takes(size) {
+            let content = self.names.content();
+            self.inflater.inflate(stream, at, size, |bytes| {
+                content.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            self.names.add(self.table.next(), at, kind, size);
+            return Ok([0; 20]);
+        }
+        let mut hash = ObjectHash::new(kind, size);
+        self.inflater.inflate(stream, at, size, |bytes| {
+            hash.update(bytes);
+            Ok(())
+        })?;
+        Ok(hash.finish(at)?)
     }
 
     /// Skips a delta, except for the sizes at its start.

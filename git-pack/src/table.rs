@@ -78,7 +78,8 @@ impl Table {
         self.ref_deltas.push((base, self.next()));
     }
 
-    fn next(&self) -> u32 {
+    /// Returns the number of the next entry.
+    pub(crate) fn next(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
