@@ -45,10 +45,7 @@ impl TestEnvironment {
     /// Serves an API with one source and the stacks `app` (a plan waits), `db` (failed) and `net` (ready).
     pub(crate) async fn with_stacks() -> Self {
         let environment = Self::start().await;
-        let source = json!({"interval": "1m", "url": "https://git.example/infra.git"});
-        environment
-            .create(&source_kind(), "infra", &source, &source_status())
-            .await;
+        environment.create_source("infra", &source_status()).await;
         environment
             .create_stack(
                 "net",
@@ -127,6 +124,12 @@ impl TestEnvironment {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {errors}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Creates a source with a status that the controller would write for it.
+    pub(crate) async fn create_source(&self, name: &str, status: &Value) {
+        let spec = json!({"interval": "1m", "url": format!("https://git.example/{name}.git")});
+        self.create(&source_kind(), name, &spec, status).await;
     }
 
     /// Reads a stack.

@@ -22,7 +22,7 @@ resource "terraform_data" "new" {}
 "#;
 
 /// The state after an apply with the size `one`.
-fn applied_state() -> Value {
+pub(crate) fn applied_state() -> Value {
     let text = |value: &str| json!({ "value": value, "type": "string" });
     json!({ "version": 4, "terraform_version": "1.8.0", "serial": 7, "lineage": "7d0f6a0e-4cf1-5b0e-8a53-1f8b3c6f8d5e",
         "outputs": {}, "resources": [{ "mode": "managed", "type": "terraform_data", "name": "it",
@@ -44,7 +44,7 @@ impl TestEnvironment {
     }
 
     /// Stores a state where the generated backend of a stack has it.
-    async fn create_state(&self, stack: &str, state: &Value) {
+    pub(crate) async fn create_state(&self, stack: &str, state: &Value) {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(state.to_string().as_bytes()).unwrap();
         let labels = json!({ "app.kubernetes.io/managed-by": "terraform", "tfstate": "true",

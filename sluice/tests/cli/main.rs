@@ -17,4 +17,7 @@ mod proxy;
 mod scale;
 mod screen;
 mod shells;
+mod snapshot_cases;
+mod snapshot_objects;
+mod snapshots;
 mod terminal;

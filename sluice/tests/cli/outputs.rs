@@ -19,6 +19,12 @@ async fn environment_with_outputs(non_sensitive: Option<&[&str]>) -> TestEnviron
     status["availableOutputs"] = json!(["host", "ports", "token"]);
     let spec = json!({ "writeOutputsToSecret": { "name": "web-outputs" } });
     environment.create_stack("web", &spec, &status).await;
+    create_outputs(&environment, non_sensitive).await;
+    environment
+}
+
+/// Creates the Secret `web-outputs`, as [`environment_with_outputs`] describes it.
+pub(crate) async fn create_outputs(environment: &TestEnvironment, non_sensitive: Option<&[&str]>) {
     // In base64: db.internal, [80,443], ["list","number"] and hunter2.
     let data = json!({ "host": "ZGIuaW50ZXJuYWw=", "ports": "WzgwLDQ0M10=", "ports__type": "WyJsaXN0IiwibnVtYmVyIl0=",
         "token": "aHVudGVyMg==" });
@@ -28,11 +34,10 @@ async fn environment_with_outputs(non_sensitive: Option<&[&str]>) -> TestEnviron
         let keys: BTreeSet<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         set_non_sensitive_keys(&mut secret, &keys);
     }
-    secrets(&environment)
+    secrets(environment)
         .create(&PostParams::default(), &secret)
         .await
         .unwrap();
-    environment
 }
 
 fn secrets(environment: &TestEnvironment) -> Api<Secret> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -13,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -38,11 +39,15 @@ pub(crate) enum Fault {
     Close,
 }
 
+/// What the proxy changes in the answers of the API.
+pub(crate) type Change = fn(&mut Value);
+
 /// The proxy; it ends with the runtime of the test.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     client: Client,
     kubeconfig: PathBuf,
+    change: Option<Change>,
     fault: Arc<Mutex<Fault>>,
     /// How often a fault met a request or a connection.
     met: watch::Sender<usize>,
@@ -53,11 +58,17 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Opens a proxy of the API.
     pub(crate) async fn open(environment: &TestEnvironment) -> Self {
+        Self::open_with(environment, None).await
+    }
+
+    /// Opens a proxy of the API that changes each answer except for those of watches.
+    pub(crate) async fn open_with(environment: &TestEnvironment, change: Option<Change>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let proxy = Self {
             client: environment.client(),
             kubeconfig: write_kubeconfig(environment.directory(), "proxy", &server),
+            change,
             fault: Arc::default(),
             met: watch::Sender::default(),
             cut: watch::Sender::default(),
@@ -155,20 +166,43 @@ impl Proxy {
     async fn forward(&self, request: Request<Incoming>) -> Result<Answer, Failed> {
         let (head, body) = request.into_parts();
         let bytes = body.collect().await.map_err(Failed::other)?.to_bytes();
+        let query = head.uri.query().unwrap_or_default();
+        let is_watch = query.contains("watch=true");
         let answer = self
             .client
             .send(Request::from_parts(head, Body::from(bytes)))
             .await;
         let answer = answer.map_err(Failed::other)?;
-        Ok(answer.map(|body| body.map_err(Failed::other).boxed_unsync()))
+        match self.change {
+            Some(change) if !is_watch => changed(answer, change).await,
+            _ => Ok(answer.map(|body| body.map_err(Failed::other).boxed_unsync())),
+        }
     }
+}
+
+/// Changes an answer, if it is JSON.
+async fn changed(answer: Response<Body>, change: Change) -> Result<Answer, Failed> {
+    let (mut head, body) = answer.into_parts();
+    let mut bytes = body.collect().await.map_err(Failed::other)?.to_bytes();
+    let document: Result<Value, _> = serde_json::from_slice(&bytes);
+    if let Ok(mut document) = document {
+        change(&mut document);
+        bytes = Bytes::from(document.to_string());
+    }
+    head.headers.remove(CONTENT_LENGTH);
+    Ok(Response::from_parts(head, whole(bytes)))
+}
+
+/// Returns a body that has arrived.
+fn whole(bytes: Bytes) -> UnsyncBoxBody<Bytes, Failed> {
+    let body = Full::new(bytes).map_err(|never| match never {});
+    body.boxed_unsync()
 }
 
 fn status(code: u16, message: &str) -> Answer {
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
         "reason": "Test", "code": code });
-    let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
-    let mut answer = Response::new(body.boxed_unsync());
+    let mut answer = Response::new(whole(Bytes::from(status.to_string())));
     *answer.status_mut() = StatusCode::from_u16(code).unwrap();
     answer
 }

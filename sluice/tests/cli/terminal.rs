@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use sluice_harness::terminal::{ROWS, Terminal};
+use sluice_harness::terminal::Terminal;
 
 use crate::fixture::{TIMEOUT, TestEnvironment};
 
@@ -26,8 +26,18 @@ pub(crate) fn run(
     prompt: &str,
     answer: &str,
 ) -> Session {
+    run_command(
+        command(&environment.kubeconfig(), arguments),
+        columns,
+        prompt,
+        answer,
+    )
+}
+
+/// Runs a command as [`run`] does.
+pub(crate) fn run_command(command: Command, columns: u16, prompt: &str, answer: &str) -> Session {
     let deadline = Instant::now() + TIMEOUT;
-    let mut terminal = start(&environment.kubeconfig(), columns, arguments);
+    let mut terminal = Terminal::start(command, columns).unwrap();
     if !prompt.is_empty() {
         let is_asked = terminal.wait_for(prompt, deadline);
         assert!(is_asked, "no prompt {prompt:?} in: {}", terminal.text());
@@ -38,17 +48,24 @@ pub(crate) fn run(
 
 /// Starts the program in a terminal of this width.
 pub(crate) fn start(kubeconfig: &Path, columns: u16, arguments: &[&str]) -> Terminal {
+    Terminal::start(command(kubeconfig, arguments), columns).unwrap()
+}
+
+/// Returns the command of the program for a terminal.
+pub(crate) fn command(kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(SLUICE);
     command
         .args(arguments)
         .env("KUBECONFIG", kubeconfig)
         .env_remove("NO_COLOR");
-    Terminal::start(command, columns).unwrap()
+    command
 }
 
-/// Returns what a user sees on a terminal of this width after the program has written this text, without colours.
+/// Returns what a user sees on a terminal of this width after the program has written this text, without colours. The terminal has so
+/// many rows that nothing scrolls out of it.
 pub(crate) fn seen(text: &str, columns: u16) -> String {
-    let mut picture = vt100::Parser::new(ROWS, columns, 0);
+    let rows = text.lines().count() + text.len() / usize::from(columns) + 1;
+    let mut picture = vt100::Parser::new(u16::try_from(rows).unwrap(), columns, 0);
     picture.process(text.replace('\n', "\r\n").as_bytes());
     lines(&picture).join("\n").trim_end().to_owned()
 }
