@@ -31,6 +31,16 @@ pub enum ChunkError {
     Corrupt,
 }
 
+/// Returns the name of one of several Secrets by its index from 0: the name of the first, which is a prefix of the names of the others.
+#[must_use]
+pub fn secret_name(first: &str, index: usize) -> String {
+    if index == 0 {
+        first.to_owned()
+    } else {
+        format!("{first}-{index}")
+    }
+}
+
 /// Splits streams, by data key, into the data of Secrets. Small streams share a Secret.
 #[must_use]
 pub fn pack(streams: &[(&str, &[u8])]) -> Vec<BTreeMap<String, ByteString>> {

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use sluice_api::run::TerraformRun;
 
 use super::{Bundle, LIMIT, VERSION};
+use crate::chunk;
 
 /// Data key of a chunk in its Secret.
 const KEY: &str = "bundle";
@@ -23,22 +24,12 @@ pub fn secret_name(run: &str) -> String {
     format!("{run}-bundle")
 }
 
-/// Returns the name of a Secret by its index from 0.
-fn chunk_name(run: &str, index: usize) -> String {
-    let first = secret_name(run);
-    if index == 0 {
-        first
-    } else {
-        format!("{first}-{index}")
-    }
-}
-
 /// Returns the names of the Secrets of a run's bundle, in order. Empty if the executor passes the bundle to the runner.
 pub fn secret_names(run: &TerraformRun) -> impl Iterator<Item = String> {
     let limit = LIMIT.div_ceil(CHUNK_SIZE);
     let count = usize::try_from(run.spec.bundle_secrets).unwrap_or(0).min(limit);
-    let name = run.metadata.name.clone().unwrap_or_default();
-    (0..count).map(move |index| chunk_name(&name, index))
+    let first = secret_name(run.metadata.name.as_deref().unwrap_or_default());
+    (0..count).map(move |index| chunk::secret_name(&first, index))
 }
 
 /// A bundle as JSON.
@@ -78,9 +69,10 @@ impl BundlePayload {
             controller: Some(true),
             ..OwnerReference::default()
         };
+        let first = secret_name(run);
         let secret = |(index, chunk): (usize, &[u8])| Secret {
             metadata: ObjectMeta {
-                name: Some(chunk_name(run, index)),
+                name: Some(chunk::secret_name(&first, index)),
                 namespace: Some(self.namespace.clone()),
                 owner_references: Some(vec![owner.clone()]),
                 ..ObjectMeta::default()

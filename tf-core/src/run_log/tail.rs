@@ -74,7 +74,7 @@ pub fn last_lines(text: &str, limit: usize) -> &str {
 }
 
 /// Returns where the lines begin that [`last_lines`] returns.
-pub(super) fn suffix_start(text: &[u8], limit: usize) -> usize {
+fn suffix_start(text: &[u8], limit: usize) -> usize {
     let Some(cut) = text.len().checked_sub(limit).filter(|cut| *cut > 0) else {
         return 0;
     };

@@ -91,8 +91,8 @@ pub async fn execute(context: &Context, stop: impl Into<RunStop>) -> Result<RunO
     let outcome = report_end(&status, result);
     let is_reported = flush_end(context, &status).await;
     // The report may have waited until the API was back.
-    if let Some(secret) = not_stored.filter(|_| is_reported) {
-        log::store(context, &status, secret).await;
+    if is_reported && !not_stored.is_empty() {
+        log::store_parts(context, &status, not_stored).await;
         flush_end(context, &status).await;
     }
     if let Some(used) = completed.used_directory {

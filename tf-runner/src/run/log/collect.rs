@@ -9,8 +9,21 @@ use sluice_tf_core::run_log::{Archive, LogLines, Tail};
 
 use crate::run::log::{LoggedCommand, title_line};
 
-/// Maximum number of bytes that are read at the beginning of a file, and at its end.
-const PART: u64 = 8 * 1024 * 1024;
+/// How much of a large file is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileEnds {
+    /// Maximum number of bytes that are read at the beginning, and at the end.
+    part: u64,
+}
+
+/// What is printed of a file, or read of one for the end of the log alone.
+pub(super) const PRINTED_ENDS: FileEnds = FileEnds {
+    part: 8 * 1024 * 1024,
+};
+/// What is stored of a file: as much as the beginning and the end of the stored log can hold.
+const STORED_ENDS: FileEnds = FileEnds {
+    part: 64 * 1024 * 1024,
+};
 /// Bytes after a part that is left out that are not shown: a sensitive value that began before them ends in them.
 const MARGIN: u64 = 8 * 1024;
 /// Bytes that are read at once.
@@ -23,8 +36,8 @@ type Sink<'s> = dyn FnMut(&[u8]) -> io::Result<()> + 's;
 pub(super) struct CollectedLog {
     /// Its end, without the last line end.
     pub(super) tail: String,
-    /// All of it in the format gzip, if requested and if it is longer than its end.
-    pub(super) compressed: Option<Vec<u8>>,
+    /// All of it in the format gzip, if requested and if it is longer than its end. Otherwise empty.
+    pub(super) parts: Vec<Vec<u8>>,
 }
 
 /// Collects the log of these commands, in their order.
@@ -36,8 +49,9 @@ pub(super) fn collect(
 ) -> io::Result<CollectedLog> {
     let mut tail = Tail::new(limit);
     let mut archive = compresses.then(Archive::default);
+    let ends = if compresses { STORED_ENDS } else { PRINTED_ENDS };
     for command in commands {
-        copy_command(command, secrets, &mut |lines| {
+        copy_command(command, ends, secrets, &mut |lines| {
             tail.push(lines);
             archive.as_mut().map_or(Ok(()), |archive| archive.push(lines))
         })?;
@@ -46,7 +60,7 @@ pub(super) fn collect(
     let archive = archive.filter(|_| is_longer);
     Ok(CollectedLog {
         tail: tail.into_text().trim_end_matches('\n').to_owned(),
-        compressed: archive.map(Archive::finish).transpose()?,
+        parts: archive.map(Archive::finish).transpose()?.unwrap_or_default(),
     })
 }
 
@@ -79,19 +93,29 @@ pub(super) fn is_empty(file: &Path) -> bool {
 
 /// Copies the title of a command and its output. A command whose standard output is not part of the log is omitted, unless it has
 /// error output.
-fn copy_command(command: &LoggedCommand, secrets: &Redactor, sink: &mut Sink<'_>) -> io::Result<()> {
+fn copy_command(
+    command: &LoggedCommand,
+    ends: FileEnds,
+    secrets: &Redactor,
+    sink: &mut Sink<'_>,
+) -> io::Result<()> {
     if command.stdout.is_none() && is_empty(&command.stderr) {
         return Ok(());
     }
     sink(&title_line(command, secrets))?;
     for file in command.stdout.iter().chain([&command.stderr]) {
-        copy_file(file, secrets, sink)?;
+        copy_file(file, ends, secrets, sink)?;
     }
     Ok(())
 }
 
 /// Copies the redacted lines of a file, or the beginning and the end of a large one. A file that does not exist is empty.
-pub(super) fn copy_file(file: &Path, secrets: &Redactor, sink: &mut Sink<'_>) -> io::Result<()> {
+pub(super) fn copy_file(
+    file: &Path,
+    ends: FileEnds,
+    secrets: &Redactor,
+    sink: &mut Sink<'_>,
+) -> io::Result<()> {
     let mut file = match File::open(file) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -99,12 +123,12 @@ pub(super) fn copy_file(file: &Path, secrets: &Redactor, sink: &mut Sink<'_>) ->
     };
     let length = file.metadata()?.len();
     let mut lines = LogLines::default();
-    let skipped = length.saturating_sub(2 * PART);
+    let skipped = length.saturating_sub(2 * ends.part);
     if skipped > MARGIN {
-        copy_lines((&mut file).take(PART), &mut lines, secrets, sink)?;
+        copy_lines((&mut file).take(ends.part), &mut lines, secrets, sink)?;
         sink(&lines.cut())?;
         sink(format!("(about {skipped} bytes of this output are left out here)\n").as_bytes())?;
-        file.seek(SeekFrom::Start(length - PART + MARGIN))?;
+        file.seek(SeekFrom::Start(length - ends.part + MARGIN))?;
         let mut rest = BufReader::with_capacity(BLOCK, file);
         rest.skip_until(b'\n')?;
         copy_lines(rest, &mut lines, secrets, sink)?;
@@ -134,6 +158,8 @@ fn copy_lines(
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use sluice_tf_core::chunk::decompress;
 
     use super::*;
 
@@ -190,16 +216,12 @@ mod tests {
             "$ tofu init\nInitializing\n$ tofu plan\nit will be created, (sensitive)\nError: no (sensitive)\n$ tofu show\n\
              Error: no state\n$ tofu apply"
         );
-        assert!(log.compressed.is_none(), "the end is all of it");
+        assert!(log.parts.is_empty(), "the end is all of it");
         let log = collect(&commands, &redactor(), 41, true).unwrap();
         assert_eq!(log.tail, "$ tofu show\nError: no state\n$ tofu apply");
-        assert!(log.compressed.is_some());
-        assert!(
-            collect(&commands, &redactor(), 41, false)
-                .unwrap()
-                .compressed
-                .is_none()
-        );
+        assert_eq!(log.parts.len(), 1);
+        let log = collect(&commands, &redactor(), 41, false).unwrap();
+        assert!(log.parts.is_empty());
         assert_eq!(collect(&[], &redactor(), 41, true).unwrap().tail, "");
     }
 
@@ -221,17 +243,18 @@ mod tests {
 
     #[test]
     fn of_a_large_file_beginning_and_end_are_copied() {
+        let ends = FileEnds { part: 64 * 1024 };
         let files = Files::new();
         let line = format!("{}\n", "x".repeat(999));
-        let count = usize::try_from(2 * PART).unwrap() / line.len() + 100;
+        let count = usize::try_from(2 * ends.part).unwrap() / line.len() + 100;
         // The beginning ends within the value.
-        let first = usize::try_from(PART).unwrap() - 4;
+        let first = usize::try_from(ends.part).unwrap() - 4;
         let mut text = format!("first\n{}", line.repeat(count));
         text.replace_range(first..first + 7, "hunter2");
         text.push_str("last\n");
         let path = files.file("apply.out", &text);
         let mut shown = Vec::new();
-        copy_file(&path, &redactor(), &mut |lines| {
+        copy_file(&path, ends, &redactor(), &mut |lines| {
             shown.extend_from_slice(lines);
             Ok(())
         })
@@ -244,5 +267,19 @@ mod tests {
         let is_whole =
             |text: &str| text.len() == 999 || others.contains(&text) || text.starts_with("(about ");
         assert!(shown.lines().all(is_whole));
+    }
+
+    #[test]
+    fn a_file_that_is_printed_in_part_is_stored_as_a_whole() {
+        let files = Files::new();
+        let line = format!("{}\n", "x".repeat(9999));
+        let count = usize::try_from(2 * PRINTED_ENDS.part).unwrap() / line.len() + 10;
+        let command = files.command("apply", Some(&line.repeat(count)), "");
+        let log = collect(&[command], &redactor(), 41, true).unwrap();
+        assert_eq!(log.parts.len(), 3, "each has at most 8 MiB of text");
+        let parts = log.parts.iter().map(|part| decompress(part, 16 << 20).unwrap());
+        let text = String::from_utf8(parts.collect::<Vec<_>>().concat()).unwrap();
+        assert_eq!(text.lines().count(), 1 + count);
+        assert!(text.ends_with(&line));
     }
 }

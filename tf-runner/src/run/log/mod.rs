@@ -3,60 +3,33 @@
 //! In a pod, standard output is printed as it comes, redacted with the values that are known then. The error output follows at the
 //! end of the command; that of a failed command with the next command or at the end of the run, since the sensitive values of the
 //! state are read after a failure, and providers quote them in errors. At the end of the run, the end of the log goes to its
-//! status. If that is not all, the log of a pod goes to a Secret, because its files are deleted with the pod. The log of a process
+//! status. If that is not all, the log of a pod goes to Secrets, because its files are deleted with the pod. The log of a process
 //! stays in its files.
 
 mod collect;
 mod follow;
 pub(crate) mod pod_log;
+mod store;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use collect::{CollectedLog, collect, copy_file, last_output};
+use collect::{CollectedLog, PRINTED_ENDS, collect, copy_file, last_output};
 use follow::Follower;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
-use kube::api::PostParams;
 use pod_log::PodLog;
 use sluice_api::run::{RunStatusLimit, TerraformRun};
-use sluice_runtime::failure::chain;
-use sluice_tf_core::cli::text::truncate;
 use sluice_tf_core::redaction::Redactor;
 use sluice_tf_core::run_log::{self, LogLines};
+use store::record_error;
+pub(crate) use store::store_parts;
 
-use crate::run::lifecycle::api_retry::is_transient;
 use crate::run::lifecycle::context::Context;
 use crate::run::status::StatusWriter;
 
 /// Upstream's variable, of the runner or of the stack's runner pod, that turns the log of commands off.
 pub(crate) const DISABLE_VARIABLE: &str = "DISABLE_TF_LOGS";
-/// Maximum number of characters of the error of an attempt.
-const ERROR_LIMIT: usize = 1000;
-
-/// The reason why the log is not stored.
-#[derive(Debug, thiserror::Error)]
-enum StoreError {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("the API did not respond within {0:?}")]
-    Timeout(Duration),
-    /// Its name is predictable, so any writer of Secrets can create it.
-    #[error("the Secret {name} exists and is not of this run; delete it")]
-    Foreign { name: String },
-}
-
-impl StoreError {
-    /// Whether a later attempt may succeed.
-    fn is_transient(&self) -> bool {
-        match self {
-            Self::Api(error) => is_transient(error),
-            Self::Timeout(_) => true,
-            Self::Foreign { .. } => false,
-        }
-    }
-}
 
 /// A command whose output belongs to the log.
 #[derive(Clone, Debug)]
@@ -136,18 +109,18 @@ impl RunLog {
     }
 
     /// Ends the log of the run: prints what is left, records the end of the log in the status, and stores a longer one. Returns the
-    /// Secret if it is not stored, but may be later.
+    /// parts of it that are not stored, but may be later.
     pub(crate) async fn conclude(
         &self,
         context: &Context,
         run: &TerraformRun,
         status: &StatusWriter,
         has_succeeded: bool,
-    ) -> Option<Secret> {
+    ) -> VecDeque<Secret> {
         let secrets = status.secrets().clone();
         self.print_errors(&secrets);
         if self.is_disabled.get() {
-            return None;
+            return VecDeque::new();
         }
         let limit = if has_succeeded {
             RunStatusLimit::LOG_TAIL_OF_SUCCESS
@@ -157,14 +130,14 @@ impl RunLog {
         let (commands, has_pod) = (self.commands.take(), self.pod.is_some());
         let collecting = tokio::task::spawn_blocking(move || collect(&commands, &secrets, limit, has_pod));
         match collecting.await.map_err(std::io::Error::other).flatten() {
-            Ok(CollectedLog { tail, compressed }) => {
+            Ok(CollectedLog { tail, parts }) => {
                 status.buffer(|status| status.log_tail = tail);
-                let secret = run_log::secret(run, compressed?);
-                store(context, status, secret).await
+                let secrets = run_log::secrets(run, parts);
+                store_parts(context, status, secrets.into()).await
             }
             Err(error) => {
-                record_error(status, &error);
-                None
+                record_error(status, "the log", &error);
+                VecDeque::new()
             }
         }
     }
@@ -195,7 +168,7 @@ impl RunLog {
         if command.stdout.is_none() {
             self.print_title(command, secrets);
         }
-        let printed = copy_file(&command.stderr, secrets, &mut |lines| {
+        let printed = copy_file(&command.stderr, PRINTED_ENDS, secrets, &mut |lines| {
             pod.write(lines);
             Ok(())
         });
@@ -211,49 +184,6 @@ fn title_line(command: &LoggedCommand, secrets: &Redactor) -> Vec<u8> {
     let mut line = lines.push(secrets, command.title.as_bytes());
     line.extend(lines.finish(secrets));
     line
-}
-
-/// Stores the log in its Secret, and records its name or the error. Returns the Secret if a later attempt may succeed. The run has
-/// its outcome without its log.
-pub(crate) async fn store(context: &Context, status: &StatusWriter, secret: Secret) -> Option<Secret> {
-    let timeout = context.settings.log_timeout;
-    let stored = tokio::time::timeout(timeout, create(context, &secret)).await;
-    match stored.unwrap_or(Err(StoreError::Timeout(timeout))) {
-        Ok(()) => {
-            status.buffer(|status| {
-                status.log_secret = secret.name_any();
-                status.log_error.clear();
-            });
-            None
-        }
-        Err(error) => {
-            record_error(status, &error);
-            error.is_transient().then_some(secret)
-        }
-    }
-}
-
-/// Creates the Secret. It exists already if the response to an earlier attempt was lost.
-async fn create(context: &Context, secret: &Secret) -> Result<(), StoreError> {
-    let (api, params) = (context.api::<Secret>(), PostParams::default());
-    match context.retry(|| api.create(&params, secret)).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        created => return Ok(created.map(drop)?),
-    }
-    let name = secret.name_any();
-    let found = context.retry(|| api.get(&name)).await?;
-    if found.data == secret.data && found.owner_references() == secret.owner_references() {
-        Ok(())
-    } else {
-        Err(StoreError::Foreign { name })
-    }
-}
-
-fn record_error(status: &StatusWriter, error: &(dyn std::error::Error + 'static)) {
-    let text = status.secrets().redact(&chain(error)).into_owned();
-    tracing::warn!(error = text, "the log of the run is not stored");
-    let text = format!("the log is not stored: {}", truncate(&text, ERROR_LIMIT));
-    status.buffer(|status| status.log_error = text);
 }
 
 #[cfg(test)]
