@@ -20,4 +20,5 @@ mod shells;
 mod snapshot_cases;
 mod snapshot_objects;
 mod snapshots;
+mod stored_logs;
 mod terminal;

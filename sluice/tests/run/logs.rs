@@ -1,4 +1,4 @@
-//! Logs of runs: printed in a pod while the CLI runs, their end in the status, and a longer log in a Secret.
+//! Logs of runs: printed in a pod while the CLI runs, their end in the status, and a longer log in Secrets.
 
 use std::io::Write;
 use std::path::Path;
@@ -37,7 +37,7 @@ resource "terraform_data" "it" {
 
 /// The log of a pod.
 #[derive(Clone, Default)]
-struct Printed(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
 
 impl Printed {
     fn text(&self) -> String {
@@ -57,14 +57,18 @@ impl Write for Printed {
 }
 
 /// The clients and settings of a runner in a pod of its own.
-fn in_pod(env: &TestEnvironment, name: &str) -> (Context, Printed) {
+pub(crate) fn in_pod(env: &TestEnvironment, name: &str) -> (Context, Printed) {
     let (mut context, printed) = (env.context(name), Printed::default());
     context.pod_log = Some(PodLog::new(printed.clone()));
     (context, printed)
 }
 
 /// Executes a run as in a pod. Returns the run and what the pod printed.
-async fn run_in_pod(env: &TestEnvironment, setup: RunSetup, cli: Option<&Path>) -> (TerraformRun, String) {
+pub(crate) async fn run_in_pod(
+    env: &TestEnvironment,
+    setup: RunSetup,
+    cli: Option<&Path>,
+) -> (TerraformRun, String) {
     let name = env.prepare(setup).await;
     let (mut context, printed) = in_pod(env, &name);
     if let Some(cli) = cli {
@@ -75,10 +79,20 @@ async fn run_in_pod(env: &TestEnvironment, setup: RunSetup, cli: Option<&Path>) 
     (env.get(&name).await, printed.text())
 }
 
-/// Reads the log of a run with the command of the documentation.
-fn read_log(env: &TestEnvironment, run: &str) -> String {
+/// A command of the documentation that reads the log of a run.
+#[derive(Clone, Copy)]
+pub(crate) enum ReadCommand {
+    /// For a log of one part.
+    OnePart,
+    /// For a log of any number of parts.
+    AllParts,
+}
+
+/// Reads the log of a run with a command of the documentation.
+pub(crate) fn read_log(env: &TestEnvironment, run: &str, command: ReadCommand) -> String {
     let mut documented = RUNS_PAGE.lines().filter(|line| line.ends_with("| gunzip"));
-    let command = documented.next().unwrap().replace("NAME", run);
+    let documented = documented.nth(command as usize).unwrap();
+    let command = documented.replace("NAME", run);
     let script =
         format!("kubectl config set-context --current --namespace={NAMESPACE} > /dev/null\n{command}");
     let kubectl = cli::kubectl().unwrap();
@@ -119,7 +133,7 @@ async fn a_failed_apply_keeps_its_log_without_sensitive_values() {
         (result.log_secret.clone(), result.log_error.as_str()),
         (format!("{}-log", run.name_any()), "")
     );
-    let log = tokio::task::block_in_place(|| read_log(&env, &run.name_any()));
+    let log = tokio::task::block_in_place(|| read_log(&env, &run.name_any(), ReadCommand::OnePart));
     for text in [&log, &printed] {
         for part in [
             " init -no-color ",

@@ -20,6 +20,7 @@ mod heartbeats;
 mod interruptions;
 mod lifecycle;
 mod locks;
+mod log_parts;
 mod logs;
 mod outputs;
 mod plans;

@@ -240,7 +240,7 @@ mod tests {
             (PIECE, 100, 1),
             (3 * PIECE + 7, PIECE, 1),
             (700_000, 1 << 20, 1),
-            (2_500_000, 10_000, 3),
+            (2_200_000, 10_000, 3),
         ] {
             let text = lines(length);
             let parts = compress(text.as_bytes(), piece, Limits::DEFAULT);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn each_part_has_whole_lines_and_is_readable_without_the_others() {
-        let text = lines(2_500_000);
+        let text = lines(2_200_000);
         let parts = compress(text.as_bytes(), 10_000, Limits::DEFAULT);
         let read: Vec<_> = parts.iter().map(|part| decompress(part)).collect();
         assert!(read.iter().all(|part| part.ends_with(b"\n")));

@@ -3,25 +3,19 @@
 mod apply;
 mod follow;
 mod section;
+mod stored;
 
-use std::io::Read as _;
-
-use flate2::read::MultiGzDecoder;
-use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use sluice_api::run::{TerraformRun, TerraformRunStatus};
+use section::PhaseSection;
+use sluice_api::run::TerraformRun;
 use sluice_api::terraform::Terraform;
+use sluice_tf_core::run_log::LogPart;
 
 use super::Context;
-use crate::cluster::{ConnectionArgs, describe};
+use crate::cluster::ConnectionArgs;
 use crate::output::printable;
 use crate::run_row::{RunRow, stack_with_rows};
 use crate::{CliError, ExitStatus, run, stack};
-
-/// The longest log that is read, decompressed: the runner stores at most 10 MiB.
-const LIMIT: u64 = 16 << 20;
-/// Data key of the log in its Secret (docs/concepts/runs.md).
-const KEY: &str = "log.gz";
 
 /// Arguments of `sluice logs`.
 #[derive(clap::Args, Debug)]
@@ -74,13 +68,36 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Result<ExitStatu
             run::phase(&run).as_str()
         ));
     }
-    let log = stored_log(context, &run).await?;
-    let shown = match args.phase {
-        Some(phase) => section::of_phase(&log, phase),
-        None => log,
+    let mut printer = LogPrinter {
+        context,
+        section: args.phase.map(PhaseSection::new),
     };
-    context.console.data(&printable(&shown))?;
+    stored::print(&mut printer, &run).await?;
     Ok(ExitStatus::Success)
+}
+
+/// Prints the parts of a log in their order, or what belongs to one phase.
+struct LogPrinter<'a> {
+    context: &'a Context,
+    section: Option<PhaseSection>,
+}
+
+impl LogPrinter<'_> {
+    /// Prints the next part.
+    fn print(&mut self, text: &str) -> Result<(), CliError> {
+        let console = self.context.console;
+        match &mut self.section {
+            Some(section) => console.data(&printable(&section.select(text))),
+            None => console.data(&printable(text)),
+        }
+    }
+
+    /// Prints a line in place of a part that is missing.
+    fn print_gap(&self, part: LogPart) -> Result<(), CliError> {
+        self.context
+            .console
+            .data(&format!("({part} of the log is missing here)\n"))
+    }
 }
 
 /// Returns the row of the run with this number, or of the newest.
@@ -104,88 +121,4 @@ fn selected_row<'a>(
             None => format!("sluice describe {}", stack.name_any()),
         },
     })
-}
-
-/// Reads the whole log if it is stored, or else its end.
-async fn stored_log(context: &Context, run: &TerraformRun) -> Result<String, CliError> {
-    let status = run.status.clone().unwrap_or_default();
-    if !status.log_error.is_empty() {
-        context
-            .console
-            .note(&format!("The log was not stored: {}", status.log_error));
-    }
-    if status.log_secret.is_empty() {
-        note_missing_part(context, &status);
-        return Ok(status.log_tail);
-    }
-    let secret: Secret = match context.cluster.get(&status.log_secret).await {
-        // The role sluice-view reads no Secret; the status has the end of the log.
-        Err(error) if error.is_forbidden() => {
-            context.console.note(&format!(
-                "This is the end of the log. You may not read all of it, in secret {}.",
-                printable(&status.log_secret)
-            ));
-            return Ok(status.log_tail);
-        }
-        found => found?,
-    };
-    let compressed = secret.data.unwrap_or_default().remove(KEY).unwrap_or_default();
-    decompress(&compressed.0).map_err(|source| CliError::File {
-        what: format!(
-            "cannot read the log in {}",
-            describe::<Secret>(context.cluster.namespace(), &status.log_secret)
-        ),
-        source,
-    })
-}
-
-/// Says where the rest of a log is that has only its end in the status.
-fn note_missing_part(context: &Context, status: &TerraformRunStatus) {
-    if !status.log_path.is_empty() && status.job_name.is_empty() {
-        let directory = printable(&status.log_path);
-        context.console.note(&format!(
-            "This is the end of the log. All of it is in {directory}, on the machine of the run."
-        ));
-    }
-}
-
-/// Decompresses a log, at most [`LIMIT`] bytes; bytes that are not UTF-8 are replaced.
-fn decompress(compressed: &[u8]) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    MultiGzDecoder::new(compressed)
-        .take(LIMIT)
-        .read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn compress(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    #[test]
-    fn a_log_is_bounded() {
-        let zeros = compress(&vec![b'0'; 20 << 20]);
-        assert_eq!(decompress(&zeros).unwrap().len(), 16 << 20);
-        let parts = [compress(b"a\n"), compress(b"b\n")].concat();
-        assert_eq!(decompress(&parts).unwrap(), "a\nb\n");
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decompress(&bytes);
-        }
-    }
 }

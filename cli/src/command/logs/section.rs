@@ -2,21 +2,36 @@
 
 use super::LogPhase;
 
-/// Returns the output of the commands of a phase, with their lines.
-#[must_use]
-pub(super) fn of_phase(log: &str, phase: LogPhase) -> String {
-    let mut shown = String::new();
-    let mut is_selected = false;
-    for line in log.lines() {
-        if let Some(command) = command(line) {
-            is_selected = belongs_to(command, phase);
-        }
-        if is_selected {
-            shown.push_str(line);
-            shown.push('\n');
+/// The output of the commands of a phase, with their lines.
+pub(super) struct PhaseSection {
+    phase: LogPhase,
+    /// Whether the last command belongs to the phase.
+    is_selected: bool,
+}
+
+impl PhaseSection {
+    pub(super) const fn new(phase: LogPhase) -> Self {
+        Self {
+            phase,
+            is_selected: false,
         }
     }
-    shown
+
+    /// Returns the lines of the phase in the next lines of a log.
+    #[must_use]
+    pub(super) fn select(&mut self, log: &str) -> String {
+        let mut shown = String::new();
+        for line in log.lines() {
+            if let Some(command) = command(line) {
+                self.is_selected = belongs_to(command, self.phase);
+            }
+            if self.is_selected {
+                shown.push_str(line);
+                shown.push('\n');
+            }
+        }
+        shown
+    }
 }
 
 /// Returns the subcommand of a line such as `$ tofu plan -out=…`; `None`: it is output.
@@ -39,6 +54,23 @@ fn belongs_to(command: &str, phase: LogPhase) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_phase(log: &str, phase: LogPhase) -> String {
+        PhaseSection::new(phase).select(log)
+    }
+
+    #[test]
+    fn the_output_of_a_command_goes_on_in_the_next_part() {
+        let mut section = PhaseSection::new(LogPhase::Plan);
+        let parts = [
+            "$ tofu init\na\n$ tofu plan\nb\n",
+            "c\n",
+            "d\n$ tofu apply\ne\n",
+            "f\n",
+        ];
+        let shown: String = parts.iter().map(|part| section.select(part)).collect();
+        assert_eq!(shown, "$ tofu plan\nb\nc\nd\n");
+    }
 
     #[test]
     fn a_phase_has_the_output_of_its_commands() {
