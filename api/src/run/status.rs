@@ -104,13 +104,13 @@ pub struct TerraformRunStatus {
     /// `user@host` as the CLI of this run writes it into a state lock. Absent: as `claim.process` has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock_holder: String,
-    /// Why the log is not stored, if it is not.
+    /// Why the log is not stored, or not all of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_error: String,
     /// Directory of the log on the machine of the runner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_path: String,
-    /// The Secret with the log, compressed (data key log.gz). Absent: logTail is all of it, or it is only in the directory logPath.
+    /// The Secret with the log, compressed (data key log.gz), or with its first part; then those with the suffixes -1, -2 and so on have the others. Absent: logTail is all of it, or it is only in the directory logPath.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_secret: String,
     /// The last lines of the CLI's output, redacted. Of an active run: those of the last command that has succeeded.
