@@ -23,6 +23,16 @@ pub fn runner_has_ended(status: &PodStatus) -> bool {
             && containers().any(|container| state(container).running.is_some())
 }
 
+/// How many runs in a row are repeated with the same plan after Kubernetes ended their pods before their work began. The limit exists
+/// because a node that is short of memory or disk may evict each repeat.
+pub const INTERRUPTION_LIMIT: i64 = 5;
+
+/// Returns whether a run is repeated that Kubernetes ends before its work begins, after this number of interrupted runs in a row.
+#[must_use]
+pub const fn is_repeated(interruptions: i64) -> bool {
+    interruptions < INTERRUPTION_LIMIT
+}
+
 /// Why Kubernetes ends a pod, or has ended it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disruption {

@@ -89,6 +89,9 @@ pub struct TerraformRunSpec {
     /// Digest of all inputs of the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs_digest: String,
+    /// Number of runs in a row before this one that were interrupted before their work began.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub interruptions: i64,
     /// Id of the state lock that an Unlock run releases.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock_identifier: String,

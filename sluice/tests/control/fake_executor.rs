@@ -1,5 +1,6 @@
 //! Executors of tests. [`FakeExecutor`] starts no processes: it records runs and reports their success at once, for tests of scheduling.
 //! [`StoredBundles`] starts real processes that read their bundles from Secrets, as runners on another machine have to.
+//! [`EvictedApplies`] reports the first applies of stored plans as evicted pods, and starts real processes for all other runs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,10 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{Action, TerraformRun};
+use sluice_api::terraform::Reason;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_tf_controller::executor::{
-    Executor, ExecutorError, IsGone, Launch, Liveness, ProcessExecutor, RunRef, RunnerRef,
+    Executor, ExecutorError, IsGone, Launch, Liveness, ProcessExecutor, RunRef, RunnerEnd, RunnerRef,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -175,5 +177,70 @@ impl Executor for StoredBundles {
 
     fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
         self.0.list_stacks()
+    }
+}
+
+/// An executor of processes beside pods: the pods of the first applies of stored plans are evicted before their runners claim the runs.
+pub(crate) struct EvictedApplies {
+    processes: Arc<ProcessExecutor>,
+    /// How many applies are evicted.
+    count: usize,
+    evicted: Mutex<BTreeSet<String>>,
+}
+
+impl EvictedApplies {
+    pub(crate) fn new(processes: Arc<ProcessExecutor>, count: usize) -> Self {
+        Self {
+            processes,
+            count,
+            evicted: Mutex::default(),
+        }
+    }
+}
+
+impl Executor for EvictedApplies {
+    fn passes_bundles(&self) -> bool {
+        self.processes.passes_bundles()
+    }
+
+    fn start<'a>(&'a self, launch: Launch<'a>) -> BoxFuture<'a, Result<(), ExecutorError>> {
+        let mut evicted = self.evicted.lock().unwrap();
+        if launch.run.spec.action != Action::Apply || evicted.len() == self.count {
+            return self.processes.start(launch);
+        }
+        evicted.insert(RunRef::of(launch.run).name);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn cancel(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.processes.cancel(run)
+    }
+
+    fn liveness(&self, runner: RunnerRef) -> BoxFuture<'_, Result<Liveness, ExecutorError>> {
+        if !self.evicted.lock().unwrap().contains(&runner.run.name) {
+            return self.processes.liveness(runner);
+        }
+        let end = RunnerEnd {
+            reason: Reason::Evicted,
+            message: "the pod was evicted".to_owned(),
+            exceeded_memory: None,
+        };
+        Box::pin(async move { Ok(Liveness::Ended(end)) })
+    }
+
+    fn forget(&self, run: RunRef) -> BoxFuture<'_, Result<(), ExecutorError>> {
+        self.processes.forget(run)
+    }
+
+    fn list_runs(&self) -> BoxFuture<'_, Result<Vec<RunRef>, ExecutorError>> {
+        self.processes.list_runs()
+    }
+
+    fn forget_stack(&self, stack: ObjectKey, is_gone: IsGone) {
+        self.processes.forget_stack(stack, is_gone);
+    }
+
+    fn list_stacks(&self) -> BoxFuture<'_, Result<Vec<ObjectKey>, ExecutorError>> {
+        self.processes.list_stacks()
     }
 }

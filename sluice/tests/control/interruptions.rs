@@ -10,7 +10,8 @@ use sluice_api::run::TerraformRun;
 use sluice_tf_controller::executor::ProcessExecutor;
 
 use crate::environment::{TIMEOUT, TestEnvironment};
-use crate::observe::{condition, wait_for_file};
+use crate::fake_executor::EvictedApplies;
+use crate::observe::{condition, pending as pending_plan, wait_for_file};
 
 /// Its apply reports that it has started, and waits for a file.
 pub(crate) const SLOW: &str = r#"
@@ -192,4 +193,34 @@ async fn a_pod_that_ends_ends_a_download_at_once_and_the_next_controller_repeats
     1 PlanAndApply Revision 1: Superseded Interrupted
     2 PlanAndApply Revision 1: Succeeded TerraformAppliedSucceed +1 ~0 -0
     ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_plan_survives_five_evictions_in_a_row_before_its_apply_begins() {
+    let mut env = TestEnvironment::without_controller().await;
+    let (executor, ended) = env.executor();
+    env.start_with(Arc::new(EvictedApplies::new(executor, 6)), ended, 4)
+        .await;
+    env.commit("a", &[("main.tf", "resource \"terraform_data\" \"it\" {}\n")])
+        .await;
+    env.stack("net", json!({ "approvePlan": "" })).await;
+    let planned = env.wait_ready("net", "Unknown TerraformPlannedWithChanges").await;
+    env.edit("net", json!({ "approvePlan": pending_plan(&planned) }))
+        .await;
+    env.wait_ready("net", "True TerraformAppliedSucceed").await;
+    // The sixth eviction in a row is a failure, and a new plan with the same effect is approved already.
+    insta::assert_snapshot!(env.history("net").await, @"
+    1 Plan Revision 1: Succeeded TerraformPlannedWithChanges +1 ~0 -0
+    2 Apply Approval 1: Superseded Interrupted
+    3 Apply Approval 1: Superseded Interrupted
+    4 Apply Approval 1: Superseded Interrupted
+    5 Apply Approval 1: Superseded Interrupted
+    6 Apply Approval 1: Superseded Interrupted
+    7 Apply Approval 1: Failed Evicted
+    8 Plan Retry 1: Succeeded TerraformPlannedWithChanges +1 ~0 -0
+    9 Apply Approval 1: Succeeded TerraformAppliedSucceed +1 ~0 -0
+    ");
+    let runs = env.runs("net").await;
+    let counts: Vec<_> = runs.iter().map(|run| run.spec.interruptions).collect();
+    assert_eq!(counts, [0, 0, 1, 2, 3, 4, 5, 5, 0]);
 }

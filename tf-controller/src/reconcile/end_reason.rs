@@ -1,7 +1,8 @@
 //! Why the controller ends a run in place of its runner. Pure.
 
-use sluice_api::run::TerraformRun;
+use sluice_api::run::{Phase, TerraformRun};
 use sluice_api::terraform::Reason;
+use sluice_tf_core::disruption::is_repeated;
 
 use crate::decide::{Facts, Inputs};
 use crate::executor::RunnerEnd;
@@ -61,8 +62,23 @@ pub(super) fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
     }
 }
 
+/// How a run ends whose runner ended before it claimed the run. If Kubernetes ended the pod, the run is interrupted and repeated with the
+/// same plan, up to a limit.
+pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (Phase, EndReason) {
+    let is_disruption = |end: &&RunnerEnd| matches!(end.reason, Reason::Evicted | Reason::NodeLost);
+    let disruption = end.as_ref().filter(is_disruption);
+    match disruption.filter(|_| is_repeated(run.spec.interruptions)) {
+        Some(end) => {
+            let text = format!("the run did not begin, and is repeated: {}", end.message);
+            let why = EndReason::new(Reason::Interrupted.as_str(), text);
+            (Phase::Superseded, why)
+        }
+        None => (Phase::Failed, failed_start_reason(end)),
+    }
+}
+
 /// Why a run failed whose runner ended before it claimed the run.
-pub(super) fn failed_start_reason(end: Option<RunnerEnd>) -> EndReason {
+fn failed_start_reason(end: Option<RunnerEnd>) -> EndReason {
     let Some(end) = end else {
         return EndReason::new(Reason::RunLost.as_str(), "the runner ended before it began");
     };
@@ -107,6 +123,8 @@ pub(super) fn no_account_reason(own: &str, other: &str) -> EndReason {
 
 #[cfg(test)]
 mod tests {
+    use sluice_tf_core::disruption::INTERRUPTION_LIMIT;
+
     use super::*;
     use crate::decide::{UnsupportedField, facts_of_a_new_stack};
 
@@ -140,6 +158,37 @@ mod tests {
         }
         let evicted = lost_reason(Some(end(Reason::Evicted, None)));
         assert_eq!(evicted.peak_memory(&run(Some(300))), None, "it stays as reported");
+    }
+
+    #[test]
+    fn an_eviction_before_the_claim_interrupts_the_run_until_the_last_repeat() {
+        let ended = |reason, interruptions: i64| {
+            let run = serde_json::from_value(
+                serde_json::json!({ "metadata": {}, "spec": { "action": "Apply", "attempt": 1,
+                "deadline": "1h", "interruptions": interruptions, "trigger": "Approval",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } } }),
+            )
+            .unwrap();
+            let end = RunnerEnd {
+                reason,
+                message: "the pod was evicted".into(),
+                exceeded_memory: None,
+            };
+            let (phase, why) = end_before_claim(&run, Some(end));
+            format!("{} {}: {}", phase.as_str(), why.reason, why.message)
+        };
+        insta::assert_snapshot!([
+            ended(Reason::Evicted, 0),
+            ended(Reason::NodeLost, INTERRUPTION_LIMIT - 1),
+            ended(Reason::Evicted, INTERRUPTION_LIMIT),
+            ended(Reason::RunLost, 0),
+        ].join("\n"), @"
+        Superseded Interrupted: the run did not begin, and is repeated: the pod was evicted
+        Superseded Interrupted: the run did not begin, and is repeated: the pod was evicted
+        Failed Evicted: the run did not begin: the pod was evicted
+        Failed RunLost: the run did not begin: the pod was evicted
+        ");
     }
 
     #[test]

@@ -60,6 +60,7 @@ pub(super) fn run_object(request: &RunRequest<'_>, context: &Context) -> Terrafo
             subject: artifact.commit_subject(),
         },
         inputs_digest: request.resolved.inputs.clone(),
+        interruptions: request.history.interruptions,
         plan: new.plan.as_ref().map(|(id, run)| PlanSource {
             digest: plan_digest(request.runs, run),
             id: id.clone(),

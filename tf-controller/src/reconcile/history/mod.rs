@@ -5,6 +5,7 @@ use sluice_api::run::state::KnownState;
 use sluice_api::run::{Phase, PlanApproval, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Reason;
 use sluice_api::terraform::approval::CandidatePlan;
+use sluice_tf_core::disruption::INTERRUPTION_LIMIT;
 
 use super::approvals::evidence;
 use crate::decide::{
@@ -29,6 +30,7 @@ pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
         }
         let phase = run.status.as_ref().map_or(Phase::Pending, |status| status.phase);
         if holds(MutationPoint::Superseded, phase == Phase::Superseded) {
+            history.interruptions = interruptions_in_row(history.interruptions, run);
             continue;
         }
         if let Some(status) = &run.status {
@@ -189,7 +191,21 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
         history.last_success = Some(fact.finished);
     }
     history.disruptions = disruptions_in_row(history.disruptions, &fact);
+    // After the last repeat the run is disrupted. The row goes on: the next one is not repeated at once either.
+    if !fact.disrupted {
+        history.interruptions = 0;
+    }
     history.last = Some(fact);
+}
+
+/// Returns the number of interrupted runs in a row after this superseded run, at most the limit: so old runs can be deleted and it stays
+/// the same.
+fn interruptions_in_row(before: i64, run: &TerraformRun) -> i64 {
+    let status = run.status.as_ref();
+    let is_interrupted = status.is_some_and(|status| status.reason == Reason::Interrupted);
+    before
+        .saturating_add(i64::from(is_interrupted))
+        .min(INTERRUPTION_LIMIT)
 }
 
 /// Records the run if it used up the id of a plan: it started its apply, or its plan was rejected.

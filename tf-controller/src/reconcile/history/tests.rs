@@ -298,3 +298,44 @@ fn disrupted_runs_in_a_row_are_counted() {
         assert_eq!(count(&runs), expected, "{trigger} {phase} {reason}");
     }
 }
+
+#[test]
+fn interrupted_runs_in_a_row_are_counted_until_a_run_ends_otherwise() {
+    let ended = |number, phase: &str, reason: &str| {
+        let status = json!({ "phase": phase, "reason": reason, "hasChanges": null });
+        run(number, "Apply", "Approval", "i1", &status)
+    };
+    let interrupted = |number| ended(number, "Superseded", "Interrupted");
+    let count = |runs: &[TerraformRun]| history(runs).interruptions;
+    let row: Vec<_> = (1..=9).map(interrupted).collect();
+    assert_eq!((count(&[]), count(&row[..1]), count(&row[..3])), (0, 1, 3));
+    assert_eq!(count(&row), INTERRUPTION_LIMIT, "older runs may be deleted");
+    for (phase, reason, expected) in [
+        ("Succeeded", "", 0),
+        ("Failed", "TFExecApplyFailed", 0),
+        // It was ended for another cause before it began, and does not count.
+        ("Superseded", "InputsChanged", 3),
+        // The run after the last repeat.
+        ("Failed", "Evicted", 3),
+        ("Lost", "NodeLost", 3),
+    ] {
+        let runs = [&row[..3], &[ended(4, phase, reason)]].concat();
+        assert_eq!(count(&runs), expected, "{phase} {reason}");
+    }
+}
+
+#[test]
+fn an_interrupted_apply_leaves_its_plan_pending() {
+    let plan = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+    let apply = |reason: &str, phase: &str| {
+        let status = json!({ "phase": phase, "reason": reason, "hasChanges": null });
+        run(2, "Apply", "Approval", "i1", &status)
+    };
+    let pending = |apply: TerraformRun| {
+        let runs = [run(1, "Plan", "Revision", "i1", &plan), apply];
+        history(&runs).pending.map(|pending| pending.plan_id)
+    };
+    let id = Some("plan-main-aa-ee".to_owned());
+    assert_eq!(pending(apply("Interrupted", "Superseded")), id);
+    assert_eq!(pending(apply("Evicted", "Failed")), None);
+}

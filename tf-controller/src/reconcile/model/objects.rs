@@ -101,6 +101,7 @@ pub(super) fn terraform_run(run: &Run) -> TerraformRun {
         deadline: sluice_api::interval::Interval::from_secs(7200),
         destroy: run.destroy,
         inputs_digest: digest(run.inputs),
+        interruptions: 0,
         lock_identifier: String::new(),
         bundle_digest: String::new(),
         bundle_secrets: 0,

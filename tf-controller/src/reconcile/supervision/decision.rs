@@ -73,7 +73,7 @@ pub(in crate::reconcile) enum Supervision {
     ReportPending,
     /// Mark it as lost: its runner is gone.
     MarkLost,
-    /// Mark it as failed: its runner ended before it claimed the run.
+    /// Mark it as failed, or as interrupted: its runner ended before it claimed the run.
     MarkFailed,
     /// Start its runner: no runner has claimed it.
     Launch,

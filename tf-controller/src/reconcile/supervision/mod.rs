@@ -19,7 +19,7 @@ pub(super) use decision::{RunState, RunnerState, SpecState, Supervision, decide_
 use super::Context;
 use super::account::replacement;
 use super::dispatch::{DispatchError, end, restart};
-use super::end_reason::{EndReason, failed_start_reason, lost_reason, no_account_reason, not_started_reason};
+use super::end_reason::{EndReason, end_before_claim, lost_reason, no_account_reason, not_started_reason};
 use super::report::{phase, says_silent};
 use super::resolve::Resolved;
 use crate::decide::Facts;
@@ -68,7 +68,7 @@ pub(super) async fn supervise(
         (Supervision::Wait | Supervision::Launch, _) => return Ok(()),
         (Supervision::ReportPending, _) => return report_pending(&live, &liveness, context).await,
         (Supervision::MarkLost, _) => (Phase::Lost, lost_reason(end_of_runner)),
-        (Supervision::MarkFailed, _) => (Phase::Failed, failed_start_reason(end_of_runner)),
+        (Supervision::MarkFailed, _) => end_before_claim(&live, end_of_runner),
         (Supervision::EndOutdated, _) => (
             Phase::Superseded,
             EndReason::new(

@@ -30,6 +30,7 @@ use sluice_api::run::{Phase, TerraformRun};
 use sluice_runtime::failure::{Failure, chain};
 use sluice_tf_core::cli::process::Limits;
 use sluice_tf_core::cli::text::{TEXT_LIMIT, truncate};
+use sluice_tf_core::disruption::is_repeated;
 use sluice_tf_core::process_lock::{Holder, ProcessLock};
 use steps::run_steps;
 use stop::RunStop;
@@ -87,7 +88,8 @@ pub async fn execute(context: &Context, stop: impl Into<RunStop>) -> Result<RunO
         .conclude(context, &run, &status, completed.result.is_ok())
         .await;
     let result = explain_disk(completed.result, completed.used_directory.as_ref());
-    let result = explain_stop(context, &status, &stop, result).await;
+    let may_repeat = is_repeated(run.spec.interruptions);
+    let result = explain_stop(context, &status, &stop, may_repeat, result).await;
     let outcome = report_end(&status, result);
     let is_reported = flush_end(context, &status).await;
     // The report may have waited until the API was back.
@@ -120,11 +122,12 @@ fn explain_disk(
 }
 
 /// Adds to the error of a run that was stopped that a user cancelled it, why Kubernetes ends its pod, if it does, or that its work had
-/// not begun: whatever failed then is repeated.
+/// not begun: whatever failed then is repeated, with a limit (`may_repeat`) if Kubernetes ends the pod.
 async fn explain_stop(
     context: &Context,
     status: &StatusWriter,
     stop: &RunStop,
+    may_repeat: bool,
     result: Result<Success, RunError>,
 ) -> Result<Success, RunError> {
     let is_before_work = stop.is_before_work();
@@ -139,7 +142,13 @@ async fn explain_stop(
     let pod = own_pod(context).await;
     // Only a runner beside others has a process lock.
     let is_shared = context.settings.lock_file.is_some();
-    Err(stop::explain(stopped, pod.as_ref(), is_shared, is_before_work))
+    Err(stop::explain(
+        stopped,
+        pod.as_ref(),
+        is_shared,
+        is_before_work,
+        may_repeat,
+    ))
 }
 
 /// Reads whether a user has cancelled the run since the last write of its status: a cancelled run must not be repeated. Without an answer:

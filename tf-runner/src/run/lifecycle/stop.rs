@@ -70,28 +70,39 @@ pub(crate) async fn read_until<T>(
 }
 
 /// Explains the error of a run that was asked to end: Kubernetes ends its pod, or its work had not begun, so that the next run does all
-/// of it.
+/// of it with the same plan.
 ///
-/// The node ends a pod without a deletion if the pod exceeds its storage, or if the node shuts down. The kubelet may write the condition
-/// `DisruptionTarget` after the signal then. The next run may end in the same way, and so on without end, so this one fails. A shared pod
-/// (`is_shared`) is that of the controller, which asks its runners to end: also when its node is drained, which deletes the pod.
+/// A run before its work is interrupted if `may_repeat`, whatever ends its pod. After the last repeat it depends on what ends the pod. The
+/// node ends a pod without a deletion if the pod exceeds its storage, or if the node shuts down. The kubelet may write the condition
+/// `DisruptionTarget` after the signal then. A further run may end in the same way, so this one fails. A shared pod (`is_shared`) is that
+/// of the controller, which asks its runners to end: also when its node is drained, which deletes the pod.
 pub(crate) fn explain(
     stopped: RunError,
     pod: Option<&Pod>,
     is_shared: bool,
     is_before_work: bool,
+    may_repeat: bool,
 ) -> RunError {
     let is_deleted = pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some());
-    match pod.and_then(Disruption::of) {
-        Some(disruption) if !(is_before_work && is_shared && is_deleted) => RunError::Disrupted {
+    let disruption = pod.and_then(Disruption::of);
+    let is_requested = if disruption.is_some() {
+        is_shared && is_deleted
+    } else {
+        is_shared || is_deleted
+    };
+    let error = match disruption {
+        Some(disruption) => RunError::Disrupted {
             stopped: Box::new(stopped),
             disruption,
         },
-        _ if is_before_work && (is_shared || is_deleted) => RunError::Interrupted {
-            error: Box::new(stopped),
-        },
-        _ => stopped,
+        None => stopped,
+    };
+    if is_before_work && (may_repeat || is_requested) {
+        return RunError::Interrupted {
+            error: Box::new(error),
+        };
     }
+    error
 }
 
 #[cfg(test)]
@@ -102,19 +113,45 @@ mod tests {
 
     use super::*;
 
+    fn pod(metadata: &Value, conditions: &Value) -> Pod {
+        let status = json!({ "conditions": conditions });
+        serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap()
+    }
+
+    fn deletion() -> Value {
+        json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" })
+    }
+
+    fn eviction() -> Value {
+        json!([{ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" }])
+    }
+
     #[test]
-    fn a_run_is_repeated_unless_its_node_ends_the_pod() {
-        let pod = |metadata: &Value, conditions: &Value| -> Pod {
-            let status = json!({ "conditions": conditions });
-            serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap()
-        };
-        let deletion = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
-        let eviction =
-            json!([{ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" }]);
-        let deleted = pod(&deletion, &json!([]));
-        let evicted = pod(&deletion, &eviction);
+    fn an_eviction_before_the_work_interrupts_the_run_while_it_may_be_repeated() {
+        let drained = pod(&deletion(), &eviction());
+        let by_node = pod(&json!({}), &eviction());
+        let by_node_without_condition = pod(&json!({}), &json!([]));
+        for pod in [&drained, &by_node, &by_node_without_condition] {
+            for is_shared in [false, true] {
+                let error = explain(RunError::PreparationStopped, Some(pod), is_shared, true, true);
+                assert_eq!(error.reason(), Reason::Interrupted.as_str());
+            }
+        }
+        let text = explain(RunError::PreparationStopped, Some(&drained), false, true, true).to_string();
+        assert!(
+            text.contains("is repeated: ") && text.ends_with("; the pod was evicted"),
+            "{text}"
+        );
+        let at_work = explain(RunError::PreparationStopped, Some(&drained), false, false, true);
+        assert_eq!(at_work.reason(), Reason::Evicted.as_str());
+    }
+
+    #[test]
+    fn after_the_last_repeat_a_run_fails_if_its_node_ends_the_pod() {
+        let deleted = pod(&deletion(), &json!([]));
+        let evicted = pod(&deletion(), &eviction());
         let other = pod(&json!({}), &json!([]));
-        let exceeded = pod(&json!({}), &eviction);
+        let exceeded = pod(&json!({}), &eviction());
         let (failed, disrupted, repeated) = (Reason::TfExecNewFailed, Reason::Evicted, Reason::Interrupted);
         for (case, pod, is_shared, is_before_work, expected) in [
             ("no pod", None, false, true, repeated),
@@ -134,7 +171,13 @@ mod tests {
                 disrupted,
             ),
         ] {
-            let error = explain(RunError::PreparationStopped, pod, is_shared, is_before_work);
+            let error = explain(
+                RunError::PreparationStopped,
+                pod,
+                is_shared,
+                is_before_work,
+                false,
+            );
             assert_eq!(error.reason(), expected.as_str(), "{case}");
         }
     }
