@@ -233,6 +233,27 @@ fn what_rules_refused_does_not_count_without_them() {
 }
 
 #[test]
+fn the_rules_in_force_decide_about_earlier_approvals() {
+    // As it was reported under the rules of its creation, which another set of rules replaces.
+    let given = |reason: &str| {
+        let status = json!({ "accepted": reason == "Counted", "reason": reason, "message": "x" });
+        approval("carol", &[("/status", status)])
+    };
+    let night = json!({ "hours": { "from": "22:00", "to": "23:00" } });
+    for (strict, refusal) in [
+        (json!({ "notByAuthor": true }), "ByAuthor"),
+        (json!({ "groups": ["security"] }), "NotInGroups"),
+        (night, "OutsideHours"),
+    ] {
+        assert_eq!(verdict(json!({}), given(refusal)), "Counted", "{refusal}");
+        assert_eq!(verdict(strict, given("Counted")), refusal);
+    }
+    let one = [given("Counted")];
+    assert_eq!(evaluate(json!({}), &one), Ok(vec!["carol".to_owned()]));
+    assert!(evaluate(json!({ "count": 2 }), &one).is_err());
+}
+
+#[test]
 fn a_new_approval_of_the_user_counts_in_place_of_a_refused_one() {
     let mut first = approval("alice", &[("/metadata/name", json!("a"))]);
     first.status = serde_json::from_value(json!({ "accepted": false, "reason": "ByAuthor" })).unwrap();
