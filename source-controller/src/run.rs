@@ -144,7 +144,7 @@ pub async fn run_with(
     let mut tasks = endpoints.serve(&instance.metrics, &readiness, &stop.work);
     let server = FileServer::of_bucket(&options, &mut tasks, &stop.server).await?;
     let leadership = match instance.acquire_leadership(&stop.work).await? {
-        Leadership::Stopped => return Err(stopped(tasks).await),
+        Leadership::Stopped => return Err(stopped(tasks, &stop.server).await),
         leadership => leadership,
     };
     let serving = (&mut tasks, &stop.server);
@@ -193,8 +193,10 @@ pub async fn run_with(
 /// The address that consumers reach, and the data of the leader.
 type Opened = (SocketAddr, Disk);
 
-/// Ends a replica that never led: running downloads end before.
-async fn stopped(mut tasks: JoinSet<()>) -> StartError {
+/// Ends a replica that never led: running downloads end before. Its file server does not last longer than its work: the other replicas
+/// serve the same bucket.
+async fn stopped(mut tasks: JoinSet<()>, server: &Token) -> StartError {
+    server.cancel();
     while tasks.join_next().await.is_some() {}
     StartError::Stopped
 }

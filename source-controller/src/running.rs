@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 pub struct Stop {
     /// Stops all but the file server.
     pub work: Token,
-    /// Stops the file server. Consumers in the same program may need artifacts longer.
+    /// Stops the file server. Consumers in the same program may need artifacts longer, unless the controller never led.
     pub server: Token,
 }
 

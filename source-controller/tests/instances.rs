@@ -19,7 +19,7 @@ use sluice_harness::git::{GitServer, Repository};
 use sluice_runtime::leader::LeadershipEnd;
 use sluice_runtime::shutdown::Token;
 use sluice_source_controller::storage::bucket::Bucket;
-use sluice_source_controller::{Options, Running, StartError, run};
+use sluice_source_controller::{Options, Running, StartError, Stop, run};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -58,6 +58,11 @@ fn start(client: &Client, further: &[&str]) -> Instance {
 
 /// As [`start`], with the artifacts in a bucket.
 fn start_with(client: &Client, further: &[&str], bucket: Option<Bucket>) -> Instance {
+    start_until(client, further, bucket, Token::new().into())
+}
+
+/// As [`start_with`], until these requests to stop.
+fn start_until(client: &Client, further: &[&str], bucket: Option<Bucket>, stop: Stop) -> Instance {
     let storage = tempfile::tempdir().unwrap();
     let path = format!("--storage-path={}", storage.path().display());
     let all = [
@@ -74,12 +79,11 @@ fn start_with(client: &Client, further: &[&str], bucket: Option<Bucket>) -> Inst
         arguments.retain(|argument| !argument.starts_with(&name));
         arguments.push((*flag).to_owned());
     }
-    let stop = Token::new();
     let mut options = Options::parse_from(arguments);
     options.bucket.open_bucket = bucket;
     let started = run(options, client.clone(), stop.clone());
     Instance {
-        stop,
+        stop: stop.work,
         started: tokio::spawn(started),
         _storage: storage,
     }

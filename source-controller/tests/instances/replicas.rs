@@ -133,3 +133,28 @@ async fn every_replica_of_a_bucket_serves_while_the_leader_changes() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_never_led_stops_its_file_server_with_its_work() {
+    let api = api();
+    let client = api.client();
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let mut leader = start_with(&client, &STEADY, Some(bucket.clone()));
+    let running = leader.running().await;
+    let address = free_address();
+    let flag = format!("--storage-addr={address}");
+    let flags: Vec<&str> = STEADY.into_iter().chain([&*flag]).collect();
+    let stop = Stop {
+        work: Token::new(),
+        server: Token::new(),
+    };
+    let replica = start_until(&client, &flags, Some(bucket), stop.clone());
+    answers(&address).await;
+    stop.work.cancel();
+    let ended = soon(replica.started).await.unwrap();
+    assert!(matches!(ended, Err(StartError::Stopped)));
+    assert_eq!(status(&address, "").await, None, "nothing listens");
+
+    leader.stop.cancel();
+    assert_eq!(soon(running.wait()).await, LeadershipEnd::Released);
+}
