@@ -104,6 +104,12 @@ fn document(values: &BTreeMap<String, Option<Value>>) -> Value {
     Value::Object(members.collect::<Map<_, _>>())
 }
 
+/// Returns the keys of an outputs Secret that `sluice outputs` accepts. They differ from the names of the outputs where
+/// `spec.writeOutputsToSecret` gives other keys.
+pub(super) fn keys(secret: &Secret) -> Vec<String> {
+    values_of(secret).into_keys().collect()
+}
+
 async fn read(context: &Context, stack: &Terraform) -> Result<Secret, CliError> {
     let Some(target) = &stack.spec.write_outputs_to_secret else {
         return Err(CliError::Refused {

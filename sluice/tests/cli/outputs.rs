@@ -174,3 +174,26 @@ async fn a_user_who_may_not_read_the_secret_sees_the_names() {
         assert!(errors.contains("you may not get secrets"), "{errors}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completion_offers_the_keys_that_the_command_accepts() {
+    let environment = environment_with_outputs(None).await;
+    let complete = ["__complete", "--", "outputs", "web", ""];
+    // `outputs: [host:db.host, ports]` writes the output `host` under another key, and no `token`.
+    let data = json!({ "host": null, "token": null, "db.host": "ZGIuaW50ZXJuYWw=" });
+    let data = Patch::Merge(json!({ "data": data }));
+    secrets(&environment)
+        .patch("web-outputs", &PatchParams::default(), &data)
+        .await
+        .unwrap();
+    assert_eq!(environment.stdout(&complete).await, "db.host\nports\n:36\n");
+    let (code, data, notes) = outputs(&environment, &["db.host", "--show-sensitive"]).await;
+    assert_eq!((code, data.as_str()), (Some(0), "db.internal\n"), "{notes}");
+    let (code, _, _) = outputs(&environment, &["host", "--show-sensitive"]).await;
+    assert_eq!(code, Some(1));
+    secrets(&environment)
+        .delete("web-outputs", &DeleteParams::default())
+        .await
+        .unwrap();
+    assert_eq!(environment.stdout(&complete).await, ":36\n");
+}

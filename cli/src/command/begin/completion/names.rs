@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::thread;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
 use kube::{Api, ResourceExt as _};
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::Candidate;
 use crate::cluster::{Cluster, ConnectionArgs, SelectionArgs};
+use crate::command::outputs;
 use crate::command::state::copy_ids;
 use crate::run_row;
 use crate::stack::{self, StackState};
@@ -39,8 +40,8 @@ pub(super) enum Names {
     Sources,
     /// GitRepository objects as `GitRepository/NAME`.
     SourceReferences,
-    /// The outputs of a stack.
-    Outputs(String),
+    /// The keys of the outputs Secret of a stack.
+    OutputKeys(String),
     /// The plan of a stack that waits for an approval.
     PendingPlan(String),
     /// The state lock that blocks a stack.
@@ -88,11 +89,12 @@ async fn list(names: &Names, connection: &ConnectionArgs) -> Option<Vec<Candidat
                 .map(|name| format!("GitRepository/{name}"))
                 .collect()
         }
-        Names::Outputs(stack) => {
-            read_stack(&cluster().await?, stack)
-                .await?
-                .status?
-                .available_outputs
+        Names::OutputKeys(stack) => {
+            let cluster = cluster().await?;
+            let stack = read_stack(&cluster, stack).await?;
+            let target = stack.spec.write_outputs_to_secret?;
+            let secret = cluster.objects::<Secret>().get_opt(&target.name).await.ok()??;
+            outputs::keys(&secret)
         }
         Names::PendingPlan(stack) => {
             let stack = read_stack(&cluster().await?, stack).await?;
