@@ -1,6 +1,6 @@
 //! Why the controller ends a run in place of its runner. Pure.
 
-use sluice_api::run::{Phase, TerraformRun};
+use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_api::terraform::Reason;
 use sluice_tf_core::disruption::is_repeated;
 
@@ -46,14 +46,17 @@ impl EndReason {
 }
 
 /// Why a claimed run is lost.
-pub(super) fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
+pub(super) fn lost_reason(run: &TerraformRun, end: Option<RunnerEnd>) -> EndReason {
+    let has_begun = run.status.as_ref().is_some_and(|status| status.attempted_apply);
     match end {
         Some(end) => {
-            let text = format!(
-                "{}. What it has changed is not known: a new plan shows it",
-                end.message
-            );
-            EndReason::of_runner(&end, text)
+            // As the history has it: an apply whose start is not recorded changed nothing.
+            let consequence = if run.spec.action == Action::Apply && !has_begun && may_repeat(run, &end) {
+                "The apply had not begun: the next run applies the same plan"
+            } else {
+                "What it has changed is not known: a new plan shows it"
+            };
+            EndReason::of_runner(&end, format!("{}. {consequence}", end.message))
         }
         None => EndReason::new(
             Reason::RunLost.as_str(),
@@ -65,9 +68,7 @@ pub(super) fn lost_reason(end: Option<RunnerEnd>) -> EndReason {
 /// How a run ends whose runner ended before it claimed the run. If Kubernetes ended the pod, the run is interrupted and repeated with the
 /// same plan, up to a limit.
 pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (Phase, EndReason) {
-    let is_disruption = |end: &&RunnerEnd| matches!(end.reason, Reason::Evicted | Reason::NodeLost);
-    let disruption = end.as_ref().filter(is_disruption);
-    match disruption.filter(|_| is_repeated(run.spec.interruptions)) {
+    match end.as_ref().filter(|end| may_repeat(run, end)) {
         Some(end) => {
             let text = format!("the run did not begin, and is repeated: {}", end.message);
             let why = EndReason::new(Reason::Interrupted.as_str(), text);
@@ -75,6 +76,12 @@ pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (P
         }
         None => (Phase::Failed, failed_start_reason(end)),
     }
+}
+
+/// Returns whether Kubernetes ended the pod of a run, and the run is repeated if its work had not begun.
+fn may_repeat(run: &TerraformRun, end: &RunnerEnd) -> bool {
+    let is_disruption = matches!(end.reason, Reason::Evicted | Reason::NodeLost);
+    is_disruption && is_repeated(run.spec.interruptions)
 }
 
 /// Why a run failed whose runner ended before it claimed the run.
@@ -151,43 +158,69 @@ mod tests {
             .unwrap()
         };
         let killed = || Some(end(Reason::OomKilled, Some(700)));
-        for why in [lost_reason(killed()), failed_start_reason(killed())] {
+        for why in [lost_reason(&run(None), killed()), failed_start_reason(killed())] {
             assert_eq!(why.peak_memory(&run(None)), Some(700));
             assert_eq!(why.peak_memory(&run(Some(300))), Some(700), "init needed less");
             assert_eq!(why.peak_memory(&run(Some(900))), Some(900));
         }
-        let evicted = lost_reason(Some(end(Reason::Evicted, None)));
+        let evicted = lost_reason(&run(None), Some(end(Reason::Evicted, None)));
         assert_eq!(evicted.peak_memory(&run(Some(300))), None, "it stays as reported");
+    }
+
+    /// An apply of a stored plan after this number of interrupted runs.
+    fn apply(interruptions: i64, attempted_apply: bool) -> TerraformRun {
+        serde_json::from_value(
+            serde_json::json!({ "metadata": {}, "status": { "attemptedApply": attempted_apply },
+            "spec": { "action": "Apply", "attempt": 1, "deadline": "1h", "interruptions": interruptions, "trigger": "Approval",
+                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
+                "terraform": { "name": "net", "uid": "u", "generation": 1 } } }),
+        )
+        .unwrap()
+    }
+
+    fn ended(reason: Reason) -> Option<RunnerEnd> {
+        Some(RunnerEnd {
+            reason,
+            message: "the pod was ended".into(),
+            exceeded_memory: None,
+        })
     }
 
     #[test]
     fn an_eviction_before_the_claim_interrupts_the_run_until_the_last_repeat() {
-        let ended = |reason, interruptions: i64| {
-            let run = serde_json::from_value(
-                serde_json::json!({ "metadata": {}, "spec": { "action": "Apply", "attempt": 1,
-                "deadline": "1h", "interruptions": interruptions, "trigger": "Approval",
-                "source": { "kind": "GitRepository", "name": "code", "namespace": "team" },
-                "terraform": { "name": "net", "uid": "u", "generation": 1 } } }),
-            )
-            .unwrap();
-            let end = RunnerEnd {
-                reason,
-                message: "the pod was evicted".into(),
-                exceeded_memory: None,
-            };
-            let (phase, why) = end_before_claim(&run, Some(end));
+        let text = |reason, interruptions| {
+            let (phase, why) = end_before_claim(&apply(interruptions, false), ended(reason));
             format!("{} {}: {}", phase.as_str(), why.reason, why.message)
         };
         insta::assert_snapshot!([
-            ended(Reason::Evicted, 0),
-            ended(Reason::NodeLost, INTERRUPTION_LIMIT - 1),
-            ended(Reason::Evicted, INTERRUPTION_LIMIT),
-            ended(Reason::RunLost, 0),
+            text(Reason::Evicted, 0),
+            text(Reason::NodeLost, INTERRUPTION_LIMIT - 1),
+            text(Reason::Evicted, INTERRUPTION_LIMIT),
+            text(Reason::RunLost, 0),
         ].join("\n"), @"
-        Superseded Interrupted: the run did not begin, and is repeated: the pod was evicted
-        Superseded Interrupted: the run did not begin, and is repeated: the pod was evicted
-        Failed Evicted: the run did not begin: the pod was evicted
-        Failed RunLost: the run did not begin: the pod was evicted
+        Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
+        Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
+        Failed Evicted: the run did not begin: the pod was ended
+        Failed RunLost: the run did not begin: the pod was ended
+        ");
+    }
+
+    #[test]
+    fn a_lost_apply_says_whether_its_plan_is_applied_again() {
+        let text = |reason, run: &TerraformRun| {
+            let why = lost_reason(run, ended(reason));
+            format!("{}: {}", why.reason, why.message)
+        };
+        insta::assert_snapshot!([
+            text(Reason::Evicted, &apply(0, false)),
+            text(Reason::Evicted, &apply(0, true)),
+            text(Reason::Evicted, &apply(INTERRUPTION_LIMIT, false)),
+            text(Reason::RunLost, &apply(0, false)),
+        ].join("\n"), @"
+        Evicted: the pod was ended. The apply had not begun: the next run applies the same plan
+        Evicted: the pod was ended. What it has changed is not known: a new plan shows it
+        Evicted: the pod was ended. What it has changed is not known: a new plan shows it
+        RunLost: the pod was ended. What it has changed is not known: a new plan shows it
         ");
     }
 

@@ -5,7 +5,7 @@ use sluice_api::run::state::KnownState;
 use sluice_api::run::{Phase, PlanApproval, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Reason;
 use sluice_api::terraform::approval::CandidatePlan;
-use sluice_tf_core::disruption::INTERRUPTION_LIMIT;
+use sluice_tf_core::disruption::{INTERRUPTION_LIMIT, is_repeated};
 
 use super::approvals::evidence;
 use crate::decide::{
@@ -30,7 +30,9 @@ pub(crate) fn summarize(ordered: &[&TerraformRun]) -> History {
         }
         let phase = run.status.as_ref().map_or(Phase::Pending, |status| status.phase);
         if holds(MutationPoint::Superseded, phase == Phase::Superseded) {
-            history.interruptions = interruptions_in_row(history.interruptions, run);
+            let status = run.status.as_ref();
+            let is_interrupted = status.is_some_and(|status| status.reason == Reason::Interrupted);
+            history.interruptions = interruptions_in_row(history.interruptions, is_interrupted);
             continue;
         }
         if let Some(status) = &run.status {
@@ -143,8 +145,6 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     if let Some(tool) = tool {
         history.tool = Some(tool.name.clone());
     }
-    let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
-    let applied = status.is_some_and(|s| s.attempted_apply);
     // A force-unlock and a stale plan changed nothing: the work before them is still due.
     let did_nothing = fact.action == RunAction::Unlock || fact.stale;
     let same_inputs = history
@@ -152,22 +152,7 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
         .as_ref()
         .is_none_or(|last| last.inputs == fact.inputs);
     history.checked = drift || did_nothing && same_inputs && history.checked;
-    history.pending = match (fact.action, fact.outcome) {
-        (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
-            if !plan_id.is_empty() && !holds(MutationPoint::PlanApplied, applied) =>
-        {
-            Some(Pending {
-                plan_id,
-                run: fact.name.clone(),
-                drift,
-                held: false,
-                rejection: status.and_then(|s| s.rejection.clone()),
-                planned: fact.finished,
-            })
-        }
-        (RunAction::Unlock, ..) => history.pending.take(),
-        _ => None,
-    };
+    history.pending = pending_after(history.pending.take(), run, &fact, drift);
     history.lock = status
         .and_then(|s| s.lock.as_ref())
         .filter(|_| fact.outcome == Outcome::Failed)
@@ -192,17 +177,53 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     }
     history.disruptions = disruptions_in_row(history.disruptions, &fact);
     // After the last repeat the run is disrupted. The row goes on: the next one is not repeated at once either.
-    if !fact.disrupted {
-        history.interruptions = 0;
-    }
+    history.interruptions = if fact.disrupted {
+        interruptions_in_row(history.interruptions, is_interrupted_apply(run, &fact))
+    } else {
+        0
+    };
     history.last = Some(fact);
 }
 
-/// Returns the number of interrupted runs in a row after this superseded run, at most the limit: so old runs can be deleted and it stays
-/// the same.
-fn interruptions_in_row(before: i64, run: &TerraformRun) -> i64 {
+/// Returns the plan that waits after this run; `before` waited before it.
+fn pending_after(
+    before: Option<Pending>,
+    run: &TerraformRun,
+    fact: &RunFact,
+    drift: bool,
+) -> Option<Pending> {
     let status = run.status.as_ref();
-    let is_interrupted = status.is_some_and(|status| status.reason == Reason::Interrupted);
+    let plan_id = status.map(|s| s.plan_id.clone()).unwrap_or_default();
+    let applied = status.is_some_and(|s| s.attempted_apply);
+    match (fact.action, fact.outcome) {
+        (RunAction::Plan | RunAction::PlanAndApply, Outcome::Succeeded)
+            if !plan_id.is_empty() && !holds(MutationPoint::PlanApplied, applied) =>
+        {
+            Some(Pending {
+                plan_id,
+                run: fact.name.clone(),
+                drift,
+                held: false,
+                rejection: status.and_then(|s| s.rejection.clone()),
+                planned: fact.finished,
+            })
+        }
+        (RunAction::Unlock, ..) => before,
+        _ => before.filter(|_| is_interrupted_apply(run, fact)),
+    }
+}
+
+/// Returns whether a node ended the pod of this apply of a stored plan, before the apply began and without time for a report, and the plan
+/// is applied again. The runner records the start of the apply before it starts the CLI, so without this record nothing was applied. The
+/// run stays lost: which state locks it may have left is not on record.
+fn is_interrupted_apply(run: &TerraformRun, fact: &RunFact) -> bool {
+    let has_begun = run.status.as_ref().is_some_and(|status| status.attempted_apply);
+    let is_lost = fact.action == RunAction::Apply && fact.outcome == Outcome::Lost;
+    is_lost && fact.disrupted && !has_begun && is_repeated(run.spec.interruptions)
+}
+
+/// Returns the number of interrupted runs in a row after a run, at most the limit: so old runs can be deleted and it stays the same.
+fn interruptions_in_row(before: i64, is_interrupted: bool) -> i64 {
     before
         .saturating_add(i64::from(is_interrupted))
         .min(INTERRUPTION_LIMIT)

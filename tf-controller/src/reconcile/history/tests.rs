@@ -325,17 +325,39 @@ fn interrupted_runs_in_a_row_are_counted_until_a_run_ends_otherwise() {
 }
 
 #[test]
-fn an_interrupted_apply_leaves_its_plan_pending() {
+fn an_apply_that_was_interrupted_before_it_began_leaves_its_plan_pending() {
     let plan = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
-    let apply = |reason: &str, phase: &str| {
-        let status = json!({ "phase": phase, "reason": reason, "hasChanges": null });
-        run(2, "Apply", "Approval", "i1", &status)
+    let after = |action: &str, before: i64, status: Value| {
+        let mut last = run(2, action, "Approval", "i1", &status);
+        last.spec.interruptions = before;
+        let history = history(&[run(1, "Plan", "Revision", "i1", &plan), last]);
+        (
+            history.pending.map(|pending| pending.plan_id),
+            history.interruptions,
+        )
     };
-    let pending = |apply: TerraformRun| {
-        let runs = [run(1, "Plan", "Revision", "i1", &plan), apply];
-        history(&runs).pending.map(|pending| pending.plan_id)
-    };
-    let id = Some("plan-main-aa-ee".to_owned());
-    assert_eq!(pending(apply("Interrupted", "Superseded")), id);
-    assert_eq!(pending(apply("Evicted", "Failed")), None);
+    let status = |phase: &str, reason: &str| json!({ "phase": phase, "reason": reason, "hasChanges": null });
+    let mut begun = status("Lost", "Evicted");
+    begun["attemptedApply"] = json!(true);
+    let id = || Some("plan-main-aa-ee".to_owned());
+    for (action, before, status, expected) in [
+        ("Apply", 0, status("Superseded", "Interrupted"), (id(), 1)),
+        // Killed without time for a report.
+        ("Apply", 0, status("Lost", "Evicted"), (id(), 1)),
+        ("Apply", 4, status("Lost", "NodeLost"), (id(), 1)),
+        // After the last repeat.
+        ("Apply", 5, status("Lost", "Evicted"), (None, 0)),
+        ("Apply", 5, status("Failed", "Evicted"), (None, 0)),
+        // Its apply had begun, it was killed for another cause, or it was not an apply of this plan.
+        ("Apply", 0, begun, (None, 0)),
+        ("Apply", 0, status("Lost", "RunLost"), (None, 0)),
+        ("Plan", 0, status("Lost", "Evicted"), (None, 0)),
+    ] {
+        let text = status.to_string();
+        assert_eq!(
+            after(action, before, status),
+            expected,
+            "{action} {before} {text}"
+        );
+    }
 }

@@ -67,7 +67,7 @@ pub(super) async fn supervise(
         }
         (Supervision::Wait | Supervision::Launch, _) => return Ok(()),
         (Supervision::ReportPending, _) => return report_pending(&live, &liveness, context).await,
-        (Supervision::MarkLost, _) => (Phase::Lost, lost_reason(end_of_runner)),
+        (Supervision::MarkLost, _) => (Phase::Lost, lost_reason(&live, end_of_runner)),
         (Supervision::MarkFailed, _) => end_before_claim(&live, end_of_runner),
         (Supervision::EndOutdated, _) => (
             Phase::Superseded,
