@@ -232,8 +232,8 @@ pub(crate) struct History {
     pub(crate) planned_effect: Option<PlannedEffect>,
     /// How many of the newest ended runs in a row were disrupted (`disruptions_in_row`); 0: the last one was not.
     pub(crate) disruptions: u32,
-    /// How many of the newest runs in a row were interrupted before their work began, at most `INTERRUPTION_LIMIT`; disrupted runs among
-    /// them do not count. Not part of the decision: the next run records it, and its runner compares it with the limit.
+    /// How many of the newest runs in a row were interrupted before their work began, at most `INTERRUPTION_LIMIT`. A run that was disrupted
+    /// later does not end the row. Not part of the decision: the next run records it, and its runner compares it with the limit.
     pub(crate) interruptions: i64,
     /// The newest ended run was a drift check of a stack in sync, with the same inputs.
     pub(crate) checked: bool,

@@ -302,6 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn interrupted_runs_are_pruned_like_others() {
+        let interrupted = json!({ "phase": "Superseded", "reason": "Interrupted", "hasChanges": null });
+        let mut runs = vec![apply()];
+        runs.extend((2..31).map(|number| run(number, &json!({}), &interrupted)));
+        let before = history(&runs);
+        let remaining = pruned(&stack(&json!({})), runs);
+        assert_eq!(history(&remaining), before);
+        assert_eq!(remaining.len(), RETAINED_RUNS + 1);
+    }
+
+    #[test]
     fn pruning_does_not_change_the_history() {
         let drifted = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
         let plan = run(2, &json!({ "trigger": "Revision" }), &json!({}));
