@@ -224,6 +224,7 @@ impl Executor for EvictedApplies {
             reason: Reason::Evicted,
             message: "the pod was evicted".to_owned(),
             exceeded_memory: None,
+            is_pod_deleted: false,
         };
         Box::pin(async move { Ok(Liveness::Ended(end)) })
     }

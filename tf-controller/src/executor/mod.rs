@@ -135,6 +135,8 @@ pub struct RunnerEnd {
     pub message: String,
     /// The memory limit that its container exceeded.
     pub exceeded_memory: Option<MemoryQuantity>,
+    /// Whether its pod is deleted, by a user or by Kubernetes, other than at the deadline of the Job.
+    pub is_pod_deleted: bool,
 }
 
 /// Why an executor failed.

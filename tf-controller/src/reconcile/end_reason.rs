@@ -51,7 +51,8 @@ pub(super) fn lost_reason(run: &TerraformRun, end: Option<RunnerEnd>) -> EndReas
     match end {
         Some(end) => {
             // As the history has it: an apply whose start is not recorded changed nothing.
-            let consequence = if run.spec.action == Action::Apply && !has_begun && may_repeat(run, &end) {
+            let may_repeat = is_disruption(&end) && is_repeated(run.spec.interruptions);
+            let consequence = if run.spec.action == Action::Apply && !has_begun && may_repeat {
                 "The apply had not begun: the next run applies the same plan"
             } else {
                 "What it has changed is not known: a new plan shows it"
@@ -65,10 +66,12 @@ pub(super) fn lost_reason(run: &TerraformRun, end: Option<RunnerEnd>) -> EndReas
     }
 }
 
-/// How a run ends whose runner ended before it claimed the run. If Kubernetes ended the pod, the run is interrupted and repeated with the
-/// same plan, up to a limit.
+/// How a run ends whose runner ended before it claimed the run. If Kubernetes ended the pod, or the pod was deleted, the run is interrupted
+/// and repeated with the same plan, up to a limit. The pod of an eviction may be gone before its reason is read.
 pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (Phase, EndReason) {
-    match end.as_ref().filter(|end| may_repeat(run, end)) {
+    let is_deleted = |end: &RunnerEnd| end.reason == Reason::RunLost && end.is_pod_deleted;
+    let ended_early = end.as_ref().filter(|end| is_disruption(end) || is_deleted(end));
+    match ended_early.filter(|_| is_repeated(run.spec.interruptions)) {
         Some(end) => {
             let text = format!("the run did not begin, and is repeated: {}", end.message);
             let why = EndReason::new(Reason::Interrupted.as_str(), text);
@@ -78,10 +81,9 @@ pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (P
     }
 }
 
-/// Returns whether Kubernetes ended the pod of a run, and the run is repeated if its work had not begun.
-fn may_repeat(run: &TerraformRun, end: &RunnerEnd) -> bool {
-    let is_disruption = matches!(end.reason, Reason::Evicted | Reason::NodeLost);
-    is_disruption && is_repeated(run.spec.interruptions)
+/// Returns whether Kubernetes ended the pod for a reason of its own.
+const fn is_disruption(end: &RunnerEnd) -> bool {
+    matches!(end.reason, Reason::Evicted | Reason::NodeLost)
 }
 
 /// Why a run failed whose runner ended before it claimed the run.
@@ -147,6 +149,7 @@ mod tests {
             reason,
             message: "killed".into(),
             exceeded_memory: exceeded.map(MemoryQuantity::from_bytes),
+            is_pod_deleted: false,
         };
         let run = |peak: Option<i64>| -> TerraformRun {
             serde_json::from_value(
@@ -183,25 +186,39 @@ mod tests {
             reason,
             message: "the pod was ended".into(),
             exceeded_memory: None,
+            is_pod_deleted: false,
         })
     }
 
     #[test]
     fn an_eviction_before_the_claim_interrupts_the_run_until_the_last_repeat() {
-        let text = |reason, interruptions| {
-            let (phase, why) = end_before_claim(&apply(interruptions, false), ended(reason));
+        let line = |interruptions, end| {
+            let (phase, why) = end_before_claim(&apply(interruptions, false), end);
             format!("{} {}: {}", phase.as_str(), why.reason, why.message)
+        };
+        let text = |reason, interruptions| line(interruptions, ended(reason));
+        let deleted = |reason| {
+            ended(reason).map(|end| RunnerEnd {
+                is_pod_deleted: true,
+                ..end
+            })
         };
         insta::assert_snapshot!([
             text(Reason::Evicted, 0),
             text(Reason::NodeLost, INTERRUPTION_LIMIT - 1),
             text(Reason::Evicted, INTERRUPTION_LIMIT),
             text(Reason::RunLost, 0),
+            line(0, deleted(Reason::RunLost)),
+            line(INTERRUPTION_LIMIT, deleted(Reason::RunLost)),
+            line(0, deleted(Reason::OomKilled)),
         ].join("\n"), @"
         Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
         Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
         Failed Evicted: the run did not begin: the pod was ended
         Failed RunLost: the run did not begin: the pod was ended
+        Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
+        Failed RunLost: the run did not begin: the pod was ended
+        Failed OOMKilled: the run did not begin: the pod was ended
         ");
     }
 

@@ -30,7 +30,10 @@ impl PodState {
             return Self::Waiting(None);
         };
         if runner_has_ended(status) {
-            return Self::Ended(end_of_pod(pod, status));
+            return Self::Ended(RunnerEnd {
+                is_pod_deleted: pod.metadata.deletion_timestamp.is_some(),
+                ..end_of_pod(pod, status)
+            });
         }
         match status.phase.as_deref() {
             Some("Pending") | None => Self::Waiting(waiting_reason(status)),
@@ -63,7 +66,10 @@ pub(super) fn liveness(job: Option<&Job>, pods: &[Pod]) -> Liveness {
         PodState::Waiting(_) | PodState::Running => None,
     });
     match (ended, job) {
-        (Some(end), _) => Liveness::Ended(end),
+        (Some(end), _) => Liveness::Ended(RunnerEnd {
+            is_pod_deleted: end.is_pod_deleted && !job.is_some_and(has_exceeded_deadline),
+            ..end
+        }),
         (None, Some(job)) => match finished(job) {
             Some(condition) => Liveness::Ended(end_of_job(condition)),
             None => Liveness::Pending(None),
@@ -77,6 +83,15 @@ pub(super) fn finished(job: &Job) -> Option<&JobCondition> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| {
         matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
+    })
+}
+
+/// Returns whether a Job has exceeded its deadline. It deletes its pod then, and has failed when the pod has ended.
+fn has_exceeded_deadline(job: &Job) -> bool {
+    let status = job.status.iter();
+    let mut conditions = status.flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| {
+        condition.status == "True" && condition.reason.as_deref() == Some("DeadlineExceeded")
     })
 }
 
@@ -179,7 +194,10 @@ fn end_of_job(condition: &JobCondition) -> RunnerEnd {
             "the Job ran longer than its deadline",
             message,
         ),
-        _ => runner_end(Reason::RunLost, "the pod of the run was deleted", message),
+        _ => RunnerEnd {
+            is_pod_deleted: true,
+            ..runner_end(Reason::RunLost, "the pod of the run was deleted", message)
+        },
     }
 }
 
@@ -193,6 +211,7 @@ fn runner_end(reason: Reason, text: &str, message: &str) -> RunnerEnd {
             format!("{text}: {message}")
         },
         exceeded_memory: None,
+        is_pod_deleted: false,
     }
 }
 
@@ -405,8 +424,29 @@ mod tests {
                 reason: Reason::DeadlineExceeded,
                 message: "the Job ran longer than its deadline: Job was active".into(),
                 exceeded_memory: None,
+                is_pod_deleted: false,
             })
         );
+    }
+
+    #[test]
+    fn a_deleted_pod_is_told_from_one_that_failed() {
+        let is_deleted = |job: &Job, pods: &[Pod]| match liveness(Some(job), pods) {
+            Liveness::Ended(end) => end.is_pod_deleted,
+            other => panic!("{other:?}"),
+        };
+        let condition =
+            |kind: &str, reason: &str| job(&json!([{ "type": kind, "status": "True", "reason": reason }]));
+        let failed = condition("Failed", "BackoffLimitExceeded");
+        let mut deleted = phase("Failed");
+        deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(is_deleted(&failed, &[]));
+        assert!(is_deleted(&job(&json!([])), std::slice::from_ref(&deleted)));
+        assert!(!is_deleted(&failed, &[phase("Failed")]));
+        // The Job deletes the pod at its deadline.
+        let ends = condition("FailureTarget", "DeadlineExceeded");
+        assert!(!is_deleted(&ends, &[deleted]));
+        assert!(!is_deleted(&condition("Failed", "DeadlineExceeded"), &[]));
     }
 
     #[test]
