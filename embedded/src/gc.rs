@@ -45,8 +45,14 @@ pub(crate) async fn run(api: Weak<Api>) {
     let Some(mut revisions) = Revisions::of(api) else {
         return;
     };
-    let mut observed = 0;
+    let (mut observed, mut invalid) = (0, BTreeSet::new());
     while let Some(api) = revisions.next().await {
+        let newest = api.store.read().invalid_objects().clone();
+        // The removal of a file that was not valid is no change of an object, but its owner is absent then.
+        if !invalid.is_subset(&newest) {
+            observed = 0;
+        }
+        invalid = newest;
         let (steps, revision) = due_steps(&api, observed);
         let mut done = true;
         for step in steps {
@@ -153,7 +159,7 @@ impl Snapshot<'_> {
             }
         }
         if !deleting {
-            return self.owner_actions(object).into_iter().map(step).collect();
+            return self.owner_actions(key, object).into_iter().map(step).collect();
         }
         let finalizers = meta::finalizers(object);
         if finalizers.is_empty() {
@@ -193,21 +199,20 @@ impl Snapshot<'_> {
     }
 
     /// Returns the actions that follow from the owners of an object: without a solid owner it is deleted, otherwise the references
-    /// to all other owners are removed. Owners of kinds that are not served cannot be looked up and count as solid.
-    fn owner_actions(&self, object: &Value) -> Vec<Action> {
+    /// to all other owners are removed. Owners of kinds that are not served cannot be looked up and count as solid, as do those whose file
+    /// is not valid: they can exist in other processes.
+    fn owner_actions(&self, key: &Key, object: &Value) -> Vec<Action> {
         let owners = meta::owners(object);
         let (mut solid, mut waiting, mut dangling) = (0, 0, Vec::new());
         for owner in owners {
             let text = |field: &str| owner[field].as_str().unwrap_or("");
-            let key = self.state.key_by_uid(text("uid"));
-            let version = text("apiVersion");
-            let group = version.split_once('/').map_or("", |(group, _)| group);
-            match key {
-                Some(key) if self.waits_for_dependents(key) => {
+            let found = self.state.key_by_uid(text("uid"));
+            match found {
+                Some(found) if self.waits_for_dependents(found) => {
                     waiting += 1;
                     dangling.push(text("uid").to_owned());
                 }
-                None if self.is_served(group, text("kind")) => {
+                None if self.is_absent(owner, &key.namespace) => {
                     dangling.push(text("uid").to_owned());
                 }
                 _ => solid += 1,
@@ -231,13 +236,18 @@ impl Snapshot<'_> {
         steps
     }
 
-    /// Whether the owners of a kind can be looked up. The kinds follow their definitions a moment later: a push that removes a definition
-    /// takes the owners out of service and does not delete them.
-    fn is_served(&self, group: &str, kind: &str) -> bool {
-        let resource = self.registry.by_kind(group, kind);
+    /// Whether an owner without an object can be looked up, and has no file. The kinds follow their definitions a moment later: a push that
+    /// removes a definition takes the owners out of service and does not delete them.
+    fn is_absent(&self, owner: &Value, namespace: &str) -> bool {
+        let text = |field: &str| owner[field].as_str().unwrap_or("");
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let resource = self.registry.by_kind(group, text("kind"));
         resource.is_some_and(|resource| {
             let definition = Key::new(DEFINITIONS, "", &resource.group_resource());
-            resource.strategy != Strategy::Custom || self.state.get(&definition).is_some()
+            let is_served = resource.strategy != Strategy::Custom || self.state.get(&definition).is_some();
+            let namespace = if resource.namespaced { namespace } else { "" };
+            let file = Key::new(resource.group_resource(), namespace, text("name"));
+            is_served && !self.state.invalid_objects().contains(&file)
         })
     }
 

@@ -1,5 +1,6 @@
 //! Where a store keeps its objects.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -109,10 +110,15 @@ pub(super) trait Backend: fmt::Debug + Send {
         false
     }
 
-    /// Decides a write again with what the caller does not know: the newest definition of the kind, and whether a new object would replace
-    /// the file of another process. Returns the object with the defaults of that definition.
+    /// Decides a write again with what the caller does not know: the newest definition of the kind, and whether the object would replace a
+    /// file that is not valid here. Returns the object with the defaults of that definition.
     fn admit(&self, _: &Key, object: Value) -> Result<Value, StatusError> {
         Ok(object)
+    }
+
+    /// Returns the objects that do not exist in this process because their files are not valid.
+    fn invalid_objects(&self) -> BTreeSet<Key> {
+        BTreeSet::new()
     }
 
     /// Fails if this change cannot be stored, whatever else is in its batch.

@@ -14,6 +14,7 @@ mod list_snapshot;
 mod state;
 mod watch_cache;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -113,7 +114,8 @@ impl Store {
         self
     }
 
-    fn new(state: State, backend: Box<dyn Backend>) -> Self {
+    fn new(mut state: State, backend: Box<dyn Backend>) -> Self {
+        state.set_invalid_objects(backend.invalid_objects());
         Self {
             newest: watch::Sender::new(state.revision()),
             health: watch::Sender::new(backend.health()),
@@ -166,10 +168,14 @@ impl Store {
     fn take_foreign(&self, backend: &mut dyn Backend, end: Instant) -> Result<(), StatusError> {
         let outcome = backend.foreign(end);
         self.update_health(backend);
-        self.publish_foreign(outcome)
+        self.publish_foreign(backend, outcome)
     }
 
-    fn publish_foreign(&self, outcome: Result<Foreign, StoreError>) -> Result<(), StatusError> {
+    fn publish_foreign(
+        &self,
+        backend: &dyn Backend,
+        outcome: Result<Foreign, StoreError>,
+    ) -> Result<(), StatusError> {
         let foreign = outcome.map_err(|error| {
             // `update_health` logs once that a remote repository is away; the polls do not.
             if !is_remote_away(&self.health.borrow()) {
@@ -180,7 +186,11 @@ impl Store {
             }
             StatusError::internal(error.to_string())
         })?;
-        self.publish_changes(foreign.records, foreign.rewritten);
+        self.publish_changes(
+            foreign.records,
+            foreign.rewritten,
+            Some(backend.invalid_objects()),
+        );
         self.lock_invalid_files().extend(foreign.invalid);
         Ok(())
     }
@@ -199,7 +209,7 @@ impl Store {
         let outcome = downloaded.and_then(|()| backend.downloaded(Instant::now() + RETRY_LIMIT));
         self.update_health(&**backend);
         // The error is logged; the next poll tries again.
-        drop(self.publish_foreign(outcome));
+        drop(self.publish_foreign(&**backend, outcome));
     }
 
     /// Returns the edits that were found to be invalid since the last call.
@@ -237,16 +247,23 @@ impl Store {
     }
 
     fn publish(&self, records: Vec<Record>) {
-        self.publish_changes(records, false);
+        self.publish_changes(records, false, None);
     }
 
-    /// Publishes changes. After a rewrite no reader sees them with the history from before it.
-    fn publish_changes(&self, records: Vec<Record>, rewritten: bool) {
+    /// Publishes changes, and the objects whose files are not valid then if they can differ. After a rewrite no reader sees them with the
+    /// history from before it.
+    fn publish_changes(&self, records: Vec<Record>, rewritten: bool, invalid: Option<BTreeSet<Key>>) {
         let newest = records.last().map(|record| record.revision);
-        if newest.is_none() && !rewritten {
+        let invalid = invalid.filter(|invalid| invalid != self.read().invalid_objects());
+        let has_other_files = invalid.is_some();
+        if newest.is_none() && !rewritten && !has_other_files {
             return;
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        // With the changes, because the garbage collector deletes the objects of an owner that neither exists nor has such a file.
+        if let Some(invalid) = invalid {
+            state.set_invalid_objects(invalid);
+        }
         for record in records {
             state.publish(record.key, record.kind, record.object, record.revision);
         }
@@ -256,6 +273,9 @@ impl Store {
         drop(state);
         if let Some(newest) = newest {
             self.newest.send_replace(newest);
+        } else if has_other_files {
+            // The garbage collector examines the objects again.
+            self.newest.send_modify(|_| {});
         }
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(super) watch_cache: WatchCache,
     /// Kinds of which changes before the start are missing, as group resources.
     kinds_without_history: BTreeSet<&'static str>,
+    /// Objects that do not exist in this process because their files are not valid.
+    invalid_objects: BTreeSet<Key>,
 }
 
 impl State {
@@ -163,6 +165,16 @@ impl State {
     /// Returns the keys of the dependents of the object with this uid.
     pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Key> {
         self.dependents.get(uid).into_iter().flatten()
+    }
+
+    /// Returns the objects that do not exist in this process because their files are not valid. They can exist in other processes.
+    pub(crate) const fn invalid_objects(&self) -> &BTreeSet<Key> {
+        &self.invalid_objects
+    }
+
+    /// Replaces the objects whose files are not valid.
+    pub(super) fn set_invalid_objects(&mut self, objects: BTreeSet<Key>) {
+        self.invalid_objects = objects;
     }
 
     /// Returns the keys of all objects in a namespace, of any kind.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_embedded::{ApiServer, Store};
 
-use crate::fixture::{CONFIGMAPS, WIDGETS, call, eventually, ok, server, server_on, widget};
+use crate::fixture::{CONFIGMAPS, SECRETS, WIDGETS, call, eventually, ok, server, server_on, widget};
+use crate::git_store::{self, Checkout, git};
 use crate::restart::open_when_released;
 
 fn owned(name: &str, owners: &[&Value]) -> Value {
@@ -49,6 +50,43 @@ async fn dependents_are_deleted_with_their_last_owner() {
     ok(&client, "DELETE", &format!("{WIDGETS}/second"), None).await;
     eventually("the dependent of the last owner is deleted", || {
         is_deleted("both")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_whose_file_is_not_valid_is_not_absent() {
+    const FILE: &str = "apiVersion: example.dev/v1\nkind: Widget\nmetadata: {name: owner}\nspec: {size: 0}\n";
+    let dir = tempfile::tempdir().unwrap();
+    let repository = git_store::repository(dir.path());
+    let checkout = Checkout::new(dir.path());
+    checkout.write("owner.yaml", FILE);
+    git(&checkout.0, &["add", "--all"]);
+    git(&checkout.0, &["commit", "--quiet", "-m", "By hand"]);
+    git(&checkout.0, &["push", "--quiet", "origin", "HEAD:main"]);
+    let client = git_store::server(dir.path(), &repository).client();
+    let owner = json!({"metadata": {"name": "owner", "uid": "00000000-0000-0000-0000-000000000001"}});
+    let ghost = json!({"metadata": {"name": "ghost", "uid": "00000000-0000-0000-0000-000000000002"}});
+    ok(&client, "POST", SECRETS, Some(&owned("kept", &[&owner]))).await;
+    ok(&client, "POST", SECRETS, Some(&owned("deleted", &[&ghost]))).await;
+    let code = |name: &'static str| {
+        let client = client.clone();
+        async move {
+            call(&client, "GET", &format!("{SECRETS}/{name}"), None)
+                .await
+                .code
+        }
+    };
+    // The collector examined the other Secret before.
+    eventually("the owner of this Secret is absent", || async {
+        code("deleted").await == 404
+    })
+    .await;
+    assert_eq!(code("kept").await, 200);
+    std::fs::remove_file(checkout.0.join("owner.yaml")).unwrap();
+    checkout.push();
+    eventually("the owner is absent without its file", || async {
+        code("kept").await == 404
     })
     .await;
 }

@@ -168,7 +168,8 @@ impl Store {
         if stored.is_ok() {
             commit.correct_outcomes(&transactions);
             // Under the lock of the backend, so that revisions are published in order.
-            self.publish(std::mem::take(&mut commit.records));
+            let records = std::mem::take(&mut commit.records);
+            self.publish_changes(records, false, Some(backend.invalid_objects()));
         }
         drop(backend);
         for (transaction, decided) in transactions.into_iter().zip(commit.decided) {

@@ -270,8 +270,12 @@ impl Backend for Git {
     }
 
     fn admit(&self, key: &Key, object: Value) -> Result<Value, StatusError> {
-        self.check_creation(key)?;
+        self.check_file(key)?;
         self.admit_shared(key, object)
+    }
+
+    fn invalid_objects(&self) -> BTreeSet<Key> {
+        self.history.invalid_objects()
     }
 
     fn check(&self, key: &Key, kind: ChangeType) -> Result<(), StoreError> {

@@ -17,6 +17,9 @@ use super::yaml;
 use crate::meta;
 use crate::store::state::Key;
 
+/// The reason for which a file that parses is not the object, if no other one is known.
+pub(super) const NOT_READ: &str = "it is not read as this object";
+
 /// Returns the path of a status file.
 pub(super) fn path(key: &Key) -> String {
     let namespace = match key.namespace.as_str() {
@@ -66,6 +69,16 @@ pub(super) fn exists(branch: &Branch, journal: Option<Oid>, object: &Key) -> Res
         Some(journal) => Ok(branch.read(journal, &path(object))?.is_some()),
         None => Ok(false),
     }
+}
+
+/// Returns why the status file of an object is not read, if it exists.
+pub(super) fn problem(branch: &Branch, journal: Option<Oid>, object: &Key) -> Result<Option<String>, Error> {
+    let text = match journal {
+        Some(journal) => branch.read(journal, &path(object))?,
+        None => None,
+    };
+    let parsed = text.map(|text| text.and_then(|text| yaml::parse(&text)));
+    Ok(parsed.map(|parsed| parsed.err().unwrap_or_else(|| NOT_READ.to_owned())))
 }
 
 /// Returns the status file of an object that is in the journal alone: all of it.

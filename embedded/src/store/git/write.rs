@@ -1,6 +1,6 @@
 //! Writes of this process: from records to files, a commit, and the move of the branch.
 
-mod creation;
+mod invalid_file;
 mod status_file;
 
 use std::collections::BTreeMap;

@@ -141,13 +141,16 @@ impl History {
                 self.refuse(step, key, path, "the file is of another object".to_owned());
                 Ok(None)
             }
-            // A file that does not parse deletes nothing. A store that removes an object says so.
-            None if !step.trailers.removed.contains(key)
-                && status::exists(step.branch, step.journal, key)? =>
-            {
-                Ok(None)
+            None => {
+                // A file that does not parse deletes nothing. A store that removes an object says so.
+                if !step.trailers.removed.contains(key)
+                    && let Some(reason) = status::problem(step.branch, step.journal, key)?
+                {
+                    self.refuse(step, key, path, reason);
+                    return Ok(None);
+                }
+                Ok(before.and_then(|before| super::without_file(step, key, &before)))
             }
-            None => Ok(before.and_then(|before| super::without_file(step, key, &before))),
         }
     }
 

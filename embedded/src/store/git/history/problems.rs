@@ -1,6 +1,8 @@
 //! Problems of files in the repository. They are logged when they arrive, and at a start if they remain: most of those in the history
 //! are repaired.
 
+use std::collections::BTreeSet;
+
 use super::History;
 use crate::definitions::{DEFINITIONS, MAX_DEFINITIONS, too_many};
 use crate::store::git::kinds::Kinds;
@@ -80,6 +82,15 @@ impl History {
     pub(in crate::store::git) fn forget_problems(&mut self) {
         self.reports.clear();
         self.problems.clear();
+    }
+
+    /// Returns the objects that do not exist in this process because their files are not valid.
+    pub(in crate::store::git) fn invalid_objects(&self) -> BTreeSet<Key> {
+        let invalid = self.invalid.keys();
+        invalid
+            .filter(|key| !self.objects.contains_key(*key))
+            .cloned()
+            .collect()
     }
 
     /// Returns the problems that the newest commit has.

@@ -1,6 +1,6 @@
 //! Leases, Events and runs in the repository.
 
-mod creation;
+mod invalid_file;
 
 use super::foreign::head;
 use super::*;
