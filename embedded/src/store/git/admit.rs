@@ -5,6 +5,7 @@ use std::sync::Arc;
 use git2::Oid;
 use serde_json::Value;
 use sha1_checked::{Digest as _, Sha1};
+use uuid::Uuid;
 
 use crate::admission::{self, Endpoint};
 use crate::meta;
@@ -14,7 +15,7 @@ use crate::store::state::Key;
 /// Metadata that follows from the history, so that no file contains it.
 const DERIVED: [&str; 4] = ["uid", "resourceVersion", "generation", "creationTimestamp"];
 /// Namespace of the uids.
-const UID_NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x7d2c_41a8_5b0e_4f6b_9a3e_c1d0_6f85_2e97);
+const UID_NAMESPACE: Uuid = Uuid::from_u128(0x7d2c_41a8_5b0e_4f6b_9a3e_c1d0_6f85_2e97);
 
 /// Returns the object that a file describes, prepared and validated as a write of it would be. The derived metadata is that of
 /// `before`, or random. The error is the reason.
@@ -166,7 +167,7 @@ pub(super) fn rewrite(written: &Value, before: &Value, after: &Value) -> Value {
 
 /// Returns the uid of an object that the commit after `parent` creates: a UUID of version 5. After a rewrite of the branch `parent` can be
 /// a commit on which the object was created before, so the number of these creations counts, too.
-pub(super) fn uid(key: &Key, parent: Option<Oid>, creations: u64) -> String {
+pub(super) fn uid(key: &Key, parent: Option<Oid>, creations: u64) -> Uuid {
     let mut hash = Sha1::new();
     hash.update(UID_NAMESPACE.as_bytes());
     hash.update(key.to_string().as_bytes());
@@ -177,7 +178,7 @@ pub(super) fn uid(key: &Key, parent: Option<Oid>, creations: u64) -> String {
     let digest = hash.finalize();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
-    uuid::Builder::from_sha1_bytes(bytes).into_uuid().to_string()
+    uuid::Builder::from_sha1_bytes(bytes).into_uuid()
 }
 
 /// Returns a time in the format of meta/v1 `Time`.
@@ -222,7 +223,7 @@ mod tests {
         let key = Key::new("configmaps", "default", "a");
         let first = uid(&key, None, 0);
         assert_eq!(first, uid(&key, None, 0), "the same in every process");
-        assert_eq!(first.chars().nth(14), Some('5'), "{first}");
+        assert_eq!(first.to_string().chars().nth(14), Some('5'), "{first}");
         assert_ne!(first, uid(&Key::new("configmaps", "default", "b"), None, 0));
         let parent = Oid::from_str("1234567890123456789012345678901234567890").unwrap();
         let second = uid(&key, Some(parent), 0);

@@ -11,6 +11,7 @@ mod definitions;
 mod journal;
 mod moves;
 mod problems;
+mod uids;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use git2::{Error, Oid};
 use serde_json::Value;
+use uuid::Uuid;
 
 use self::moves::{Before, PendingMove};
 pub(super) use self::problems::Problem;
@@ -30,7 +32,7 @@ use super::read_ahead;
 use super::step::Step;
 use crate::meta;
 use crate::store::backend::{InvalidFile, Record};
-use crate::store::file::{Identities, Identity};
+use crate::store::file::Identities;
 use crate::store::state::Key;
 use crate::store::watch_cache::{Change, ChangeType, WatchCache};
 
@@ -43,8 +45,8 @@ pub(super) struct History {
     pub(super) journal: Option<Oid>,
     /// Its number.
     pub(super) generation: u64,
-    /// Uids of all objects that were created on the branch, as they follow from it.
-    created: HashSet<String>,
+    /// Uids of all objects that were created on the branch, as they follow from it; empty without a journal ([`uids`]).
+    created: HashSet<Uuid>,
     /// Newest revision.
     pub(super) revision: u64,
     /// Served objects.
@@ -328,45 +330,6 @@ impl History {
             path,
         });
         self.invalid.insert(key.clone(), reason);
-    }
-
-    /// Returns the uid of an object that the commit after `base` creates. It was created on `base` before if the branch came back to that
-    /// commit: then it has another uid. No other uid differs from those of earlier versions, which did not count: objects on this machine
-    /// name their owners by it.
-    fn new_uid(&self, key: &Key, base: Option<Oid>) -> String {
-        let mut creations = 0;
-        loop {
-            let uid = admit::uid(key, base, creations);
-            if !self.created.contains(&uid) {
-                return uid;
-            }
-            creations += 1;
-        }
-    }
-
-    /// Returns the identity of an object that the next commit creates: the one that a start reads from it.
-    pub(super) fn next_identity(&self, kinds: &Kinds, key: &Key, time: i64) -> Identity {
-        let uid = if kinds.is_in_journal(key) {
-            admit::uid(key, self.newest_entry(), 0)
-        } else {
-            self.new_uid(key, self.head)
-        };
-        self.known_identity(uid, time)
-    }
-
-    /// Returns the identity of an object that a commit creates.
-    fn identity(&mut self, step: &Step<'_>, key: &Key) -> Identity {
-        let uid = self.new_uid(key, step.previous);
-        self.created.insert(uid.clone());
-        self.known_identity(uid, step.info.time)
-    }
-
-    /// Returns the identity from before a rewrite of the history, or the one that follows from the commit.
-    fn known_identity(&self, uid: String, created: i64) -> Identity {
-        self.identities.get(&uid).cloned().unwrap_or_else(|| Identity {
-            created: admit::timestamp(created),
-            uid,
-        })
     }
 }
 

@@ -217,8 +217,7 @@ impl History {
             };
             // The journal does not come back to a commit, so its own objects need none.
             if before.is_none() && self.places.contains_key(&record.key) {
-                let uid = self.new_uid(&record.key, self.head);
-                self.created.insert(uid);
+                self.remember_uid(&record.key, heads.journal);
             }
         }
         let newest = records.last().map_or(0, |record| record.revision);

@@ -249,7 +249,7 @@ fn each_commit_of_a_long_history_counts() {
     assert_eq!(last["data"]["one"], COMMITS.to_string());
     let version = meta::resource_version(&last).parse().unwrap();
     assert_eq!(history::generation(version), COMMITS);
-    let uid = admit::uid(&key("a"), None, 0);
+    let uid = admit::uid(&key("a"), None, 0).to_string();
     assert_eq!(meta::uid(&last), uid, "the first commit creates it");
 }
 

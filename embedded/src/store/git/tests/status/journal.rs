@@ -247,7 +247,7 @@ fn a_rewrite_to_a_new_commit_leaves_the_uids_of_later_objects() {
     store.poll();
     let parent = foreign::head(&environment);
     set(&store, "spec", &json!({"size": 1})).unwrap();
-    let uid = admit::uid(&Key::new(WIDGETS, "default", "a"), Some(parent), 0);
+    let uid = admit::uid(&Key::new(WIDGETS, "default", "a"), Some(parent), 0).to_string();
     assert_eq!(meta::uid(&widget(&store).unwrap()), uid);
     assert_same_in_a_new_process(&environment, &store);
 }
@@ -264,7 +264,7 @@ fn a_return_to_an_earlier_commit_leaves_the_uids_of_other_objects() {
     store.poll();
     assert_eq!(object(&store, "b"), None);
     set(&store, "spec", &json!({"size": 1})).unwrap();
-    let uid = admit::uid(&Key::new(WIDGETS, "default", "a"), Some(base), 0);
+    let uid = admit::uid(&Key::new(WIDGETS, "default", "a"), Some(base), 0).to_string();
     assert_eq!(
         meta::uid(&widget(&store).unwrap()),
         uid,
