@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::Value;
+use sluice_harness::kubeconfig::connect;
 use tokio::process::{Child, Command};
 
 use crate::{BoxError, binary};
@@ -236,28 +236,4 @@ async fn interrupt(child: &mut Child) -> Result<ExitStatus, BoxError> {
     Ok(tokio::time::timeout(TIMEOUT, child.wait())
         .await
         .map_err(|_| "sluice did not end")??)
-}
-
-/// Waits for the kubeconfig and for an API that responds.
-async fn connect(kubeconfig: &Path, child: &mut Child, timeout: Duration) -> Result<Client, BoxError> {
-    let mut tick = tokio::time::interval(Duration::from_millis(50));
-    let serving = async {
-        loop {
-            tick.tick().await;
-            if let Some(status) = child.try_wait()? {
-                return Err(BoxError::from(format!("sluice up ended with {status}")));
-            }
-            let Ok(read) = Kubeconfig::read_from(kubeconfig) else {
-                continue;
-            };
-            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-            let client = Client::try_from(config)?;
-            if client.apiserver_version().await.is_ok() {
-                return Ok(client);
-            }
-        }
-    };
-    tokio::time::timeout(timeout, serving)
-        .await
-        .map_err(|_| "sluice up did not serve in time")?
 }

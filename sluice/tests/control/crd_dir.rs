@@ -2,16 +2,14 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sluice_harness::cli::search_path;
 use sluice_harness::directory::TestDirectory;
+use sluice_harness::kubeconfig::connect;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -58,27 +56,6 @@ fn folder_with(definition: &str) -> TestDirectory {
     folder
 }
 
-/// Waits for the kubeconfig and for an API that answers.
-async fn connect(kubeconfig: &Path, program: &mut Child) -> Client {
-    sluice_runtime::http::install_crypto();
-    let mut tick = tokio::time::interval(Duration::from_millis(50));
-    let serving = async {
-        loop {
-            tick.tick().await;
-            assert_eq!(program.try_wait().unwrap(), None, "sluice up ended");
-            let Ok(read) = Kubeconfig::read_from(kubeconfig) else {
-                continue;
-            };
-            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-            let client = Client::try_from(config.unwrap()).unwrap();
-            if client.apiserver_version().await.is_ok() {
-                return client;
-            }
-        }
-    };
-    timeout(TIMEOUT, serving).await.expect("sluice up serves")
-}
-
 /// Ends the program as Ctrl-C does.
 async fn end(mut program: Child) {
     let id = program.id().unwrap().cast_signed();
@@ -91,7 +68,10 @@ async fn end(mut program: Child) {
 async fn the_kinds_of_a_directory_are_served_and_read_only() {
     let folder = folder_with(DEFINITION);
     let mut program = up(folder.path()).spawn().unwrap();
-    let client = connect(&folder.path().join("kubeconfig"), &mut program).await;
+    sluice_runtime::http::install_crypto();
+    let client = connect(&folder.path().join("kubeconfig"), &mut program, TIMEOUT)
+        .await
+        .expect("sluice up serves");
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("tools.dev", "v1", "Tool"));
     let tools: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
     let tool = |size: i64| -> DynamicObject {

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -15,6 +14,7 @@ use sluice_api::source::GitRepository;
 use sluice_api::terraform::Terraform;
 use sluice_harness::cli::search_path;
 use sluice_harness::directory::TestDirectory;
+use sluice_harness::kubeconfig::connect;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -38,7 +38,7 @@ impl Up {
         sluice_runtime::http::install_crypto();
         let printed = std::fs::File::create(folder.join("printed")).unwrap();
         let kubeconfig = folder.join("kubeconfig");
-        let program = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        let mut program = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(["up", "--plain", "--state"])
             .arg(folder.join("state"))
             .arg("--kubeconfig-out")
@@ -50,7 +50,7 @@ impl Up {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let client = timeout(LIMIT, connect(&kubeconfig))
+        let client = connect(&kubeconfig, &mut program, LIMIT)
             .await
             .expect("the API serves");
         Self { program, client }
@@ -123,22 +123,6 @@ impl Up {
     async fn end(mut self, limit: Duration) {
         let ended = timeout(limit, self.program.wait()).await;
         assert!(ended.expect("sluice up ends in time").unwrap().success());
-    }
-}
-
-/// Waits for the kubeconfig and for an API that answers.
-async fn connect(kubeconfig: &Path) -> Client {
-    let mut tick = tokio::time::interval(Duration::from_millis(50));
-    loop {
-        tick.tick().await;
-        let Ok(read) = Kubeconfig::read_from(kubeconfig) else {
-            continue;
-        };
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        let client = Client::try_from(config.unwrap()).unwrap();
-        if client.apiserver_version().await.is_ok() {
-            return client;
-        }
     }
 }
 

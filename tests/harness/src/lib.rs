@@ -15,6 +15,7 @@ pub mod directory;
 pub mod git;
 pub mod gobuild;
 pub mod gpg;
+pub mod kubeconfig;
 pub mod leaks;
 pub mod node;
 mod packages;
