@@ -1,6 +1,7 @@
 //! Which objects the words of a command name: `app`, `terraform app`, `source repo`, `source git repo` as in `flux`. Pure.
 
 use crate::CliError;
+use crate::cluster::SelectionArgs;
 
 /// The kinds that a user changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,31 @@ impl ObjectKind {
             "source" | "sources" | "gitrepository" | "gitrepositories" | "gitrepo" => Some(Self::Source),
             _ => None,
         }
+    }
+}
+
+/// Which objects a command is about.
+#[derive(clap::Args, Debug)]
+pub struct ObjectsArgs {
+    /// The object: a stack, or `source NAME`. With --all, -A or -l only the kind: `terraforms` (the default) or `sources`.
+    #[arg(value_name = "NAME", num_args = 0..=3)]
+    pub object: Vec<String>,
+    /// All objects of the kind in the namespace.
+    #[arg(long)]
+    pub all: bool,
+    /// The objects.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+}
+
+impl ObjectsArgs {
+    /// Parses the words.
+    ///
+    /// # Errors
+    /// As [`Words::parse`].
+    pub(crate) fn words(&self) -> Result<Words, CliError> {
+        let is_selection = self.all || self.selection.all_namespaces || self.selection.selector.is_some();
+        Words::parse(&self.object, is_selection)
     }
 }
 

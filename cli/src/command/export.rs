@@ -9,7 +9,7 @@ use sluice_api::terraform::Terraform;
 
 use super::Context;
 use crate::cluster::{ConnectionArgs, SelectionArgs};
-use crate::object::{ObjectKind, Words};
+use crate::object::{ObjectKind, ObjectsArgs, Words};
 use crate::{CliError, ExitStatus};
 
 /// The object as `kubectl apply` saw it last.
@@ -20,15 +20,9 @@ const METADATA: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 /// Arguments of `sluice export`.
 #[derive(clap::Args, Debug)]
 pub struct ExportArgs {
-    /// The object: a stack, or `source NAME`. With --all, -A or -l only the kind: `terraforms` (the default) or `sources`.
-    #[arg(value_name = "NAME", num_args = 0..=3)]
-    pub object: Vec<String>,
-    /// All objects of the kind in the namespace.
-    #[arg(long)]
-    pub all: bool,
     /// The objects.
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub objects: ObjectsArgs,
     /// The API.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -36,13 +30,19 @@ pub struct ExportArgs {
 
 /// Prints objects as YAML documents.
 pub(super) async fn export(context: &Context, args: &ExportArgs) -> Result<ExitStatus, CliError> {
-    let is_selection = args.all || args.selection.all_namespaces || args.selection.selector.is_some();
-    let Words { kind, name } = Words::parse(&args.object, is_selection)?;
+    let Words { kind, name } = args.objects.words()?;
     let (resource, list_name) = match kind {
         ObjectKind::Stack => (ApiResource::erase::<Terraform>(&()), "terraforms"),
         ObjectKind::Source => (ApiResource::erase::<GitRepository>(&()), "sources"),
     };
-    let mut objects = read(context, args, &resource, name.as_deref(), list_name).await?;
+    let mut objects = read(
+        context,
+        &args.objects.selection,
+        &resource,
+        name.as_deref(),
+        list_name,
+    )
+    .await?;
     objects.sort_by_key(|object| (object.namespace(), object.name_any()));
     let mut text = String::new();
     for object in objects {
@@ -59,20 +59,20 @@ pub(super) async fn export(context: &Context, args: &ExportArgs) -> Result<ExitS
 /// Reads the objects with all their fields, also those that this version does not know.
 async fn read(
     context: &Context,
-    args: &ExportArgs,
+    selection: &SelectionArgs,
     resource: &ApiResource,
     name: Option<&str>,
     list_name: &str,
 ) -> Result<Vec<DynamicObject>, CliError> {
     let (client, namespace) = (context.cluster.client(), context.cluster.namespace());
-    let api: Api<DynamicObject> = if args.selection.all_namespaces {
+    let api: Api<DynamicObject> = if selection.all_namespaces {
         Api::all_with(client, resource)
     } else {
         Api::namespaced_with(client, namespace, resource)
     };
     let Some(name) = name else {
         let mut params = ListParams::default();
-        params.label_selector.clone_from(&args.selection.selector);
+        params.label_selector.clone_from(&selection.selector);
         let listed = api.list(&params).await.map_err(|source| CliError::Api {
             action: "list",
             object: list_name.to_owned(),

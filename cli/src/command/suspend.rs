@@ -14,28 +14,14 @@ use sluice_api::terraform::Terraform;
 use super::reconcile::stack_target;
 use super::{Context, with_flags};
 use crate::change::merge;
-use crate::cluster::{ConnectionArgs, SelectionArgs, describe};
-use crate::object::{ObjectKind, Words};
+use crate::cluster::{ConnectionArgs, describe};
+use crate::object::{ObjectKind, ObjectsArgs, Words};
 use crate::output::printable;
 use crate::wait::{self, Target, WaitArgs, source_result, stack_result};
 use crate::{CliError, ExitStatus};
 
 /// Changes of objects at the same time.
 const CONCURRENCY: usize = 8;
-
-/// Which objects are suspended or resumed.
-#[derive(clap::Args, Debug)]
-pub struct ObjectsArgs {
-    /// The object: a stack, or `source NAME`. With --all, -A or -l only the kind: `terraforms` (the default) or `sources`.
-    #[arg(value_name = "NAME", num_args = 0..=3)]
-    pub object: Vec<String>,
-    /// All objects of the kind in the namespace.
-    #[arg(long)]
-    pub all: bool,
-    /// The objects.
-    #[command(flatten)]
-    pub selection: SelectionArgs,
-}
 
 /// Arguments of `sluice suspend`.
 #[derive(clap::Args, Debug)]
@@ -91,11 +77,6 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Result<ExitS
 }
 
 impl ObjectsArgs {
-    fn words(&self) -> Result<Words, CliError> {
-        let is_selection = self.all || self.selection.all_namespaces || self.selection.selector.is_some();
-        Words::parse(&self.object, is_selection)
-    }
-
     /// Returns the command that resumes these objects, without the flags of the connection. Pure.
     fn resume_command(&self) -> String {
         let mut command = "sluice resume".to_owned();
@@ -313,6 +294,7 @@ fn note<K: Suspendable>(context: &Context, object: &K, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::SelectionArgs;
     use crate::fixture;
 
     #[test]
