@@ -1,7 +1,7 @@
 //! Creates the directories of objects durably, and tells on which file system they are.
 
 use std::fs::{DirBuilder, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -17,10 +17,7 @@ impl LocalDirectory {
         let absolute = self.root.join(directory.relative());
         if !absolute.is_dir() {
             let unsynced = self.unsynced(&absolute);
-            DirBuilder::new()
-                .recursive(true)
-                .mode(DIRECTORY_MODE)
-                .create(&absolute)?;
+            self.create_below_root(&absolute)?;
             checkpoint("directory created");
             for parent in unsynced {
                 File::open(parent)?.sync_all()?;
@@ -29,6 +26,24 @@ impl LocalDirectory {
             lock(&self.synced).extend(above);
         }
         Ok(absolute)
+    }
+
+    /// Creates a directory below the root, and those above it. A root that was removed stays removed: work that ends after that must not
+    /// write into a directory that nothing reads.
+    fn create_below_root(&self, directory: &Path) -> io::Result<()> {
+        let create = || DirBuilder::new().mode(DIRECTORY_MODE).create(directory);
+        let created = match (create(), directory.parent()) {
+            (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound && *parent != *self.root => {
+                self.create_below_root(parent)?;
+                create()
+            }
+            (created, _) => created,
+        };
+        match created {
+            // Another thread was faster.
+            Err(_) if directory.is_dir() => Ok(()),
+            created => created,
+        }
     }
 
     /// Returns a directory and those above it, up to the root, which is omitted.

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use sluice_harness::cli;
 use sluice_harness::node::Node;
+use sluice_harness::skip::without_cluster;
 use sluice_tests::scenario::TIMEOUT;
 use sluice_tests::wait_for_definitions;
 use tempfile::TempDir;
@@ -63,7 +64,8 @@ impl Installation<'static> {
 impl<'n> Installation<'n> {
     /// Imports the images and installs nothing.
     pub(crate) async fn empty(node: &'n Node) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        // Below that of the node, which is removed also after an installation in a static: that is never dropped.
+        let folder = tempfile::tempdir_in(node.folder()).unwrap();
         images::import(node).await;
         let installation = Self { node, folder };
         std::fs::write(installation.kubeconfig(), node.admin().kubeconfig()).unwrap();
@@ -225,4 +227,13 @@ pub(crate) fn config(folder: &str) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path: PathBuf = here.join("../config").join(folder);
     path.canonicalize().unwrap().display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_folder_of_an_installation_is_removed_with_its_node() {
+    if without_cluster().unwrap() {
+        return;
+    }
+    let installation = Installation::shared().await;
+    assert!(installation.kubeconfig().starts_with(installation.node.folder()));
 }

@@ -103,6 +103,20 @@ fn one_artifact_has_one_writer_at_a_time() {
 }
 
 #[test]
+fn a_removed_root_is_not_created_again() {
+    let Fixture {
+        root,
+        storage,
+        directory,
+    } = Fixture::new();
+    let at = root.path().to_owned();
+    root.close().unwrap();
+    let created = storage.create(&directory.artifact("aa").unwrap());
+    assert!(matches!(created, Err(StorageError::Directory { .. })));
+    assert!(!at.exists());
+}
+
+#[test]
 fn a_modified_file_is_damaged_and_removed() {
     let f = Fixture::new();
     let (path, digest) = f.store("aa", b"content");

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use object_store::memory::InMemory;
 use server::S3Server;
 use sluice_api::digest::Digest;
+use sluice_harness::directory::TestDirectory;
 
 use super::*;
 use crate::archive::{Algorithm, Hasher};
@@ -31,9 +32,9 @@ const MANY: usize = 100;
 /// The bucket of every server.
 const BUCKET: &str = "artifacts";
 
-/// A process with a disk of its own.
+/// A process with a disk of its own. A download that no caller waits for any more may still write to it at the end of the test.
 struct Replica {
-    disk: tempfile::TempDir,
+    disk: TestDirectory,
     storage: BucketStorage,
 }
 
@@ -76,10 +77,10 @@ impl Replica {
 
     /// With a cache of at most so many bytes.
     fn with_limit(bucket: &Bucket, bytes: u64) -> Self {
-        Self::on(tempfile::tempdir().unwrap(), bucket, bytes)
+        Self::on(TestDirectory::create().unwrap(), bucket, bytes)
     }
 
-    fn on(disk: tempfile::TempDir, bucket: &Bucket, bytes: u64) -> Self {
+    fn on(disk: TestDirectory, bucket: &Bucket, bytes: u64) -> Self {
         let local = LocalDirectory::open(disk.path(), "sc").unwrap();
         let (bucket, runtime) = (bucket.clone(), Handle::current());
         let storage = BucketStorage::open(local, bucket, bytes, runtime, Token::new()).unwrap();
@@ -210,7 +211,7 @@ async fn large_files_are_uploaded_in_parts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_artifact_that_only_the_disk_has_is_uploaded() {
     let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
-    let disk = tempfile::tempdir().unwrap();
+    let disk = TestDirectory::create().unwrap();
     let local = LocalDirectory::open(disk.path(), "sc").unwrap();
     let mut draft = local.create(&path("aa")).unwrap();
     draft.write_all(b"content").unwrap();
