@@ -1,20 +1,19 @@
 //! Runs the whole controller as a process and kills it with SIGKILL at every checkpoint of publishing an artifact: once
 //! as a killed process, and once as a machine that loses unsynced data.
 
+mod kill_plan;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use clap::Parser as _;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sluice_api::source::{Artifact, GitRepository};
@@ -26,49 +25,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use self::kill_plan::KillPlan;
+pub(in crate::storage) use self::kill_plan::checkpoint;
 use crate::archive::{Algorithm, Hasher};
 
 const LIMIT: Duration = Duration::from_secs(50);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// What the process does at its checkpoints.
-struct KillPlan {
-    /// Receives a line for each checkpoint.
-    log: File,
-    /// The checkpoint at which to kill the process, and its occurrence, from 1.
-    kill_after: Option<(String, usize)>,
-    /// The checkpoints so far.
-    passed: Vec<&'static str>,
-}
-
-static PLAN: OnceLock<Mutex<KillPlan>> = OnceLock::new();
-
-impl KillPlan {
-    /// Installs the plan, once per process.
-    fn install(self) {
-        assert!(PLAN.set(Mutex::new(self)).is_ok(), "orders are given once");
-    }
-}
-
-/// Records the checkpoint and kills the process if planned. Does nothing without a plan.
-pub(in crate::storage) fn checkpoint(step: &'static str) {
-    let Some(plan) = PLAN.get() else { return };
-    let mut plan = plan.lock().unwrap();
-    plan.passed.push(step);
-    writeln!(plan.log, "{step}").unwrap();
-    let number = plan.passed.iter().filter(|passed| **passed == step).count();
-    if plan
-        .kill_after
-        .as_ref()
-        .is_some_and(|(name, which)| name == step && *which == number)
-    {
-        kill_process(getpid(), Signal::KILL).unwrap();
-        // No thread may continue, including this one.
-        loop {
-            std::thread::park();
-        }
-    }
-}
 
 /// A checkpoint and its occurrence, from 1.
 type Step = (String, usize);

@@ -1,12 +1,14 @@
 //! Tests of the generated definitions with tables of the two upstream APIs: names, columns, defaults, rules, size.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod defaults;
+mod rules;
+
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use sluice_api::crds;
-use sluice_api::source::GitRepository;
-use sluice_api::terraform::{Terraform, v1alpha1};
+use sluice_api::terraform::v1alpha1;
 
 /// Returns the definition of a kind as JSON, or `null`.
 fn definition(kind: &str) -> Value {
@@ -58,101 +60,6 @@ fn every(version: &Value) -> Vec<(String, Value)> {
         all.push((path.to_owned(), schema.clone()));
     });
     all
-}
-
-fn defaults(version: &Value) -> BTreeMap<String, Value> {
-    every(version)
-        .into_iter()
-        .filter_map(|(path, schema)| Some((path, schema.get("default")?.clone())))
-        .collect()
-}
-
-fn terraform_defaults() -> BTreeMap<String, Value> {
-    [
-        ("spec.alwaysCleanupRunnerPod", json!(true)),
-        ("spec.destroyResourcesOnDeletion", json!(false)),
-        ("spec.disableDriftDetection", json!(false)),
-        ("spec.force", json!(false)),
-        ("spec.parallelism", json!(0)),
-        ("spec.refreshBeforeApply", json!(false)),
-        ("spec.retryStrategy", json!("StaticInterval")),
-        ("spec.runnerTerminationGracePeriodSeconds", json!(30)),
-        ("spec.serviceAccountName", json!("tf-runner")),
-        ("spec.storeReadablePlan", json!("none")),
-        ("spec.upgradeOnInit", json!(true)),
-        ("spec.workspace", json!("default")),
-        ("spec.healthChecks[].timeout", json!("20s")),
-        ("spec.tfstate.forceUnlock", json!("no")),
-        ("spec.tfstate.lockTimeout", json!("0s")),
-        ("spec.webhooks[].enabled", json!(true)),
-        ("spec.webhooks[].payloadType", json!("SpecAndPlan")),
-        ("spec.webhooks[].stage", json!("post-planning")),
-        ("status", json!({ "observedGeneration": -1 })),
-    ]
-    .map(|(path, value)| (path.to_owned(), value))
-    .into()
-}
-
-#[test]
-fn a_git_repository_has_these_defaults_and_no_others() {
-    let wanted = [
-        ("spec.timeout", json!("60s")),
-        ("spec.verify.mode", json!("HEAD")),
-        ("status", json!({ "observedGeneration": -1 })),
-    ];
-    let wanted: BTreeMap<_, _> = wanted.map(|(path, value)| (path.to_owned(), value)).into();
-    assert_eq!(defaults(&version("GitRepository", "v1")), wanted);
-}
-
-#[test]
-fn a_terraform_has_these_defaults_and_no_others() {
-    assert_eq!(defaults(&version("Terraform", "v1alpha2")), terraform_defaults());
-    let mut older = terraform_defaults();
-    for later in [
-        "spec.retryStrategy",
-        "spec.upgradeOnInit",
-        "spec.tfstate.lockTimeout",
-        "status",
-    ] {
-        older.remove(later);
-    }
-    assert_eq!(defaults(&version("Terraform", "v1alpha1")), older);
-}
-
-#[test]
-fn the_types_have_the_same_defaults_as_the_schema() {
-    let object = json!({
-        "apiVersion": "infra.contrib.fluxcd.io/v1alpha2", "kind": "Terraform", "metadata": { "name": "x" },
-        "spec": {
-            "interval": "5m0s", "sourceRef": { "kind": "GitRepository", "name": "x" }, "tfstate": {},
-            "healthChecks": [{ "name": "x", "type": "tcp" }], "webhooks": [{ "testExpression": "x", "url": "x" }],
-        },
-    });
-    let read: Terraform = serde_json::from_value(object).unwrap();
-    let written = serde_json::to_value(&read).unwrap();
-    assert_eq!(written["spec"]["interval"], "5m0s");
-    for (path, value) in terraform_defaults()
-        .iter()
-        .filter(|(path, _)| path.starts_with("spec"))
-    {
-        let pointer = format!("/{}", path.replace("[]", ".0").replace('.', "/"));
-        assert_eq!(written.pointer(&pointer), Some(value), "{path}");
-    }
-    let repository = json!({
-        "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository", "metadata": { "name": "x" },
-        "spec": { "interval": "1m", "url": "https://x", "verify": { "secretRef": { "name": "x" } } },
-    });
-    let read: GitRepository = serde_json::from_value(repository).unwrap();
-    let written = serde_json::to_value(&read).unwrap();
-    assert_eq!(
-        (&written["spec"]["timeout"], &written["spec"]["verify"]["mode"]),
-        (&json!("60s"), &json!("HEAD"))
-    );
-    assert_eq!(
-        written["spec"].as_object().unwrap().len(),
-        4,
-        "{written}: nothing that is unset is written"
-    );
 }
 
 #[test]
@@ -260,91 +167,6 @@ fn columns_name_fields_of_the_schema() {
             let is_known = field.starts_with("metadata.") || schema(&version, field).is_some();
             assert!(is_known, "{kind} {name}: {path}");
         }
-    }
-}
-
-/// Asserts one keyword of the schema at each path.
-fn says(version: &Value, table: &[(&str, &str, Value)]) {
-    for (path, key, wanted) in table {
-        let found = schema(version, path).and_then(|found| found.get(key));
-        assert_eq!(found, Some(wanted), "{path}");
-    }
-}
-
-#[test]
-fn a_git_repository_is_bounded_by_upstreams_rules() {
-    let git = version("GitRepository", "v1");
-    let table = [
-        ("spec.url", "pattern", json!("^(http|https|ssh)://.*$")),
-        (
-            "spec.interval",
-            "pattern",
-            json!(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"),
-        ),
-        (
-            "spec.timeout",
-            "pattern",
-            json!(r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$"),
-        ),
-        (
-            "spec.provider",
-            "enum",
-            json!(["generic", "aws", "azure", "github"]),
-        ),
-        (
-            "spec.verify.mode",
-            "enum",
-            json!(["head", "HEAD", "Tag", "TagAndHEAD"]),
-        ),
-        ("spec", "required", json!(["interval", "url"])),
-        ("spec.include[]", "required", json!(["repository"])),
-        (
-            "status.conditions[].status",
-            "enum",
-            json!(["True", "False", "Unknown"]),
-        ),
-    ];
-    says(&git, &table);
-    let rule = "!has(self.serviceAccountName) || (has(self.provider) && (self.provider == 'azure' || self.provider == 'aws'))";
-    let message = "serviceAccountName can only be set when provider is 'azure' or 'aws'";
-    let rules = json!([{ "message": message, "rule": rule }]);
-    says(&git, &[("spec", "x-kubernetes-validations", rules)]);
-}
-
-#[test]
-fn a_terraform_is_bounded_by_upstreams_rules() {
-    let table = [
-        ("spec", "required", json!(["interval", "sourceRef"])),
-        ("spec.sourceRef", "required", json!(["kind", "name"])),
-        (
-            "spec.sourceRef.kind",
-            "enum",
-            json!(["GitRepository", "Bucket", "OCIRepository"]),
-        ),
-        ("spec.varsFrom[].name", "maxLength", json!(253)),
-        (
-            "spec.fileMappings[].path",
-            "pattern",
-            json!("^(.?[/_a-zA-Z0-9]{1,})*$"),
-        ),
-        ("spec.tfstate.forceUnlock", "enum", json!(["yes", "no", "auto"])),
-        ("spec.values", "x-kubernetes-preserve-unknown-fields", json!(true)),
-        ("spec.runnerPodTemplate.spec.env[].name", "type", json!("string")),
-        ("spec.cloud", "required", json!(["organization", "workspaces"])),
-    ];
-    for name in ["v1alpha1", "v1alpha2"] {
-        says(&version("Terraform", name), &table);
-    }
-}
-
-#[test]
-fn the_spec_of_a_run_or_an_approval_cannot_be_changed() {
-    let rules = json!([{ "message": "spec is immutable", "rule": "self == oldSelf" }]);
-    for kind in ["TerraformRun", "PlanApproval"] {
-        says(
-            &version(kind, "v1alpha1"),
-            &[("spec", "x-kubernetes-validations", rules.clone())],
-        );
     }
 }
 
