@@ -78,12 +78,13 @@ fn an_update_does_not_replace_a_file_that_became_invalid() {
         ("a: [\n", syntax.as_str()),
     ] {
         commit_to_journal(&environment, LEASE_PATH, text);
-        // Its first attempt is rejected, because the journal has moved.
+        store.poll();
         check_update_refused(&store, &file, reason);
         check_update_refused(&sharing(&environment, "b"), &file, reason);
         assert_eq!(read_journal(&environment, LEASE_PATH).as_deref(), Some(text));
     }
     commit_to_journal(&environment, LEASE_PATH, &valid);
+    store.poll();
     renew(&store, "second").unwrap();
     assert_eq!(holder(&store).as_deref(), Some("second"));
 }
@@ -94,10 +95,9 @@ fn with_the_status_in_files_an_update_does_not_replace_an_invalid_document() {
     environment.commit([("lease.yaml", Some(&*NO_DURATION.replace('0', "15")))]);
     let store = sharing(&environment, "a");
     renew(&store, "first").unwrap();
-    let syntax = yaml::parse("a: [\n").unwrap_err();
     for (text, reason) in [
         (NO_DURATION, "spec.leaseDurationSeconds"),
-        ("a: [\n", syntax.as_str()),
+        ("a: [\n", "not valid here"),
     ] {
         environment.commit([("lease.yaml", Some(text))]);
         store.poll();
@@ -114,6 +114,21 @@ fn a_process_that_has_not_read_an_invalid_file_does_not_replace_it() {
     commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
     // Its first attempt is rejected, because the journal has moved.
     check_refused(&store, LEASE_PATH, "spec.leaseDurationSeconds");
+    assert_eq!(
+        read_journal(&environment, LEASE_PATH).as_deref(),
+        Some(NO_DURATION)
+    );
+}
+
+#[test]
+fn an_update_does_not_replace_an_invalid_file_that_the_process_has_not_read() {
+    let environment = Environment::new();
+    environment.commit([("mine.yaml", Some(BY_HAND))]);
+    let store = sharing(&environment, "a");
+    take(&store, "first").unwrap();
+    commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
+    // Its first attempt is rejected, because the journal has moved.
+    check_update_refused(&store, LEASE_PATH, "spec.leaseDurationSeconds");
     assert_eq!(
         read_journal(&environment, LEASE_PATH).as_deref(),
         Some(NO_DURATION)
