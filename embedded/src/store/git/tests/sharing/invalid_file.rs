@@ -108,31 +108,23 @@ fn with_the_status_in_files_an_update_does_not_replace_an_invalid_document() {
 
 #[test]
 fn a_process_that_has_not_read_an_invalid_file_does_not_replace_it() {
-    let environment = Environment::new();
-    environment.commit([("mine.yaml", Some(BY_HAND))]);
-    let store = sharing(&environment, "a");
-    commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
-    // Its first attempt is rejected, because the journal has moved.
-    check_refused(&store, LEASE_PATH, "spec.leaseDurationSeconds");
-    assert_eq!(
-        read_journal(&environment, LEASE_PATH).as_deref(),
-        Some(NO_DURATION)
-    );
-}
-
-#[test]
-fn an_update_does_not_replace_an_invalid_file_that_the_process_has_not_read() {
-    let environment = Environment::new();
-    environment.commit([("mine.yaml", Some(BY_HAND))]);
-    let store = sharing(&environment, "a");
-    take(&store, "first").unwrap();
-    commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
-    // Its first attempt is rejected, because the journal has moved.
-    check_update_refused(&store, LEASE_PATH, "spec.leaseDurationSeconds");
-    assert_eq!(
-        read_journal(&environment, LEASE_PATH).as_deref(),
-        Some(NO_DURATION)
-    );
+    for exists in [false, true] {
+        let environment = Environment::new();
+        environment.commit([("mine.yaml", Some(BY_HAND))]);
+        let store = sharing(&environment, "a");
+        let mut check: fn(&Store, &str, &str) = check_refused;
+        if exists {
+            take(&store, "first").unwrap();
+            check = check_update_refused;
+        }
+        commit_to_journal(&environment, LEASE_PATH, NO_DURATION);
+        // Its first attempt is rejected, because the journal has moved.
+        check(&store, LEASE_PATH, "spec.leaseDurationSeconds");
+        assert_eq!(
+            read_journal(&environment, LEASE_PATH).as_deref(),
+            Some(NO_DURATION)
+        );
+    }
 }
 
 #[test]
