@@ -38,19 +38,27 @@ impl FileIdentity {
 
     /// Returns whether the file was unchanged for a tick, so that any later change alters its times.
     pub(super) fn is_stable(&self) -> bool {
-        // File times come from the system clock, regardless of the injected clock.
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let changed = Duration::from_secs(self.changed.0.unsigned_abs());
-        let changed = changed + Duration::from_nanos(self.changed.1.unsigned_abs());
-        now.checked_sub(changed).is_some_and(|since| since > TICK)
+        since(self.changed) > Some(TICK)
     }
+
+    /// Returns whether the last write to the file is older than a tick of the clock, so that any later one alters its time.
+    fn is_written_before_tick(&self) -> bool {
+        since(self.modified) > Some(CLOCK_TICK)
+    }
+}
+
+/// Returns how long ago a time of a file is. File times come from the system clock, regardless of the injected clock.
+fn since((seconds, nanos): (i64, i64)) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let time = Duration::from_secs(seconds.unsigned_abs()) + Duration::from_nanos(nanos.unsigned_abs());
+    now.checked_sub(time)
 }
 
 /// Resolution of file times: a file changed this recently may change again within the same tick, so its digest is not
 /// reused.
 const TICK: Duration = Duration::from_millis(100);
+/// Twice the longest tick of the clock of Linux (`CONFIG_HZ=100`).
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// A computed digest.
 #[derive(Clone, Debug)]
@@ -73,10 +81,22 @@ impl DigestCache {
     /// Caches the digest of a file in the state described by `metadata`.
     pub(super) fn insert(&self, path: &Path, metadata: &Metadata, digest: Digest) {
         let identity = FileIdentity::of(metadata);
+        self.insert_entry(path, identity, digest, identity.is_stable());
+    }
+
+    /// As [`DigestCache::insert`], for a file that this process has written, synced and renamed. The rename has changed it just now, so
+    /// that only the time of its last write can tell a later one. For a large file the sync takes longer than a tick: it need not be read
+    /// again.
+    pub(super) fn insert_written(&self, path: &Path, metadata: &Metadata, digest: Digest) {
+        let identity = FileIdentity::of(metadata);
+        self.insert_entry(path, identity, digest, identity.is_written_before_tick());
+    }
+
+    fn insert_entry(&self, path: &Path, identity: FileIdentity, digest: Digest, is_stable: bool) {
         let cached = CachedDigest {
             identity,
             digest,
-            is_stable: identity.is_stable(),
+            is_stable,
         };
         self.lock().insert(path.to_owned(), cached);
         self.record_change();
@@ -146,6 +166,21 @@ mod tests {
 
     fn metadata() -> Metadata {
         tempfile::tempfile().unwrap().metadata().unwrap()
+    }
+
+    #[test]
+    fn a_written_file_is_known_if_its_last_write_is_older_than_a_tick() {
+        let (cache, path) = (DigestCache::default(), Path::new("/s/ns/a/1"));
+        let file = tempfile::tempfile().unwrap();
+        let is_known = |modified: SystemTime| {
+            file.set_modified(modified).unwrap();
+            let metadata = file.metadata().unwrap();
+            cache.insert_written(path, &metadata, digest());
+            cache.stable_digest(path, &metadata).is_some()
+        };
+        let hour = Duration::from_hours(1);
+        assert!(is_known(SystemTime::now() - hour));
+        assert!(!is_known(SystemTime::now() + hour));
     }
 
     #[test]

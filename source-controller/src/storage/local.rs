@@ -358,7 +358,7 @@ impl Draft for LocalDraft {
             .map_err(|source| failed("cannot sync the directory of", source))?;
         checkpoint("published");
         let metadata = file.metadata().map_err(|source| failed("cannot stat", source))?;
-        self.digests.insert(&target, &metadata, digest.clone());
+        self.digests.insert_written(&target, &metadata, digest.clone());
         if let Err(error) = replace_index(&target, index) {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(
