@@ -1,8 +1,8 @@
 //! watch: a stream of changes that match the selectors.
 //!
 //! A watch keeps the last revision it has read, and reads the next changes from the watch cache in batches. Events are encoded
-//! when they are sent, and each change once for all watches. A watch that falls behind the cache gets 410 and ends; the client
-//! then lists again.
+//! when they are sent, and each change once for all watches. A watch that begins before the cache, or falls behind it, first reads a replay
+//! of the history of the store. If there is none, it gets 410 and ends; the client then lists again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
@@ -25,7 +26,7 @@ use crate::meta;
 use crate::resource::Registry;
 use crate::selector::Selector;
 use crate::status_error::StatusError;
-use crate::store::{Change, ChangeType, Expired};
+use crate::store::{Change, ChangeType, Expired, Replayed};
 
 /// Interval of bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
@@ -53,6 +54,8 @@ struct Watch {
     /// The watch ends when its kind is no longer served, or by another definition.
     registry: Receiver<Arc<Registry>>,
     revision: u64,
+    /// Changes from before the watch cache, which come first.
+    replay: Option<mpsc::Receiver<Replayed>>,
     /// Events to send.
     pending: VecDeque<WatchEvent>,
     deadline: Instant,
@@ -91,6 +94,7 @@ fn open(request: &ObjectRequest) -> Result<Watch, StatusError> {
         revisions,
         registry: request.api.subscribe_to_registry(),
         revision: version,
+        replay: None,
         pending: VecDeque::new(),
         deadline: now + Duration::from_secs(seconds),
         bookmark: now + BOOKMARK_INTERVAL,
@@ -141,6 +145,10 @@ impl Watch {
             if self.done {
                 return None;
             }
+            if self.replay.is_some() {
+                self.read_replay().await;
+                continue;
+            }
             // Marked as seen before reading, so that a change after the read ends the wait.
             self.revisions.borrow_and_update();
             self.read_changes();
@@ -167,12 +175,7 @@ impl Watch {
         let bookmarks = self.request.query.allow_watch_bookmarks;
         tokio::select! {
             () = self.request.api.stop.cancelled() => self.done = true,
-            () = tokio::time::sleep_until(self.deadline) => {
-                self.done = true;
-                if bookmarks {
-                    self.queue_bookmark(&Value::Null);
-                }
-            }
+            () = tokio::time::sleep_until(self.deadline) => self.end(),
             () = tokio::time::sleep_until(self.bookmark), if bookmarks => self.queue_bookmark(&Value::Null),
             changed = self.revisions.changed() => self.done = changed.is_err(),
             // The loop checks whether the kind is still served.
@@ -192,8 +195,49 @@ impl Watch {
                 }
             }
             Err(Expired { oldest }) => {
-                self.expire(oldest);
+                self.replay = self.request.api.store.replay(&resource, self.revision);
+                if self.replay.is_none() {
+                    self.expire(oldest);
+                }
             }
+        }
+    }
+
+    /// Waits for the next change of the replay.
+    async fn read_replay(&mut self) {
+        let Some(replay) = &mut self.replay else { return };
+        let replayed = tokio::select! {
+            () = self.request.api.stop.cancelled() => {
+                self.done = true;
+                return;
+            }
+            () = tokio::time::sleep_until(self.deadline) => {
+                self.end();
+                return;
+            }
+            replayed = replay.recv() => replayed,
+        };
+        match replayed {
+            Some(Replayed::Change(change)) => {
+                self.revision = change.revision;
+                self.queue_change(change);
+            }
+            Some(Replayed::UpTo(revision)) => {
+                self.revision = revision;
+                self.replay = None;
+            }
+            None => {
+                let newest = self.request.api.store.read().revision();
+                self.expire(newest);
+            }
+        }
+    }
+
+    /// Ends the watch at its timeout.
+    fn end(&mut self) {
+        self.done = true;
+        if self.request.query.allow_watch_bookmarks {
+            self.queue_bookmark(&Value::Null);
         }
     }
 

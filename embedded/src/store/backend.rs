@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::error::StoreError;
 #[cfg(test)]
 use super::file::File;
+use super::replay::Replay;
 use super::state::Key;
 use super::watch_cache::ChangeType;
 use crate::status_error::StatusError;
@@ -94,6 +95,9 @@ pub(super) enum CommitError {
 /// Work of a backend on a disk or a network that needs no lock.
 pub(super) type Job = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 
+/// Reads the changes of a history again and sends them to a watch, without a lock.
+pub(super) type ReplayJob = Box<dyn FnOnce(Arc<Replay>) -> Result<(), StoreError> + Send>;
+
 /// Keeps the objects of a store. Its constructor loads them; all methods are called under one lock.
 pub(super) trait Backend: fmt::Debug + Send {
     /// Whether commits wait for a disk or a network, so that they must not run on the threads of tokio.
@@ -163,6 +167,16 @@ pub(super) trait Backend: fmt::Debug + Send {
     /// Returns a job that removes what the store no longer needs from the disk.
     fn compaction(&self) -> Option<Job> {
         None
+    }
+
+    /// Whether there is a history, from which watches get changes that the watch cache no longer has.
+    fn keeps_history(&self) -> bool {
+        false
+    }
+
+    /// Returns a job that reads the published changes after a revision again; `None` if these are not the changes that clients have seen.
+    fn replay(&self, _: u64) -> Result<Option<ReplayJob>, StoreError> {
+        Ok(None)
     }
 
     /// Returns the health.

@@ -11,6 +11,7 @@ mod file;
 mod git;
 mod inspect;
 mod list_snapshot;
+mod replay;
 mod state;
 mod watch_cache;
 
@@ -34,6 +35,8 @@ use self::git::Git;
 pub use self::git::{GitOptions, SharedKind, StatusLocation};
 pub use self::inspect::{BadRecord, Inspection, discard, inspect};
 pub(crate) use self::list_snapshot::ListSnapshot;
+use self::replay::ReplayLimits;
+pub(crate) use self::replay::Replayed;
 pub(crate) use self::state::{Key, State};
 pub(crate) use self::watch_cache::{Change, ChangeType, Expired};
 use crate::status_error::StatusError;
@@ -52,6 +55,9 @@ pub struct Store {
     health: watch::Sender<StorageHealth>,
     /// Whether commits wait for a disk or a network.
     blocks: bool,
+    /// Whether the backend has changes that the watch cache no longer has.
+    keeps_history: bool,
+    replays: ReplayLimits,
     /// Interval of the polls for changes of other processes; `None` if no other process can use the store.
     poll_interval: Option<Duration>,
     /// Invalid edits that [`Store::take_invalid_files`] has not returned yet.
@@ -103,7 +109,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Limits the changes that watches can resume from (default 10 000).
+    /// Limits the changes that are kept in memory for watches (default 10 000). A Git store reads older ones from its history.
     #[must_use]
     pub fn with_watch_window(self, changes: usize) -> Self {
         self.state
@@ -120,6 +126,8 @@ impl Store {
             newest: watch::Sender::new(state.revision()),
             health: watch::Sender::new(backend.health()),
             blocks: backend.blocks(),
+            keeps_history: backend.keeps_history(),
+            replays: ReplayLimits::default(),
             backend: Mutex::new(backend),
             queue: Mutex::default(),
             state: RwLock::new(state),

@@ -223,11 +223,16 @@ impl State {
     /// Returns the changes after `revision`, oldest first. Those of this resource are complete, also before a restart if they have a
     /// history.
     pub(crate) fn changes_of(&self, resource: &str, revision: u64) -> Result<Vec<Arc<Change>>, Expired> {
-        if self.kinds_without_history.contains(resource) {
-            self.changes_since(revision)
-        } else {
+        if self.has_history(resource) {
             self.watch_cache.since_in_history(revision)
+        } else {
+            self.changes_since(revision)
         }
+    }
+
+    /// Whether the changes of a resource before the start are known, if those of any are.
+    pub(super) fn has_history(&self, resource: &str) -> bool {
+        !self.kinds_without_history.contains(resource)
     }
 
     /// Publishes a persisted change.

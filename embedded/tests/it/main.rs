@@ -12,6 +12,7 @@ mod fixture;
 mod full_disk;
 mod garbage_collection;
 mod git_definitions;
+mod git_old_watches;
 mod git_sharing;
 mod git_store;
 mod git_store_writers;

@@ -33,6 +33,7 @@ use super::step::Step;
 use crate::meta;
 use crate::store::backend::{InvalidFile, Record};
 use crate::store::file::Identities;
+use crate::store::replay::Replay;
 use crate::store::state::Key;
 use crate::store::watch_cache::{Change, ChangeType, WatchCache};
 
@@ -53,6 +54,8 @@ pub(super) struct History {
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
     /// Changes for watches that resume, during a start.
     pub(super) changes: Option<WatchCache>,
+    /// The watch that receives the changes, during a replay.
+    pub(super) replay: Option<Arc<Replay>>,
     /// Files that were read, during a start.
     parsed: Option<ParsedFiles>,
     /// Identities from before a rewrite of the history.
@@ -124,6 +127,9 @@ impl History {
         mut step: Step<'_>,
         mut affected: BTreeSet<Key>,
     ) -> Result<Vec<Record>, Error> {
+        if self.replay.as_ref().is_some_and(|replay| replay.is_abandoned()) {
+            return Err(Error::from_str("the watch has ended"));
+        }
         let id = step.id;
         let next = self.next_generation(&step.trailers)?;
         affected.extend(step.trailers.removed.iter().cloned());
@@ -156,18 +162,20 @@ impl History {
         Ok(records)
     }
 
-    /// Applies a change, and keeps it for watches during a start.
+    /// Applies a change. Keeps it for watches during a start, and sends it during a replay.
     fn publish(&mut self, record: &Record) {
         let Record { key, object, .. } = record;
         let before = match record.kind {
             ChangeType::Put => self.objects.insert(key.clone(), object.clone()),
             ChangeType::Remove => self.objects.remove(key),
         };
-        if let Some(changes) = &mut self.changes
+        let change = |before| Change::new(record.revision, key.clone(), record.kind, object.clone(), before);
+        if let Some(replay) = self.replay.as_ref().filter(|replay| replay.includes(record)) {
+            replay.send(change(before));
+        } else if let Some(changes) = &mut self.changes
             && record.revision > changes.newest()
         {
-            let (key, object) = (key.clone(), object.clone());
-            changes.push(Change::new(record.revision, key, record.kind, object, before));
+            changes.push(change(before));
         }
     }
 

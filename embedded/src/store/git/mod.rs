@@ -48,7 +48,7 @@ use self::kinds::Kinds;
 use self::remote::Remote;
 pub use self::sharing::SharedKind;
 use self::sharing::Sharing;
-use super::backend::{Backend, CommitError, Foreign, Job, Record, StorageHealth};
+use super::backend::{Backend, CommitError, Foreign, Job, Record, ReplayJob, StorageHealth};
 use super::error::StoreError;
 use super::file::File;
 use super::state::{Key, State};
@@ -358,6 +358,15 @@ impl Backend for Git {
         Some(Box::new(move || {
             remote.compact().map_err(|reason| failed(&options, reason))
         }))
+    }
+
+    fn keeps_history(&self) -> bool {
+        // Without a journal the versions of a rewritten branch, and of a merge, do not follow from the history.
+        self.branch.has_journal()
+    }
+
+    fn replay(&self, since: u64) -> Result<Option<ReplayJob>, StoreError> {
+        self.replay_since(since)
     }
 
     fn health(&self) -> StorageHealth {

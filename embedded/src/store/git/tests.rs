@@ -3,6 +3,7 @@
 mod definitions;
 mod foreign;
 mod moves;
+mod old_watches;
 mod remote;
 mod resume;
 mod sharing;
