@@ -3,6 +3,7 @@
 mod ends;
 mod property;
 
+use super::definitions::{DEFINITION, TOOL, TOOLS};
 use super::foreign::rewrite;
 use super::*;
 use crate::store::{Change, Replayed};
@@ -198,4 +199,29 @@ async fn a_new_state_directory_has_the_changes_of_other_processes() {
         Some(seen),
         "also after a restart"
     );
+}
+
+#[tokio::test]
+async fn an_old_watch_follows_the_definition_of_its_kind() {
+    let environment = Environment::with(StatusLocation::Branch);
+    environment.commit([("crd.yaml", Some(DEFINITION))]);
+    let store = open(&environment, "a");
+    let first = store.read().revision();
+    let last = TOOL.replace("{name: a}", "{name: last}");
+    for (path, text) in [
+        ("a.yaml", Some(TOOL)),
+        ("crd.yaml", None),
+        ("crd.yaml", Some(DEFINITION)),
+        ("last.yaml", Some(last.as_str())),
+    ] {
+        environment.commit([(path, text)]);
+        store.poll();
+    }
+    fill_window(&store);
+    let seen = watch(&store, TOOLS, first).await.unwrap();
+    let changes: Vec<_> = seen.iter().map(|seen| (seen.kind, seen.name.as_str())).collect();
+    let (put, removed) = (ChangeType::Put, ChangeType::Remove);
+    assert_eq!(changes, [(put, "a"), (removed, "a"), (put, "a"), (put, LAST)]);
+    assert_eq!(meta::uid(&seen[0].object), meta::uid(&seen[2].object));
+    assert_eq!(seen[2].before, None);
 }
