@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 
 use super::Kind;
+use super::object::WatchedObject;
 use crate::schedule::ObjectKey;
 
 /// The cached objects of a kind: may lag behind the API, including the controller's own writes.
 #[derive(Clone, Debug)]
-pub struct ObjectCache<K: Kind>(Store<DeserializeGuard<K>>);
+pub struct ObjectCache<K: Kind>(Store<WatchedObject<K>>);
 
 impl<K: Kind> ObjectCache<K> {
-    pub(super) const fn new(store: Store<DeserializeGuard<K>>) -> Self {
+    pub(super) const fn new(store: Store<WatchedObject<K>>) -> Self {
         Self(store)
     }
 
-    pub(super) fn store(&self) -> Store<DeserializeGuard<K>> {
+    pub(super) fn store(&self) -> Store<WatchedObject<K>> {
         self.0.clone()
     }
 
@@ -36,8 +36,11 @@ impl<K: Kind> ObjectCache<K> {
 
     /// Returns the objects that match `predicate`, in no particular order.
     pub fn filter(&self, predicate: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        let guarded = |object: &DeserializeGuard<K>| object.0.as_ref().is_ok_and(&predicate);
-        self.0.state_filter(guarded).iter().filter_map(decoded).collect()
+        let matches = |object: &WatchedObject<K>| match &object.0 {
+            Ok(object) => predicate(object.as_ref()),
+            Err(_) => false,
+        };
+        self.0.state_filter(matches).iter().filter_map(decoded).collect()
     }
 
     /// Returns the keys of the objects that match `predicate`.
@@ -85,7 +88,7 @@ impl<K: Kind> DeletionTracker<K> {
     }
 
     /// Returns the keys of the objects that the event shows as deleted.
-    pub(super) fn observe(&mut self, event: &Event<DeserializeGuard<K>>) -> Vec<ObjectKey> {
+    pub(super) fn observe(&mut self, event: &Event<WatchedObject<K>>) -> Vec<ObjectKey> {
         match event {
             Event::Delete(object) => vec![ObjectKey::of(object)],
             // The cache keeps the old objects until the list is complete.
@@ -103,7 +106,7 @@ impl<K: Kind> DeletionTracker<K> {
     }
 }
 
-fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef<DeserializeGuard<K>> {
+fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef<WatchedObject<K>> {
     let reference = ObjectRef::new(&key.name);
     if key.namespace.is_empty() {
         reference
@@ -112,6 +115,6 @@ fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef<DeserializeGuard<K>> {
     }
 }
 
-fn decoded<K: Kind>(object: &Arc<DeserializeGuard<K>>) -> Option<Arc<K>> {
-    object.0.as_ref().ok().cloned().map(Arc::new)
+fn decoded<K: Kind>(object: &Arc<WatchedObject<K>>) -> Option<Arc<K>> {
+    object.0.as_ref().ok().cloned()
 }

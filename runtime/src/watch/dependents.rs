@@ -1,9 +1,9 @@
 //! Dependencies between objects of one kind: an object's dependents are queued when its version changes.
 
 use futures::channel::mpsc::UnboundedSender;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 
+use super::object::WatchedObject;
 use super::versions::VersionIndex;
 use super::{Kind, ObjectCache};
 use crate::schedule::ObjectKey;
@@ -54,10 +54,14 @@ pub(super) struct DependentTracker<K: Kind> {
 }
 
 impl<K: Kind> DependentTracker<K> {
-    pub(super) fn observe(&mut self, event: &watcher::Event<DeserializeGuard<K>>) {
+    pub(super) fn observe(&mut self, event: &watcher::Event<WatchedObject<K>>) {
         let version = &self.rule.version;
         let changed = self.versions.observe(event, |object| {
-            (ObjectKey::of(object), object.0.as_ref().ok().and_then(version))
+            let decoded = object.0.as_ref().ok();
+            (
+                ObjectKey::of(object),
+                decoded.and_then(|object| version(object.as_ref())),
+            )
         });
         for object in changed.iter().filter_map(|key| self.objects.get(key)) {
             for key in (self.rule.dependents)(&object, &self.objects) {

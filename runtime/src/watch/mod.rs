@@ -9,6 +9,7 @@ mod cache;
 mod debounce;
 mod dependents;
 mod metadata;
+mod object;
 mod reconcile;
 mod secondary;
 mod versions;
@@ -24,13 +25,14 @@ use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{self, Controller};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{PredicateConfig, WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 pub use metadata::{MetadataWatch, ShownVersions};
+use object::WatchedObject;
 use reconcile::{Reconciliations, reconcile_trigger};
 pub use secondary::SecondaryWatch;
 use serde::de::DeserializeOwned;
@@ -133,7 +135,7 @@ impl Scope {
         }
     }
 
-    fn api<K: Kind>(&self, client: Client) -> Api<DeserializeGuard<K>> {
+    fn api<K: Kind>(&self, client: Client) -> Api<WatchedObject<K>> {
         match &self.namespace {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
@@ -164,7 +166,7 @@ pub struct Settings {
 pub struct Watch<K: Kind> {
     client: Client,
     settings: Settings,
-    writer: Writer<DeserializeGuard<K>>,
+    writer: Writer<WatchedObject<K>>,
     objects: ObjectCache<K>,
     triggers: SelectAll<BoxStream<'static, ObjectKey>>,
     resumed: SelectAll<BoxStream<'static, ObjectKey>>,
@@ -292,9 +294,10 @@ impl<K: Kind> Watch<K> {
 }
 
 /// Removes what the reconciler does not read.
-fn trim<K: Kind, R: Reconciler<K>>(object: &mut DeserializeGuard<K>) {
+fn trim<K: Kind, R: Reconciler<K>>(object: &mut WatchedObject<K>) {
     if let Ok(object) = &mut object.0 {
-        R::trim(object);
+        // It has no clones yet, so nothing is copied.
+        R::trim(Arc::make_mut(object));
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Resource;
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::watcher;
@@ -18,6 +17,7 @@ use sluice_api::annotation::{REJECTED_PLAN, REQUESTED_AT};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::object::WatchedObject;
 use super::{Kind, ObjectCache, Reconciler, Requeue, Settings};
 use crate::event::{Event, reference};
 use crate::metrics::{Queue, ReconcileResult};
@@ -61,7 +61,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
 
     /// Reconciles an object of the cache. Never fails: errors are counted, logged and scheduled with back-off.
     pub(super) async fn reconcile(
-        object: Arc<DeserializeGuard<K>>,
+        object: Arc<WatchedObject<K>>,
         shared: Arc<Self>,
     ) -> Result<Action, Infallible> {
         let key = ObjectKey::of(&*object);
@@ -69,10 +69,10 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         let object = match &object.0 {
             Ok(object) => {
                 shared.set_decodable(&key);
-                Arc::new(object.clone())
+                Arc::clone(object)
             }
             Err(invalid) => {
-                shared.set_undecodable(&key, invalid);
+                shared.set_undecodable(&key, &object, invalid);
                 shared.reconciler.deleted(&key);
                 shared.queue.end(&key, Instant::now(), None, false);
                 if !shared.objects.contains(&key) {
@@ -166,7 +166,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
     }
 
     /// Counts and reports an object that does not decode. Its series would show the state of an earlier version.
-    fn set_undecodable(&self, key: &ObjectKey, invalid: &InvalidObject) {
+    fn set_undecodable(&self, key: &ObjectKey, object: &WatchedObject<K>, invalid: &InvalidObject) {
         let mut undecodable = lock(&self.undecodable);
         undecodable.insert(key.clone());
         let (controller, count) = (self.settings.controller, undecodable.len());
@@ -181,14 +181,13 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             error = invalid.error,
             "object cannot be decoded and is skipped"
         );
-        let guarded = DeserializeGuard::<K>(Err(invalid.clone()));
         let message = format!(
             "object cannot be decoded and is skipped until it is corrected: {}",
             invalid.error
         );
         self.settings
             .recorder
-            .record_reference(reference(&guarded), Event::warning("InvalidObject", message));
+            .record_reference(reference(object), Event::warning("InvalidObject", message));
     }
 
     /// Handles an error of the watch or of kube's controller.

@@ -8,6 +8,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
+use super::object::WatchedObject;
 use super::{Kind, ObjectCache, Scope, log_interruption};
 use crate::schedule::ObjectKey;
 
@@ -15,7 +16,7 @@ use crate::schedule::ObjectKey;
 pub struct SecondaryWatch<K: Kind> {
     client: Client,
     scope: Scope,
-    writer: Writer<kube::core::DeserializeGuard<K>>,
+    writer: Writer<WatchedObject<K>>,
     objects: ObjectCache<K>,
 }
 
@@ -58,9 +59,9 @@ impl<K: Kind> SecondaryWatch<K> {
     }
 }
 
-fn decoded<K: Kind>(result: watcher::Result<kube::core::DeserializeGuard<K>>) -> Option<Arc<K>> {
+fn decoded<K: Kind>(result: watcher::Result<WatchedObject<K>>) -> Option<Arc<K>> {
     match result {
-        Ok(object) => object.0.ok().map(Arc::new),
+        Ok(object) => object.0.ok(),
         Err(error) => {
             log_interruption::<K>(&error);
             None

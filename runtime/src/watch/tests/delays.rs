@@ -1,6 +1,5 @@
 //! When the next reconciliation of an object is due.
 
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 
 use super::*;
@@ -22,7 +21,7 @@ async fn action_of(delay: Duration) -> Action {
     let settings = settings(&api);
     let objects = Watch::<ConfigMap>::new(api.client(), settings.clone()).objects();
     let reconciliations = Reconciliations::new(DelayingReconciler(delay), settings, objects);
-    let object = Arc::new(DeserializeGuard(Ok(ConfigMap::default())));
+    let object = Arc::new(WatchedObject(Ok(Arc::default())));
     let Ok(action) = Reconciliations::reconcile(object, Arc::new(reconciliations)).await;
     action
 }
