@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::Stream;
@@ -43,7 +43,7 @@ pub(super) struct SharedLookups {
 
 #[derive(Debug, Default)]
 struct Table {
-    remotes: HashMap<RemoteKey, HashMap<Reference, Entry>>,
+    remotes: HashMap<RemoteKey, HashMap<Reference, Box<Entry>>>,
     /// Number of references that were added since unused ones were removed.
     added: usize,
     /// Number at which they are removed again.
@@ -55,7 +55,7 @@ struct Table {
 struct Entry {
     lookup: Option<Lookup>,
     /// The result of the last lookup that succeeded.
-    head: Option<Head>,
+    head: Option<Arc<Head>>,
     /// The objects that reused this result.
     reused_by: HashSet<ObjectKey>,
     /// How long the reference counts as used.
@@ -63,16 +63,26 @@ struct Entry {
 }
 
 #[derive(Debug)]
-struct Lookup {
-    since: Instant,
-    /// The sender is dropped without a result if the lookup fails or is cancelled.
-    result: watch::Receiver<Option<Head>>,
+enum Lookup {
+    Running {
+        since: Instant,
+        /// The sender is dropped without a result if the lookup fails or is cancelled.
+        result: watch::Receiver<Option<Arc<Head>>>,
+    },
+    /// Without its channel, which takes more memory than all else that is kept of a remote.
+    Done { since: Instant, head: Arc<Head> },
+}
+
+/// A lookup whose result an object may use.
+enum Reusable {
+    Running(watch::Receiver<Option<Arc<Head>>>),
+    Done(Arc<Head>),
 }
 
 /// A reference of a lookup that the caller carries out.
 struct Running {
     reference: Reference,
-    result: watch::Sender<Option<Head>>,
+    result: watch::Sender<Option<Arc<Head>>>,
 }
 
 impl Default for SharedLookups {
@@ -105,18 +115,11 @@ impl SharedLookups {
     {
         let remote = &source.remote;
         let key = remote_key(remote);
-        if let Some(mut shared) = self.reusable(&key, source) {
-            let waited = tokio::time::timeout(remote.timeout, shared.wait_for(Option::is_some)).await;
-            match waited {
-                Ok(Ok(head)) => {
-                    if let Some(head) = head.clone() {
-                        tracing::debug!("lookup shared with another object");
-                        return Ok(head);
-                    }
-                }
-                Ok(Err(_)) => {}
-                Err(_) => return Err(remote.timed_out()),
-            }
+        if let Some(reusable) = self.reusable(&key, source)
+            && let Some(head) = reusable.wait(remote).await?
+        {
+            tracing::debug!("lookup shared with another object");
+            return Ok(head);
         }
         let running = self.begin(&key, source);
         let further = running.iter().skip(1).map(|running| running.reference.clone());
@@ -125,26 +128,27 @@ impl SharedLookups {
     }
 
     /// Returns a lookup whose result the source may use.
-    fn reusable(&self, key: &RemoteKey, source: &Source) -> Option<watch::Receiver<Option<Head>>> {
+    fn reusable(&self, key: &RemoteKey, source: &Source) -> Option<Reusable> {
         let now = Instant::now();
         let mut table = self.lock();
         let entry = table.remotes.get_mut(key)?.get_mut(&source.reference)?;
         entry.record_use(source, now);
         let lookup = entry.lookup.as_ref()?;
-        let is_done = lookup.is_done();
-        let is_usable = if is_done {
-            now.saturating_duration_since(lookup.since) < source.max_age
-        } else {
-            lookup.is_running()
-        };
-        if !is_usable || source.triggered_at.is_some_and(|event| lookup.since <= event) {
+        let since = lookup.since();
+        if source.triggered_at.is_some_and(|event| since <= event) {
             return None;
         }
-        let result = lookup.result.clone();
-        if is_done && let Some(reader) = &source.reader {
-            entry.reused_by.insert(reader.clone());
+        match lookup {
+            Lookup::Running { result, .. } => lookup.is_running().then(|| Reusable::Running(result.clone())),
+            Lookup::Done { head, .. } if now.saturating_duration_since(since) < source.max_age => {
+                let head = Arc::clone(head);
+                if let Some(reader) = &source.reader {
+                    entry.reused_by.insert(reader.clone());
+                }
+                Some(Reusable::Done(head))
+            }
+            Lookup::Done { .. } => None,
         }
-        Some(result)
     }
 
     /// Begins a lookup of the source's reference, and of others at its remote. The first one is the source's.
@@ -156,7 +160,7 @@ impl SharedLookups {
         let entries = remotes.entry(key.clone()).or_default();
         let own = entries.entry(source.reference.clone()).or_insert_with(|| {
             *added += 1;
-            Entry::new(now)
+            Box::new(Entry::new(now))
         });
         own.record_use(source, now);
         if let Some(reader) = &source.reader {
@@ -185,16 +189,16 @@ impl SharedLookups {
         let mut entries = table.remotes.get_mut(key);
         for Running { reference, result } in running {
             // A ref may be gone. Its objects then send their own request, which reports that.
-            let found = own.take().or_else(|| others.remove(&reference));
+            let found = own.take().or_else(|| others.remove(&reference)).map(Arc::new);
+            if let Some(found) = &found {
+                result.send_replace(Some(Arc::clone(found)));
+            }
             if let Some(entry) = entries.as_mut().and_then(|entries| entries.get_mut(&reference)) {
-                for reader in entry.update(found.as_ref()) {
+                for reader in entry.update(found) {
                     tracing::debug!(%reader, "the result of a shared lookup has changed");
                     // Sending fails only on shutdown.
                     drop(self.changed.unbounded_send(reader));
                 }
-            }
-            if found.is_some() {
-                result.send_replace(found);
             }
         }
         head
@@ -205,10 +209,20 @@ impl SharedLookups {
     pub(super) fn age(&self, time: Duration) {
         for entry in self.lock().remotes.values_mut().flat_map(HashMap::values_mut) {
             entry.used_until -= time;
-            if let Some(lookup) = &mut entry.lookup {
-                lookup.since -= time;
+            if let Some(Lookup::Running { since, .. } | Lookup::Done { since, .. }) = &mut entry.lookup {
+                *since -= time;
             }
         }
+    }
+
+    /// Returns the number of references whose lookup keeps its channel.
+    #[cfg(test)]
+    pub(super) fn channels(&self) -> usize {
+        let table = self.lock();
+        let entries = table.remotes.values().flat_map(HashMap::values);
+        entries
+            .filter(|entry| matches!(entry.lookup, Some(Lookup::Running { .. })))
+            .count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -254,9 +268,7 @@ impl Entry {
     }
 
     fn is_running(&self) -> bool {
-        self.lookup
-            .as_ref()
-            .is_some_and(|lookup| !lookup.is_done() && lookup.is_running())
+        self.lookup.as_ref().is_some_and(Lookup::is_running)
     }
 
     /// Returns whether the lookup of another reference at the same remote refreshes this one: only names that existed at
@@ -271,30 +283,59 @@ impl Entry {
 
     fn begin(&mut self, reference: &Reference, now: Instant) -> Running {
         let (sender, result) = watch::channel(None);
-        self.lookup = Some(Lookup { since: now, result });
+        self.lookup = Some(Lookup::Running { since: now, result });
         Running {
             reference: reference.clone(),
             result: sender,
         }
     }
 
-    /// Records the result of a lookup, and returns the objects that reused another result.
-    fn update(&mut self, found: Option<&Head>) -> HashSet<ObjectKey> {
-        let is_changed = self.head.is_some() && self.head.as_ref() != found;
-        self.head = found.cloned();
+    /// Records the result of a lookup, which its channel already has, and returns the objects that reused another result.
+    fn update(&mut self, found: Option<Arc<Head>>) -> HashSet<ObjectKey> {
+        // A later lookup of the same reference may be running: its channel has no result.
+        if let Some(Lookup::Running { since, result }) = &self.lookup {
+            let (since, result) = (*since, result.borrow().clone());
+            if let Some(head) = result {
+                self.lookup = Some(Lookup::Done { since, head });
+            }
+        }
+        let is_changed = self.head.is_some() && self.head != found;
+        self.head = found;
         let readers = std::mem::take(&mut self.reused_by);
         if is_changed { readers } else { HashSet::new() }
     }
 }
 
 impl Lookup {
-    fn is_done(&self) -> bool {
-        self.result.borrow().is_some()
+    /// Returns when it began.
+    const fn since(&self) -> Instant {
+        match self {
+            Self::Running { since, .. } | Self::Done { since, .. } => *since,
+        }
     }
 
-    /// Returns whether a lookup without a result may still have one.
+    /// Returns whether it has no result and may still have one.
     fn is_running(&self) -> bool {
-        self.result.has_changed().is_ok()
+        match self {
+            Self::Running { result, .. } => result.has_changed().is_ok(),
+            Self::Done { .. } => false,
+        }
+    }
+}
+
+impl Reusable {
+    /// Returns the result; none if the lookup fails.
+    async fn wait(self, remote: &Remote) -> Result<Option<Head>, FetchError> {
+        let mut result = match self {
+            Self::Running(result) => result,
+            Self::Done(head) => return Ok(Some(Head::clone(&head))),
+        };
+        let waited = tokio::time::timeout(remote.timeout, result.wait_for(Option::is_some)).await;
+        match waited {
+            Ok(Ok(head)) => Ok(head.as_deref().cloned()),
+            Ok(Err(_)) => Ok(None),
+            Err(_) => Err(remote.timed_out()),
+        }
     }
 }
 

@@ -58,6 +58,12 @@ impl Network {
         self.lookups.age(time);
     }
 
+    /// Returns the number of references whose lookup keeps its channel.
+    #[cfg(test)]
+    pub(in crate::reconcile) fn lookup_channels(&self) -> usize {
+        self.lookups.channels()
+    }
+
     /// Creates an origin with these mirrors.
     #[must_use]
     pub fn new(mirrors: Arc<Mirrors>, clock: Arc<dyn Clock>) -> Self {

@@ -77,6 +77,22 @@ async fn a_lookup_is_not_reused_after_half_an_interval() {
 }
 
 #[tokio::test]
+async fn a_lookup_that_is_done_keeps_no_channel() {
+    let env = TestEnvironment::new().await;
+    let origin = env.network();
+    let refs = |branch: &str| json!({ "interval": QUICK, "ref": { "branch": branch } });
+    env.repository.branch("dev").unwrap();
+    create(&env, &origin, &[("main", refs("main")), ("dev", refs("dev"))]).await;
+    assert_eq!(origin.lookup_channels(), 0);
+    origin.age_lookups(EXPIRED);
+    reconcile(&env, &origin, "main").await;
+    assert_eq!(origin.lookup_channels(), 0);
+    // The result of the further reference is reused.
+    reconcile(&env, &origin, "dev").await;
+    assert_eq!(env.server.count(Step::LsRefs), 1);
+}
+
+#[tokio::test]
 async fn all_refs_of_a_remote_are_looked_up_with_one_request() {
     let env = TestEnvironment::new().await;
     env.repository.branch("dev").unwrap();
