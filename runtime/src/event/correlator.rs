@@ -1,14 +1,14 @@
 //! Aggregation and rate limit of events, with the rules and numbers of client-go's correlator, so that an object that fails
 //! with ever new messages costs the API no more than with Flux. Pure.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::{Event, Severity};
+use super::Event;
 
 /// Window in which equal events are counted and similar ones are combined.
 pub(super) const WINDOW: SignedDuration = SignedDuration::from_mins(10);
@@ -30,20 +30,15 @@ pub(super) enum Aggregation {
     Combined,
 }
 
-/// Tracks the recent events of objects.
+/// Tracks the recent events of objects. Objects, reasons and messages are their hashes, because their texts take a kilobyte for each
+/// object. Two with the same hash would count together; of 4096 hashes of 64 bits, none are equal in practice.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
-    budgets: HashMap<Subject, Budget>,
-    similar: HashMap<(Subject, Severity, String), Similar>,
-}
-
-/// The identity of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Subject {
-    kind: Option<String>,
-    namespace: Option<String>,
-    name: Option<String>,
-    uid: Option<String>,
+    hasher: RandomState,
+    /// By object.
+    budgets: HashMap<u64, Budget>,
+    /// By object, severity and reason.
+    similar: HashMap<u64, Similar>,
 }
 
 /// The remaining events of an object.
@@ -57,7 +52,7 @@ struct Budget {
 /// The messages of one object and reason.
 #[derive(Clone, Debug)]
 struct Similar {
-    messages: HashSet<String>,
+    messages: Vec<u64>,
     at: Timestamp,
 }
 
@@ -69,43 +64,39 @@ impl Correlator {
         event: &Event,
         now: Timestamp,
     ) -> Option<Aggregation> {
-        let about = Subject {
-            kind: object.kind.clone(),
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            uid: object.uid.clone(),
-        };
-        let form = self.form(about.clone(), event, now);
-        self.spend(about, now).then_some(form)
+        let about = (&object.kind, &object.namespace, &object.name, &object.uid);
+        let (budget, similar, message) = (
+            self.hasher.hash_one(about),
+            self.hasher.hash_one((about, event.severity, &event.reason)),
+            self.hasher.hash_one(&event.message),
+        );
+        let form = self.form(similar, message, now);
+        self.spend(budget, now).then_some(form)
     }
 
-    fn form(&mut self, about: Subject, event: &Event, now: Timestamp) -> Aggregation {
+    fn form(&mut self, key: u64, message: u64, now: Timestamp) -> Aggregation {
         evict_older_half(&mut self.similar, |similar| similar.at);
-        let key = (about, event.severity, event.reason.clone());
         let similar = self.similar.entry(key).or_insert_with(|| Similar {
-            messages: HashSet::new(),
+            messages: Vec::with_capacity(1),
             at: now,
         });
         if now.duration_since(similar.at) > WINDOW {
             similar.messages.clear();
         }
         similar.at = now;
-        if similar.messages.contains(&event.message) {
+        if similar.messages.contains(&message) {
             return Aggregation::Single;
         }
         if similar.messages.len() + 1 >= DIFFERENT {
             return Aggregation::Combined;
         }
-        similar.messages.insert(event.message.clone());
+        similar.messages.push(message);
         Aggregation::Single
     }
 
-    fn spend(&mut self, about: Subject, now: Timestamp) -> bool {
+    fn spend(&mut self, key: u64, now: Timestamp) -> bool {
         evict_older_half(&mut self.budgets, |budget| budget.at);
-        let budget = self
-            .budgets
-            .entry(about)
-            .or_insert(Budget { left: BURST, at: now });
+        let budget = self.budgets.entry(key).or_insert(Budget { left: BURST, at: now });
         let since = Duration::try_from(now.duration_since(budget.at)).unwrap_or_default();
         let refilled = u32::try_from(since.as_secs() / REFILL.as_secs()).unwrap_or(u32::MAX);
         if refilled > 0 {
@@ -188,6 +179,17 @@ mod tests {
         assert_eq!((admitted("a", 299), admitted("a", 300)), (0, 1));
         assert_eq!(admitted("a", 1000), 2);
         assert_eq!(admitted("a", 1_000_000), 25);
+    }
+
+    #[test]
+    fn no_texts_of_events_are_kept() {
+        let mut correlator = Correlator::default();
+        let event = Event::normal("TheReason", "the message");
+        assert!(correlator.admit(&object("the-object"), &event, at(0)).is_some());
+        let kept = format!("{correlator:?}");
+        for text in ["TheReason", "the message", "the-object"] {
+            assert!(!kept.contains(text), "{kept}");
+        }
     }
 
     #[test]

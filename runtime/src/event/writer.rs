@@ -1,6 +1,7 @@
 //! The task that writes the events of its objects in order, and counts repetitions of recent events.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +21,16 @@ use crate::clock::Clock;
 const COMBINED: &str = "(combined from similar events): ";
 
 /// The properties that equal events share.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    uid: Option<String>,
-    kind: Option<String>,
-    namespace: String,
-    name: Option<String>,
+#[derive(Debug, Hash)]
+struct Key<'a> {
+    uid: Option<&'a str>,
+    kind: Option<&'a str>,
+    namespace: &'a str,
+    name: Option<&'a str>,
     severity: Severity,
-    reason: String,
+    reason: &'a str,
     /// `None` for a combined event, whose message changes.
-    message: Option<String>,
+    message: Option<&'a str>,
 }
 
 /// An event that was written.
@@ -46,7 +47,9 @@ pub(super) struct Writer {
     clock: Arc<dyn Clock>,
     /// Timeout of one event.
     limit: Duration,
-    written: HashMap<Key, Written>,
+    hasher: RandomState,
+    /// By the hash of their [`Key`], whose texts would take more memory than all else that is kept of an event.
+    written: HashMap<u64, Written>,
     /// Distinguishes events of the same time.
     sequence: i128,
 }
@@ -58,6 +61,7 @@ impl Writer {
             reporter,
             clock,
             limit,
+            hasher: RandomState::new(),
             written: HashMap::new(),
             sequence: 0,
         }
@@ -96,24 +100,25 @@ impl Writer {
             Aggregation::Single => bounded(&event.message, MAX_MESSAGE),
             Aggregation::Combined => bounded(&format!("{COMBINED}{}", event.message), MAX_MESSAGE),
         };
-        let key = Key {
-            uid: object.uid.clone(),
-            kind: object.kind.clone(),
-            namespace: object.namespace.clone().unwrap_or_else(|| "default".to_owned()),
-            name: object.name.clone(),
+        let namespace = object.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let key = self.hasher.hash_one(Key {
+            uid: object.uid.as_deref(),
+            kind: object.kind.as_deref(),
+            namespace: &namespace,
+            name: object.name.as_deref(),
             severity: event.severity,
-            reason: event.reason.clone(),
-            message: (form == Aggregation::Single).then(|| message.clone()),
-        };
-        let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), &key.namespace);
+            reason: &event.reason,
+            message: (form == Aggregation::Single).then_some(&*message),
+        });
+        let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), &namespace);
         if let Some(earlier) = self.written.get(&key).cloned() {
-            if self.repeat(&api, &key, &earlier, (&event, &message), now).await? {
+            if self.repeat(&api, key, &earlier, (&event, &message), now).await? {
                 return Ok(());
             }
             self.written.remove(&key);
         }
         let name = self.name_for(&object, now);
-        let new = self.compose(object, &event, message, &key.namespace, &name, now);
+        let new = self.compose(object, &event, message, &namespace, &name, now);
         api.create(&PostParams::default(), &new).await?;
         let (count, last) = (1, now);
         self.written.insert(key, Written { name, count, last });
@@ -124,7 +129,7 @@ impl Writer {
     async fn repeat(
         &mut self,
         api: &Api<CoreEvent>,
-        key: &Key,
+        key: u64,
         earlier: &Written,
         (event, message): (&Event, &str),
         now: Timestamp,
@@ -140,7 +145,7 @@ impl Writer {
             .await
         {
             Ok(_) => {
-                self.written.insert(key.clone(), Written { name, count, last });
+                self.written.insert(key, Written { name, count, last });
                 Ok(true)
             }
             // Expired (after an hour by default) or deleted.
