@@ -100,7 +100,9 @@ impl ShownVersions {
     /// Returns whether the watch shows this version of an object: its uid and its `resourceVersion`.
     #[must_use]
     pub fn is_shown(&self, key: &ObjectKey, uid: Option<&str>, version: Option<&str>) -> bool {
-        lock(&self.0).versions.get(key) == Some(&version_text(uid, version))
+        lock(&self.0)
+            .versions
+            .is_current(key, &version_text(uid, version))
     }
 
     /// Returns how often the watch was interrupted. Until it continues, it may show outdated versions.

@@ -2,16 +2,20 @@
 //! itself.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 
 use kube::runtime::watcher::Event;
 
 use crate::schedule::ObjectKey;
 
 /// The last observed versions.
+///
+/// Versions are only compared, so their hashes suffice: of an artifact, a text takes ten times as much memory.
 #[derive(Debug, Default)]
 pub(super) struct VersionIndex {
-    current: HashMap<ObjectKey, Option<String>>,
-    listing: HashMap<ObjectKey, Option<String>>,
+    hasher: RandomState,
+    current: HashMap<ObjectKey, Option<u64>>,
+    listing: HashMap<ObjectKey, Option<u64>>,
     listed: bool,
 }
 
@@ -23,6 +27,10 @@ impl VersionIndex {
         event: &Event<T>,
         read: impl Fn(&T) -> (ObjectKey, Option<String>),
     ) -> Vec<ObjectKey> {
+        let read = |object: &T| {
+            let (key, version) = read(object);
+            (key, version.map(|version| self.hasher.hash_one(version)))
+        };
         match event {
             Event::Init => self.listing.clear(),
             Event::InitApply(object) => {
@@ -32,7 +40,7 @@ impl VersionIndex {
             Event::InitDone => return self.finish_list(),
             Event::Apply(object) => {
                 let (key, version) = read(object);
-                let changed = self.differs(&key, version.as_ref());
+                let changed = self.differs(&key, version);
                 self.current.insert(key.clone(), version);
                 return changed.then_some(key).into_iter().collect();
             }
@@ -51,9 +59,9 @@ impl VersionIndex {
         self.current.contains_key(key)
     }
 
-    /// Returns the version of an object.
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<&String> {
-        self.current.get(key)?.as_ref()
+    /// Returns whether this is the version of an object.
+    pub(super) fn is_current(&self, key: &ObjectKey, version: &str) -> bool {
+        self.current.get(key) == Some(&Some(self.hasher.hash_one(version)))
     }
 
     /// Returns the keys of all objects.
@@ -66,7 +74,7 @@ impl VersionIndex {
         let changed = if self.listed {
             let changed = listing
                 .iter()
-                .filter(|(key, version)| self.differs(key, version.as_ref()));
+                .filter(|(key, version)| self.differs(key, **version));
             changed.map(|(key, _)| key.clone()).collect()
         } else {
             Vec::new()
@@ -76,8 +84,8 @@ impl VersionIndex {
         changed
     }
 
-    fn differs(&self, key: &ObjectKey, version: Option<&String>) -> bool {
-        version.is_some() && self.current.get(key).and_then(Option::as_ref) != version
+    fn differs(&self, key: &ObjectKey, version: Option<u64>) -> bool {
+        version.is_some() && self.current.get(key).copied().flatten() != version
     }
 }
 
@@ -134,5 +142,13 @@ mod tests {
         ] {
             assert_eq!(seen(&mut versions, &event), changed, "{event:?}");
         }
+        let key = |name: &str| ObjectKey {
+            namespace: "ns".into(),
+            name: name.into(),
+        };
+        assert!(versions.is_current(&key("b"), "3") && !versions.is_current(&key("b"), "2"));
+        assert!(!versions.is_current(&key("new"), "1"));
+        let kept = format!("{versions:?}");
+        assert!(!kept.contains("\"3\""), "{kept}");
     }
 }
