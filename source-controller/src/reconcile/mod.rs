@@ -151,6 +151,10 @@ impl Reconciler<GitRepository> for GitRepositories {
         object.metadata.managed_fields = None;
         if let Some(annotations) = &mut object.metadata.annotations {
             annotations.remove(LAST_APPLIED);
+            if annotations.is_empty() {
+                // An empty map still takes the memory of eleven annotations.
+                object.metadata.annotations = None;
+            }
         }
     }
 

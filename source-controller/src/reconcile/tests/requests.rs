@@ -115,6 +115,9 @@ async fn a_write_keeps_what_the_cache_omits() {
     assert_eq!(trimmed.metadata.managed_fields, None);
     let kept: Vec<_> = trimmed.metadata.annotations.unwrap().into_keys().collect();
     assert_eq!(kept, ["other"]);
+    trimmed.metadata.annotations = Some([(last_applied.to_owned(), "{}".to_owned())].into());
+    GitRepositories::trim(&mut trimmed);
+    assert_eq!(trimmed.metadata.annotations, None);
     let mut controller = env.start_controller(env.context());
     env.until("app", has_condition("Ready", "Succeeded")).await;
     controller.until_reconciled("app", 2).await;
