@@ -37,8 +37,8 @@ impl<W> JsonLines<W> {
     }
 }
 
-/// The fields that a span adds to its lines.
-struct SpanFields(Map<String, Value>);
+/// The fields that a span adds to its lines. A list: nearly all reconciliations end without a line, so most spans never need a map.
+struct SpanFields(Vec<(&'static str, Value)>);
 
 impl<S, W, O> Layer<S> for JsonLines<W>
 where
@@ -75,14 +75,24 @@ where
             .flat_map(tracing_subscriber::registry::Scope::from_root)
         {
             if let Some(SpanFields(fields)) = span.extensions().get() {
-                line.extend(fields.clone());
+                line.extend(
+                    fields
+                        .iter()
+                        .map(|(name, value)| ((*name).to_owned(), value.clone())),
+                );
             }
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let message = fields.0.remove("message");
-        line.extend(fields.0);
-        line.insert("msg".into(), message.unwrap_or_else(|| json!("")));
+        let mut message = json!("");
+        for (name, value) in fields.0 {
+            if name == "message" {
+                message = value;
+            } else {
+                line.insert(name.to_owned(), value);
+            }
+        }
+        line.insert("msg".into(), message);
         if let Some(kind) = line
             .get("controllerKind")
             .and_then(Value::as_str)
@@ -109,11 +119,11 @@ const fn level(level: Level) -> &'static str {
 }
 
 #[derive(Default)]
-struct Fields(Map<String, Value>);
+struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
-        self.0.insert(field.name().to_owned(), value);
+        self.0.push((field.name(), value));
     }
 }
 
