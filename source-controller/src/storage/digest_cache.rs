@@ -15,7 +15,7 @@ use sluice_runtime::sync::lock;
 
 /// Identifies an unchanged file. Programs cannot set the change time, so a restored modification time does not hide a
 /// change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileIdentity {
     device: u64,
     inode: u64,

@@ -1,6 +1,7 @@
 //! The write side of a mirror: its current generation, new generations, and verified commits.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::{fs, io};
@@ -19,8 +20,10 @@ const MIN_REPLACE_BYTES: u64 = 8 << 20;
 /// The verified commits of one generation.
 #[derive(Debug)]
 pub(super) struct Verified {
-    directory: PathBuf,
-    commits: HashSet<git2::Oid>,
+    /// The name of its directory in that of the mirror.
+    generation: OsString,
+    /// A list, because nearly every mirror has one, and keeps it between reconciliations.
+    commits: Box<[git2::Oid]>,
 }
 
 /// The write side of a mirror. All methods block.
@@ -148,14 +151,21 @@ impl Writer {
         let state = shared.lock_state();
         let verified = state.verified.get(&self.name);
         verified
-            .filter(|verified| verified.directory == directory)
-            .map_or_else(HashSet::new, |verified| verified.commits.clone())
+            .filter(|verified| directory.file_name() == Some(verified.generation.as_os_str()))
+            .map_or_else(HashSet::new, |verified| {
+                verified.commits.iter().copied().collect()
+            })
     }
 
     fn store_verified(&self, opened: &OpenGeneration) {
         let verified = Verified {
-            directory: opened.generation.directory().to_owned(),
-            commits: opened.verified.clone(),
+            generation: opened
+                .generation
+                .directory()
+                .file_name()
+                .unwrap_or_default()
+                .to_owned(),
+            commits: opened.verified.iter().copied().collect(),
         };
         if let Some(shared) = self.shared.upgrade() {
             shared.lock_state().verified.insert(self.name.clone(), verified);
