@@ -12,6 +12,7 @@ mod metadata;
 mod object;
 mod reconcile;
 mod secondary;
+mod trigger;
 mod versions;
 
 use std::sync::Arc;
@@ -29,13 +30,14 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{self, Controller};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef};
-use kube::runtime::{PredicateConfig, WatchStreamExt as _, watcher};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 pub use metadata::{MetadataWatch, ShownVersions};
 use object::WatchedObject;
-use reconcile::{Reconciliations, reconcile_trigger};
+use reconcile::Reconciliations;
 pub use secondary::SecondaryWatch;
 use serde::de::DeserializeOwned;
+use trigger::TriggerFilter;
 
 use crate::event::Recorder;
 use crate::metrics::Metrics;
@@ -251,22 +253,23 @@ impl<K: Kind> Watch<K> {
         let (found, dependents) = mpsc::unbounded();
         let mut tracker = dependencies.map(|dependencies| dependencies.track(objects.clone(), found));
         triggers.push(debounce(dependents, DEBOUNCE).boxed());
-        let mut deletions = DeletionTracker::new(objects.clone());
+        let (mut deletions, mut filter) = (DeletionTracker::new(objects.clone()), TriggerFilter::default());
         let changes = watcher(api, reconciliations.settings().scope.config())
             .default_backoff()
             .modify(trim::<K, R>)
             .reflect(writer)
-            .inspect(move |event| {
-                let Ok(event) = event else { return };
-                for key in deletions.observe(event) {
-                    forgetting.forget(&key);
+            .filter_map(move |event| {
+                if let Ok(event) = &event {
+                    for key in deletions.observe(event) {
+                        filter.forget(&key);
+                        forgetting.forget(&key);
+                    }
+                    if let Some(tracker) = &mut tracker {
+                        tracker.observe(event);
+                    }
                 }
-                if let Some(tracker) = &mut tracker {
-                    tracker.observe(event);
-                }
+                std::future::ready(triggering(event, &mut filter))
             })
-            .applied_objects()
-            .predicate_filter(reconcile_trigger, PredicateConfig::default())
             .inspect(move |object| {
                 if let Ok(object) = object {
                     observer.enqueue(&ObjectKey::of(object));
@@ -298,6 +301,20 @@ fn trim<K: Kind, R: Reconciler<K>>(object: &mut WatchedObject<K>) {
     if let Ok(object) = &mut object.0 {
         // It has no clones yet, so nothing is copied.
         R::trim(Arc::make_mut(object));
+    }
+}
+
+/// Returns the object of an event that triggers a reconciliation, or the error of the watch.
+fn triggering<K: Kind>(
+    event: watcher::Result<watcher::Event<WatchedObject<K>>>,
+    filter: &mut TriggerFilter,
+) -> Option<watcher::Result<WatchedObject<K>>> {
+    match event {
+        Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+            filter.observe(&object).then_some(Ok(object))
+        }
+        Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => None,
+        Err(error) => Some(Err(error)),
     }
 }
 

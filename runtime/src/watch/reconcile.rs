@@ -3,17 +3,14 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::watcher;
-use sluice_api::annotation::{REJECTED_PLAN, REQUESTED_AT};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -225,57 +222,4 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no text".to_owned())
-}
-
-/// Returns a hash of what triggers a reconciliation: generation, reconcile request, rejected plan, finalizers and start of deletion.
-/// Status writes of the controller do not.
-#[expect(clippy::unnecessary_wraps, reason = "signature of kube's predicates")]
-pub(super) fn reconcile_trigger<K: Resource>(object: &K) -> Option<u64> {
-    let meta = object.meta();
-    let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key));
-    let (requested, rejected) = (annotation(REQUESTED_AT), annotation(REJECTED_PLAN));
-    let is_deleting = meta.deletion_timestamp.is_some();
-    let mut hasher = DefaultHasher::new();
-    (
-        meta.generation,
-        requested,
-        rejected,
-        &meta.finalizers,
-        is_deleting,
-    )
-        .hash(&mut hasher);
-    Some(hasher.finish())
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn look(metadata: &Value) -> Option<u64> {
-        let object: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-        reconcile_trigger(&object)
-    }
-
-    #[test]
-    fn user_changes_trigger_and_status_writes_do_not() {
-        let plain = look(&json!({"generation": 1}));
-        for same in [
-            json!({"generation": 1, "resourceVersion": "9"}),
-            json!({"generation": 1, "labels": {"a": "b"}, "annotations": {"a": "b"}}),
-        ] {
-            assert_eq!(look(&same), plain, "{same}");
-        }
-        for other in [
-            json!({"generation": 2}),
-            json!({"generation": 1, "annotations": {REQUESTED_AT: "now"}}),
-            json!({"generation": 1, "annotations": {REJECTED_PLAN: "now"}}),
-            json!({"generation": 1, "finalizers": ["x"]}),
-            json!({"generation": 1, "deletionTimestamp": "2026-01-02T03:04:05Z"}),
-        ] {
-            assert_ne!(look(&other), plain, "{other}");
-        }
-    }
 }
