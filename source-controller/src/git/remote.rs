@@ -117,6 +117,15 @@ impl Remote {
             .into()
     }
 
+    /// Digest of the URL and of [`Remote::access_digest`], by which a response is kept for its readers. Shorter than the URL itself.
+    #[must_use]
+    pub(crate) fn access_key(&self) -> [u8; 32] {
+        Sha256::new_with_prefix(self.access_digest())
+            .chain_update(self.address.url().as_str())
+            .finalize()
+            .into()
+    }
+
     /// Digest of the route alone: authorities and proxy, with the credentials for the proxy.
     #[must_use]
     pub(crate) fn route_digest(&self) -> [u8; 32] {

@@ -31,8 +31,8 @@ const KEPT: RangeInclusive<Duration> = Duration::from_secs(4)..=Duration::from_h
 /// Minimum number of new refs before unused ones are removed.
 const MIN_ADDED: usize = 64;
 
-/// URL of a remote, and digest of credentials and route.
-type RemoteKey = (String, [u8; 32]);
+/// [`Remote::access_key`]: a digest of the URL, the credentials and the route.
+type RemoteKey = [u8; 32];
 
 /// Running and recent lookups.
 pub(super) struct SharedLookups {
@@ -114,7 +114,7 @@ impl SharedLookups {
         F: Future<Output = Result<Heads, FetchError>>,
     {
         let remote = &source.remote;
-        let key = remote_key(remote);
+        let key = remote.access_key();
         if let Some(reusable) = self.reusable(&key, source)
             && let Some(head) = reusable.wait(remote).await?
         {
@@ -157,7 +157,7 @@ impl SharedLookups {
         let mut table = self.lock();
         table.remove_unused(now);
         let Table { remotes, added, .. } = &mut *table;
-        let entries = remotes.entry(key.clone()).or_default();
+        let entries = remotes.entry(*key).or_default();
         let own = entries.entry(source.reference.clone()).or_insert_with(|| {
             *added += 1;
             Box::new(Entry::new(now))
@@ -337,8 +337,4 @@ impl Reusable {
             Err(_) => Err(remote.timed_out()),
         }
     }
-}
-
-fn remote_key(remote: &Remote) -> RemoteKey {
-    (remote.address.url().as_str().to_owned(), remote.access_digest())
 }

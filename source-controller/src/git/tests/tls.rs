@@ -266,6 +266,14 @@ async fn mirrors_and_cached_responses_depend_on_reader_and_route() {
         assert_eq!(Arc::ptr_eq(&opened, &existing), same_mirror, "{other:?}");
     }
     assert_eq!(with("", None, None).access_digest(), plain.access_digest());
+    assert_eq!(with("", None, None).access_key(), plain.access_key());
+    assert_ne!(with("authority", None, None).access_key(), plain.access_key());
+    let elsewhere = Remote {
+        address: Address::parse("https://h/other").unwrap(),
+        ..plain.clone()
+    };
+    assert_eq!(elsewhere.access_digest(), plain.access_digest());
+    assert_ne!(elsewhere.access_key(), plain.access_key());
     assert_ne!(
         with("authority", None, None).access_digest(),
         plain.access_digest()

@@ -47,9 +47,9 @@ struct Inner {
 /// Origin of an address, and digest of the route to it: a proxy decides what its own readers see of a host.
 type HostKey = (String, [u8; 32]);
 
-/// Key of the cache: address and access digest. The digest includes the route, because a response counts only for
-/// readers that trust the same authorities and proxy.
-type Key = (String, [u8; 32]);
+/// Key of the cache: [`Remote::access_key`]. The digest includes the route, because a response counts only for readers that trust the same
+/// authorities and proxy.
+type Key = [u8; 32];
 
 /// A repository after discovery, or one that is assumed to be like another one at its host.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Transport {
     /// repository at the host supports version 2, which saves the discovery. A caller must repeat a lookup that fails if
     /// [`Transport::is_assumption_wrong`].
     pub(super) async fn endpoint(&self, remote: &Remote) -> Result<Arc<Endpoint>, FetchError> {
-        let key = cache_key(remote);
+        let key = remote.access_key();
         let cached = self.endpoints().get(&key);
         if let Some(endpoint) = cached {
             return Ok(endpoint);
@@ -172,7 +172,7 @@ impl Transport {
         remote: &Remote,
         usable: impl Fn(&Endpoint) -> bool,
     ) -> Result<Arc<Endpoint>, FetchError> {
-        let key = cache_key(remote);
+        let key = remote.access_key();
         let cached = self.endpoints().get(&key);
         match cached.filter(|endpoint| usable(endpoint)) {
             Some(endpoint) => Ok(endpoint),
@@ -202,7 +202,7 @@ impl Transport {
                 lock(&self.0.hosts).insert(host_key(remote), capabilities.clone());
                 lock(&self.0.unassumed).remove(key);
             }
-            _ => lock(&self.0.unassumed).insert(key.clone(), ()),
+            _ => lock(&self.0.unassumed).insert(*key, ()),
         }
     }
 
@@ -219,7 +219,7 @@ impl Transport {
     /// Returns whether a lookup failed with an assumed endpoint that the server may not have. The next lookup discovers
     /// the endpoint.
     pub(super) fn is_assumption_wrong(&self, remote: &Remote, error: &FetchError) -> bool {
-        let key = cache_key(remote);
+        let key = remote.access_key();
         let is_assumed = self
             .endpoints()
             .get(&key)
@@ -230,7 +230,7 @@ impl Transport {
     /// Removes the endpoint from the cache; returns whether it existed. Called after every failure, because a server
     /// may have moved or changed. The next request discovers it.
     pub(super) fn forget(&self, remote: &Remote) -> bool {
-        let key = cache_key(remote);
+        let key = remote.access_key();
         let existed = self.endpoints().remove(&key);
         if !remote.address.is_ssh() {
             lock(&self.0.unassumed).insert(key, ());
@@ -282,10 +282,6 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Transport")
     }
-}
-
-fn cache_key(remote: &Remote) -> Key {
-    (remote.address.url().as_str().to_owned(), remote.access_digest())
 }
 
 fn host_key(remote: &Remote) -> HostKey {
