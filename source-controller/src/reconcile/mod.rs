@@ -161,7 +161,8 @@ impl Reconciler<GitRepository> for GitRepositories {
     async fn reconcile(&self, cached: Arc<GitRepository>) -> Result<Requeue, UnreportedError> {
         let context = &*self.0;
         let key = ObjectKey::of(&*cached);
-        let api = Api::namespaced(context.client.clone(), &key.namespace);
+        // Created where it is used: an object that only queues needs none.
+        let api = || Api::<GitRepository>::namespaced(context.client.clone(), &key.namespace);
         let mut object = cached;
         let slot = loop {
             // Acquire a slot before sending any request, so that a queued object costs no API call.
@@ -170,14 +171,17 @@ impl Reconciler<GitRepository> for GitRepositories {
                 Acquisition::Slot(slot) => slot,
                 Acquisition::Queued { since, is_reported } => {
                     let wait = QueueWait { since, is_reported };
-                    return Box::pin(wait.requeue(context, api, &object, &request)).await;
+                    return match wait.until_report(context) {
+                        Some(left) => Ok(Requeue::Queued(left)),
+                        None => Box::pin(wait.report(context, api(), &object, &request)).await,
+                    };
                 }
             };
             // The cache may lag behind our own last write. A decision on stale data could undo that write.
             if context.tracker.is_current(&key, &object) {
                 break slot;
             }
-            let read = Box::pin(api.get_opt(&key.name)).await;
+            let read = Box::pin(api().get_opt(&key.name)).await;
             let read = read.map_err(|error| UnreportedError::Read(Box::new(error)))?;
             let Some(read) = read else {
                 return Ok(Requeue::OnChange);
@@ -190,7 +194,7 @@ impl Reconciler<GitRepository> for GitRepositories {
         };
         let triggered_at = context.tracker.last_trigger(&key);
         // Rare and large futures are boxed where they are needed: an object that only queues needs none of them.
-        let reconciliation = Reconciliation::new(context, api, object, key.namespace.clone());
+        let reconciliation = Reconciliation::new(context, api(), object, key.namespace.clone());
         let result = Box::pin(reconciliation.with_slot(slot, triggered_at).run()).await;
         if matches!(result, Ok(Requeue::After(_) | Requeue::OnChange)) {
             context.tracker.clear_trigger(&key, triggered_at);

@@ -29,9 +29,18 @@ pub(in super::super) struct QueueWait {
 }
 
 impl QueueWait {
-    /// Reports the wait once it exceeds the threshold, and keeps the object queued. If a user waits for the result, the
-    /// conditions show it; an object that is only late for its interval gets an event, at most one per hour.
-    pub(in super::super) async fn requeue(
+    /// Returns how long the object stays queued without a report; `None` if the wait exceeds the threshold and is not reported.
+    pub(in super::super) fn until_report(&self, context: &Context) -> Option<Duration> {
+        if self.is_reported {
+            return Some(REPORT_AGAIN);
+        }
+        let left = context.slots.report_after().saturating_sub(self.since.elapsed());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Reports the wait, and keeps the object queued. If a user waits for the result, the conditions show it; an object that is only
+    /// late for its interval gets an event, at most one per hour.
+    pub(in super::super) async fn report(
         self,
         context: &Context,
         api: Api<GitRepository>,
@@ -39,13 +48,6 @@ impl QueueWait {
         request: &SlotRequest,
     ) -> Result<Requeue, UnreportedError> {
         let waited = self.since.elapsed();
-        if self.is_reported {
-            return Ok(Requeue::Queued(REPORT_AGAIN));
-        }
-        let report_after = context.slots.report_after();
-        if waited < report_after {
-            return Ok(Requeue::Queued(report_after.saturating_sub(waited)));
-        }
         let key = ObjectKey::of(&**object);
         context.slots.mark_reported(&key);
         let text = context.slots.wait_message(&request.lane);
