@@ -233,7 +233,7 @@ fn deletion_status(object: &GitRepository, now: Timestamp) -> GitRepositoryStatu
     }
 }
 
-fn set_success(conditions: &mut ConditionSet, revision: &str) {
+fn set_success(conditions: &mut ConditionSet<'_>, revision: &str) {
     for kind in [
         Kind::FetchFailed,
         Kind::IncludeUnavailable,
@@ -250,7 +250,7 @@ fn set_success(conditions: &mut ConditionSet, revision: &str) {
 
 /// Sets `SourceVerified` for this generation. The caller removes it if no verification is requested.
 fn set_verified(
-    conditions: &mut ConditionSet,
+    conditions: &mut ConditionSet<'_>,
     status: &mut GitRepositoryStatus,
     signatures: &SignatureState,
 ) {
@@ -271,7 +271,7 @@ fn set_verified(
 
 /// Sets the conditions of a failure. Removes the conditions of phases that succeeded; those of later phases stay.
 fn set_failure(
-    conditions: &mut ConditionSet,
+    conditions: &mut ConditionSet<'_>,
     object: &GitRepository,
     observed: &Observed,
     change: &UpstreamChange,
@@ -309,7 +309,7 @@ fn set_failure(
 }
 
 /// Sets `Ready` from the other conditions; keeps it if there are none.
-fn set_ready(conditions: &mut ConditionSet) {
+fn set_ready(conditions: &mut ConditionSet<'_>) {
     if let Some(ready) = ready_condition(conditions.updates()) {
         conditions.set(Kind::Ready, ready.status, &ready.reason, &ready.message);
     }

@@ -245,7 +245,7 @@ pub(super) fn with_artifact(object: &GitRepository, observed: &Observed) -> GitR
 }
 
 /// Returns the current conditions, without `ArtifactInStorage` if there is no artifact.
-pub(super) fn current_conditions(object: &GitRepository, observed: &Observed) -> ConditionSet {
+pub(super) fn current_conditions<'a>(object: &'a GitRepository, observed: &Observed) -> ConditionSet<'a> {
     let existing = object
         .status
         .as_ref()
@@ -258,7 +258,7 @@ pub(super) fn current_conditions(object: &GitRepository, observed: &Observed) ->
 }
 
 /// Removes a failed verification: this reconciliation has not reached it yet, or has a new result.
-pub(super) fn clear_failed_verification(conditions: &mut ConditionSet) {
+pub(super) fn clear_failed_verification(conditions: &mut ConditionSet<'_>) {
     let refused = conditions
         .get(Kind::SourceVerified)
         .is_some_and(|existing| existing.status == ConditionStatus::False);
@@ -268,7 +268,7 @@ pub(super) fn clear_failed_verification(conditions: &mut ConditionSet) {
 }
 
 /// Sets `ArtifactOutdated` if the remote has a newer revision than the stored artifact.
-pub(super) fn set_outdated(conditions: &mut ConditionSet, observed: &Observed, change: &UpstreamChange) {
+pub(super) fn set_outdated(conditions: &mut ConditionSet<'_>, observed: &Observed, change: &UpstreamChange) {
     let new = change.new_revision(observed);
     match new.filter(|_| observed.artifact.is_some()) {
         Some(new) => {
@@ -292,19 +292,19 @@ fn owned() -> Vec<&'static str> {
 
 /// A set of conditions under construction. Untouched conditions keep their status and observed generation.
 #[derive(Clone, Debug)]
-pub(super) struct ConditionSet {
-    existing: Vec<Condition>,
+pub(super) struct ConditionSet<'a> {
+    existing: &'a [Condition],
     updates: Vec<ConditionUpdate<Kind>>,
 }
 
-impl ConditionSet {
+impl<'a> ConditionSet<'a> {
     /// Creates a set from the conditions in the status.
-    pub(super) fn new(existing: &[Condition]) -> Self {
+    pub(super) fn new(existing: &'a [Condition]) -> Self {
         let carried = Kind::OWNED
             .iter()
             .filter_map(|kind| ConditionUpdate::retained(*kind, existing));
         Self {
-            existing: existing.to_vec(),
+            existing,
             updates: carried.collect(),
         }
     }
@@ -338,6 +338,6 @@ impl ConditionSet {
 
     /// Returns the conditions for the status. Sets `generation` on changed verdicts and `now` on status transitions.
     pub(super) fn into_conditions(self, generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
-        merge_conditions(&self.existing, &self.updates, generation, now)
+        merge_conditions(self.existing, &self.updates, generation, now)
     }
 }
