@@ -28,8 +28,9 @@ const PROTOCOL_HEADER: &str = "git-protocol";
 /// A repository after discovery.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// Base URL of the commands: the address, or the target of its redirect.
-    repository: Url,
+    /// Base URL of the commands: the address, or the target of its redirect. `None` for a server that supports version 2, of which only
+    /// commands are requested.
+    repository: Option<Box<Url>>,
     /// URL of the commands.
     upload_pack: Url,
     /// Whether credentials are sent: not after a redirect to another origin. They are read from the remote for each
@@ -105,7 +106,8 @@ impl Http {
         remote: &Remote,
         target: &Target,
     ) -> Result<Packets, FetchError> {
-        let url = redirect::info_refs_url(&target.repository);
+        let repository = target.repository.as_deref();
+        let url = redirect::info_refs_url(repository.unwrap_or_else(|| remote.address.url()));
         let headers = target.headers(remote);
         let response = self
             .send(
@@ -229,7 +231,7 @@ impl Target {
     fn new(repository: Url, is_trusted: bool, supports_v2: bool) -> Self {
         Self {
             upload_pack: redirect::upload_pack_url(&repository),
-            repository,
+            repository: (!supports_v2).then(|| Box::new(repository)),
             is_trusted,
             supports_v2,
         }
