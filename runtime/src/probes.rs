@@ -111,7 +111,7 @@ mod tests {
         ready.set_not_ready("no definition");
         let page = ready.page("/readyz").unwrap();
         assert_eq!(
-            (page.status.as_u16(), page.body.as_str()),
+            (page.status.as_u16(), page.body[0].as_str()),
             (503, "not ready: no definition\n")
         );
         assert_eq!(status("/healthz"), Some(200));

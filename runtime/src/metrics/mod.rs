@@ -1,5 +1,7 @@
 //! Metrics with the names that existing dashboards of Flux and controller-runtime use.
 
+mod duration;
+mod parts;
 mod process;
 mod queue;
 mod requests;
@@ -8,7 +10,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use duration::DurationHistogram;
 use http::StatusCode;
+use parts::Parts;
 use process::Process;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -29,20 +33,6 @@ use crate::schedule::ObjectKey;
 use crate::serve::{Page, serve};
 use crate::shutdown::Token;
 use crate::sync::lock;
-
-/// Bounds of `gotk_reconcile_duration_seconds`: ten exponential steps from 10 ms to 30 min, rounded as in Flux.
-const DURATION_BOUNDS: [f64; 10] = [
-    0.01,
-    0.038_364,
-    0.147_176,
-    0.564_622,
-    2.166_091,
-    8.309_901,
-    31.879_757,
-    122.302_172,
-    469.194_959,
-    1800.0,
-];
 
 /// Bounds of `controller_runtime_reconcile_time_seconds`, as in controller-runtime.
 const TIME_BOUNDS: [f64; 40] = [
@@ -118,7 +108,7 @@ impl fmt::Debug for ForgetCallbacks {
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     forget_callbacks: Arc<ForgetCallbacks>,
-    duration: Family<ObjectLabels, Histogram, fn() -> Histogram>,
+    duration: Family<ObjectLabels, DurationHistogram>,
     total: Family<ResultLabels, Counter>,
     errors: Family<ControllerLabel, Counter>,
     panics: Family<ControllerLabel, Counter>,
@@ -144,7 +134,7 @@ impl Metrics {
         let metrics = Self {
             registry: Arc::default(),
             forget_callbacks: Arc::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS)),
+            duration: Family::default(),
             total: Family::default(),
             errors: Family::default(),
             panics: Family::default(),
@@ -317,14 +307,19 @@ impl Metrics {
     }
 
     fn text_at(&self, now: Instant) -> String {
+        self.parts_at(now).concat()
+    }
+
+    /// Returns the text in parts.
+    fn parts_at(&self, now: Instant) -> Vec<String> {
         self.queues.refresh(now);
         self.process.refresh();
-        let mut text = String::new();
+        let mut parts = Parts::new();
         // Writing to a string does not fail; a metric that cannot be encoded truncates the page.
-        if let Err(error) = encode(&mut text, &lock(&self.registry)) {
+        if let Err(error) = encode(&mut parts, &lock(&self.registry)) {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot encode metrics");
         }
-        text
+        parts.into_vec()
     }
 }
 
@@ -360,7 +355,7 @@ fn page(metrics: &Metrics, path: &str) -> Option<Page> {
         "/metrics" => Some(Page {
             status: StatusCode::OK,
             content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            body: metrics.text(),
+            body: metrics.parts_at(Instant::now()),
         }),
         _ if path.starts_with("/debug/pprof") => Some(Page::text(StatusCode::NOT_FOUND, NO_PPROF)),
         _ => None,

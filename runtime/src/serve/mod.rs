@@ -4,13 +4,15 @@ mod connections;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 pub use connections::{ConnectionLimit, ConnectionSlot, ResponseGuard};
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -74,8 +76,8 @@ pub struct Page {
     pub status: StatusCode,
     /// Its content type.
     pub content_type: &'static str,
-    /// Its content.
-    pub body: String,
+    /// Its content, in parts that are sent one after the other.
+    pub body: Vec<String>,
 }
 
 impl Page {
@@ -84,7 +86,7 @@ impl Page {
         Self {
             status,
             content_type: "text/plain; charset=utf-8",
-            body: body.into(),
+            body: vec![body.into()],
         }
     }
 }
@@ -136,7 +138,7 @@ pub async fn serve(
     }
 }
 
-fn answer(method: &Method, page: Option<Page>) -> Response<Full<Bytes>> {
+fn answer(method: &Method, page: Option<Page>) -> Response<PageBody> {
     let page = match page {
         _ if *method != Method::GET && *method != Method::HEAD => {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n")
@@ -144,13 +146,36 @@ fn answer(method: &Method, page: Option<Page>) -> Response<Full<Bytes>> {
         Some(page) => page,
         None => Page::text(StatusCode::NOT_FOUND, "not found\n"),
     };
-    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    let mut response = Response::new(PageBody(page.body.into_iter()));
     *response.status_mut() = page.status;
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         header::HeaderValue::from_static(page.content_type),
     );
     response
+}
+
+/// The rest of a page.
+struct PageBody(std::vec::IntoIter<String>);
+
+impl Body for PageBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.next().map(|part| Ok(Frame::data(Bytes::from(part)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_slice().iter().map(|part| part.len() as u64).sum())
+    }
 }
 
 #[cfg(test)]
@@ -181,7 +206,14 @@ mod tests {
             .unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let stop = Token::new();
-        let page = |path: &str| (path == "/a").then(|| Page::text(StatusCode::OK, "ok"));
+        let page = |path: &str| match path {
+            "/a" => Some(Page::text(StatusCode::OK, "ok")),
+            "/parts" => Some(Page {
+                body: vec!["one ".to_owned(), "two".to_owned()],
+                ..Page::text(StatusCode::OK, "")
+            }),
+            _ => None,
+        };
         let server = tokio::spawn(serve(listener, page, stop.clone()));
         let client = crate::http::client::<Empty<Bytes>>(&crate::http::Settings {
             system_roots: false,
@@ -199,6 +231,7 @@ mod tests {
             (status, response.into_body().collect().await.unwrap().to_bytes())
         };
         assert_eq!(get("GET", "/a").await, (200, Bytes::from("ok")));
+        assert_eq!(get("GET", "/parts").await, (200, Bytes::from("one two")));
         assert_eq!(get("HEAD", "/a").await, (200, Bytes::new()));
         assert_eq!(get("GET", "/b").await.0, 404);
         assert_eq!(get("POST", "/a").await.0, 405);
