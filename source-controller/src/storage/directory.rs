@@ -1,7 +1,7 @@
 //! Creates the directories of objects durably, and tells on which file system they are.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,16 @@ use super::{LocalDirectory, ObjectDirectory, checkpoint};
 const DIRECTORY_MODE: u32 = 0o700;
 
 impl LocalDirectory {
-    /// Creates the object's directory durably.
+    /// Creates the object's directory durably, and the root if a user has removed it: Flux does so, too, and nothing else would until the
+    /// next start (`Storage.MkdirAll` of its source-controller).
     pub(super) fn create_directory(&self, directory: &ObjectDirectory) -> io::Result<PathBuf> {
         let absolute = self.root.join(directory.relative());
         if !absolute.is_dir() {
             let unsynced = self.unsynced(&absolute);
-            self.create_below_root(&absolute)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(DIRECTORY_MODE)
+                .create(&absolute)?;
             checkpoint("directory created");
             for parent in unsynced {
                 File::open(parent)?.sync_all()?;
@@ -26,24 +30,6 @@ impl LocalDirectory {
             lock(&self.synced).extend(above);
         }
         Ok(absolute)
-    }
-
-    /// Creates a directory below the root, and those above it. A root that was removed stays removed: work that ends after that must not
-    /// write into a directory that nothing reads.
-    fn create_below_root(&self, directory: &Path) -> io::Result<()> {
-        let create = || DirBuilder::new().mode(DIRECTORY_MODE).create(directory);
-        let created = match (create(), directory.parent()) {
-            (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound && *parent != *self.root => {
-                self.create_below_root(parent)?;
-                create()
-            }
-            (created, _) => created,
-        };
-        match created {
-            // Another thread was faster.
-            Err(_) if directory.is_dir() => Ok(()),
-            created => created,
-        }
     }
 
     /// Returns a directory and those above it, up to the root, which is omitted.

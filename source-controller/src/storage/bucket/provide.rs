@@ -200,6 +200,10 @@ impl Shared {
     /// Stores the content of a pointer as the local file, if it is what the pointer says. Blocks.
     fn receive(&self, path: &ArtifactPath, pointer: &Pointer) -> Result<Received, StorageError> {
         let (digest, bucket) = (&pointer.digest, &self.bucket);
+        // Requests that waited for the lock come here after the stop: they write nothing to the disk.
+        if self.stop.is_cancelled() {
+            return Err(bucket.content_error(path, digest, Problem::Stopped).into());
+        }
         let mut window = RateWindow::new(self.min_rate, Instant::now());
         let mut draft = self.local.receive(path)?;
         let mut hasher = Hasher::new(digest.algorithm());

@@ -103,17 +103,16 @@ fn one_artifact_has_one_writer_at_a_time() {
 }
 
 #[test]
-fn a_removed_root_is_not_created_again() {
-    let Fixture {
-        root,
-        storage,
-        directory,
-    } = Fixture::new();
-    let at = root.path().to_owned();
-    root.close().unwrap();
-    let created = storage.create(&directory.artifact("aa").unwrap());
-    assert!(matches!(created, Err(StorageError::Directory { .. })));
-    assert!(!at.exists());
+fn a_root_that_was_removed_is_created_again() {
+    let f = Fixture::new();
+    f.store("aa", b"content");
+    fs::remove_dir_all(f.root.path()).unwrap();
+    let (path, digest) = f.store("bb", b"later");
+    assert_eq!(fs::read(f.absolute_path(&path)).unwrap(), b"later");
+    assert_eq!(
+        f.storage.verify(&path, &digest.to_string()).unwrap(),
+        FileState::Intact
+    );
 }
 
 #[test]

@@ -97,6 +97,18 @@ async fn cached_files_are_served_while_others_wait_for_a_bucket_that_hangs() {
     drop(waiting);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_stops_begins_no_download() {
+    let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
+    let (leader, follower) = (Replica::new(&bucket), Replica::new(&bucket));
+    leader.publish("aa", b"content").await.unwrap();
+    follower.storage.0.stop.cancel();
+    let error = follower.provide("aa").await.unwrap_err();
+    assert_eq!(problem(&error), &Problem::Stopped);
+    let written = std::fs::read_dir(follower.disk.path()).unwrap().count();
+    assert_eq!(written, 0, "its disk stays as it is");
+}
+
 /// The path has another content now. Its download needs a slot, which the caller of `copy` does not have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_the_pointer_does_not_name_is_no_copy() {

@@ -18,7 +18,6 @@ use jiff::Timestamp;
 use object_store::memory::InMemory;
 use server::S3Server;
 use sluice_api::digest::Digest;
-use sluice_harness::directory::TestDirectory;
 
 use super::*;
 use crate::archive::{Algorithm, Hasher};
@@ -32,10 +31,38 @@ const MANY: usize = 100;
 /// The bucket of every server.
 const BUCKET: &str = "artifacts";
 
-/// A process with a disk of its own. A download that no caller waits for any more may still write to it at the end of the test.
+/// A process with a disk of its own.
 struct Replica {
-    disk: TestDirectory,
+    // Before the disk, because fields are dropped in this order.
+    _downloads: RunningDownloads,
+    disk: tempfile::TempDir,
     storage: BucketStorage,
+}
+
+/// The downloads of a replica. The drop stops them and waits for them: one that no caller waits for any more would create the removed disk
+/// again.
+struct RunningDownloads {
+    stop: Token,
+    permits: Arc<Semaphore>,
+}
+
+impl RunningDownloads {
+    fn of(storage: &BucketStorage) -> Self {
+        Self {
+            stop: storage.0.stop.clone(),
+            permits: Arc::clone(&storage.0.downloads),
+        }
+    }
+}
+
+impl Drop for RunningDownloads {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        let deadline = std::time::Instant::now() + LIMIT;
+        while self.permits.available_permits() < MAX_DOWNLOADS && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
 }
 
 fn directory() -> ObjectDirectory {
@@ -77,14 +104,18 @@ impl Replica {
 
     /// With a cache of at most so many bytes.
     fn with_limit(bucket: &Bucket, bytes: u64) -> Self {
-        Self::on(TestDirectory::create().unwrap(), bucket, bytes)
+        Self::on(tempfile::tempdir().unwrap(), bucket, bytes)
     }
 
-    fn on(disk: TestDirectory, bucket: &Bucket, bytes: u64) -> Self {
+    fn on(disk: tempfile::TempDir, bucket: &Bucket, bytes: u64) -> Self {
         let local = LocalDirectory::open(disk.path(), "sc").unwrap();
         let (bucket, runtime) = (bucket.clone(), Handle::current());
         let storage = BucketStorage::open(local, bucket, bytes, runtime, Token::new()).unwrap();
-        Self { disk, storage }
+        Self {
+            _downloads: RunningDownloads::of(&storage),
+            disk,
+            storage,
+        }
     }
 
     /// Calls the storage on a thread, as reconciliations do it.
@@ -211,7 +242,7 @@ async fn large_files_are_uploaded_in_parts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_artifact_that_only_the_disk_has_is_uploaded() {
     let bucket = Bucket::new(Arc::new(InMemory::new()), "memory", "");
-    let disk = TestDirectory::create().unwrap();
+    let disk = tempfile::tempdir().unwrap();
     let local = LocalDirectory::open(disk.path(), "sc").unwrap();
     let mut draft = local.create(&path("aa")).unwrap();
     draft.write_all(b"content").unwrap();
