@@ -247,6 +247,8 @@ pub(crate) fn command(kubeconfig: &Path, arguments: &[&str]) -> Command {
         .args(arguments)
         .env("KUBECONFIG", kubeconfig)
         .env_remove("NO_COLOR")
+        // It colours the help also in pipes.
+        .env_remove("CLICOLOR_FORCE")
         .stdin(Stdio::null())
         .kill_on_drop(true);
     command

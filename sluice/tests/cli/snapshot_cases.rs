@@ -177,13 +177,13 @@ const QUESTIONS: [(&str, &str); 6] = [
     ("delete_source_question", "delete source infra"),
 ];
 
-/// Commands that change objects, in this order. No controller answers them.
+/// Commands that change objects, in this order. No controller answers them. A timeout is longer than a watch takes to begin on a busy machine.
 const ACTS: [(&str, &str); 30] = [
     ("reconcile", "reconcile net"),
     ("reconcile_source", "reconcile source infra"),
     ("reconcile_suspended", "reconcile old"),
-    ("reconcile_too_long", "reconcile net --wait --timeout=2s"),
-    ("replan_too_long", "replan net --timeout=2s"),
+    ("reconcile_too_long", "reconcile net --wait --timeout=5s"),
+    ("replan_too_long", "replan net --timeout=5s"),
     ("retry", "retry db"),
     ("retry_all", "retry --all"),
     ("retry_ready", "retry net"),
@@ -198,7 +198,7 @@ const ACTS: [(&str, &str); 30] = [
     ("cancel", "cancel web --yes"),
     ("cancel_nothing", "cancel app --yes"),
     ("debug_suspended", "debug old --print"),
-    ("debug_too_long", "debug net --print --timeout=2s"),
+    ("debug_too_long", "debug net --print --timeout=5s"),
     (
         "state_restore_active",
         "state restore net --copy=3f9a0c1b2d --yes",
