@@ -38,8 +38,9 @@ pub(super) fn compress_last(raw: &[u8], output: &mut Vec<u8>) -> io::Result<()> 
 /// Compresses with a new compressor and in one call, so that nothing but the input decides the bytes.
 fn run(raw: &[u8], output: &mut Vec<u8>, flush: FlushCompress) -> io::Result<()> {
     output.clear();
-    // Incompressible input grows by less: a stored block takes five bytes more.
-    output.reserve(raw.len() + raw.len() / 8 + 1024);
+    // Incompressible input grows by less: a stored block takes five bytes more. Exactly, because the memory is kept: a buffer that grows for
+    // a slightly larger segment would have twice its bytes.
+    output.reserve_exact(raw.len() + raw.len() / 8 + 1024);
     let mut deflate = Compress::new(Compression::new(LEVEL), false);
     let ended = deflate
         .compress_vec(raw, output, flush)
@@ -93,6 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::archive::segment::MAX_BYTES;
 
     /// Joins pieces as the builder does.
     fn member(pieces: &[Vec<u8>]) -> Vec<u8> {
@@ -152,6 +154,15 @@ mod tests {
             assert!(output.ends_with(&[0, 0, 0xff, 0xff]), "{} bytes", raw.len());
         }
         assert!(output.len() >= noise.len());
+    }
+
+    #[test]
+    fn a_buffer_that_is_used_again_grows_as_far_as_needed() {
+        let mut output = Vec::new();
+        for length in [MAX_BYTES - 1, MAX_BYTES] {
+            compress(&vec![0_u8; length], &mut output).unwrap();
+        }
+        assert!(output.capacity() < MAX_BYTES + MAX_BYTES / 4);
     }
 
     proptest! {
