@@ -1,7 +1,7 @@
 //! Indexes a Git pack (`gitformat-pack`) from an untrusted sender: [`index`] reads the bytes as they arrive and writes a
 //! `.pack` and an `.idx` file, which equals that of `git index-pack`. It runs in the calling thread and blocks; a second
-//! thread computes names of objects in a pack of more than 1 MiB. The crate starts no process and knows no network and no
-//! async runtime.
+//! thread computes names of objects if the undeltified ones have more than 1 MiB. It ends with the call, or after the
+//! batches that it has then. The crate starts no process and knows no network and no async runtime.
 //!
 //! * **Limits.** Everything that a sender decides is counted as it arrives, whatever the header says: the number of
 //!   objects, the unpacked bytes, the bytes of one deltified object ([`Limits`]). A delta chain has at most 4,095 deltas, as

@@ -198,6 +198,44 @@ mod tests {
         hash.finish(0).unwrap()
     }
 
+    /// A second thread that has ended.
+    fn ended() -> Worker {
+        let (batches, _) = mpsc::sync_channel(1);
+        let (_, hashed) = mpsc::channel();
+        Worker { batches, hashed }
+    }
+
+    #[test]
+    fn without_the_second_thread_the_first_one_hashes() {
+        let mut names = ObjectNames {
+            worker: Some(ended()),
+            ..ObjectNames::default()
+        };
+        let (content, mut table) = (vec![7_u8; BATCH_BYTES], Table::default());
+        names.content().extend_from_slice(&content);
+        names.add(0, 0, ObjectType::Blob, content.len() as u64);
+        let entry = Entry {
+            id: [0; 20],
+            crc32: 0,
+            at: 0,
+        };
+        table.push(entry, State::Whole(ObjectType::Blob));
+        names.advance(&mut table).unwrap();
+        assert_eq!(table.entries[0].id, name(&content));
+        names.complete(&mut table).unwrap();
+    }
+
+    #[test]
+    fn a_batch_that_is_lost_is_an_error() {
+        let mut names = ObjectNames {
+            worker: Some(ended()),
+            outstanding: 1,
+            ..ObjectNames::default()
+        };
+        let lost = names.complete(&mut Table::default());
+        assert!(matches!(lost, Err(PackError::Storage(_))));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20))]
 
