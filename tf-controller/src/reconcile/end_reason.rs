@@ -1,5 +1,7 @@
 //! Why the controller ends a run in place of its runner. Pure.
 
+use kube::ResourceExt as _;
+use sluice_api::annotation::is_cancelled;
 use sluice_api::run::{Action, Phase, TerraformRun};
 use sluice_api::terraform::Reason;
 use sluice_tf_core::disruption::is_repeated;
@@ -51,8 +53,8 @@ pub(super) fn lost_reason(run: &TerraformRun, end: Option<RunnerEnd>) -> EndReas
     match end {
         Some(end) => {
             // As the history has it: an apply whose start is not recorded changed nothing.
-            let may_repeat = is_disruption(&end) && is_repeated(run.spec.interruptions);
-            let consequence = if run.spec.action == Action::Apply && !has_begun && may_repeat {
+            let is_interrupted = is_disruption(&end) && may_repeat(run);
+            let consequence = if run.spec.action == Action::Apply && !has_begun && is_interrupted {
                 "The apply had not begun: the next run applies the same plan"
             } else {
                 "What it has changed is not known: a new plan shows it"
@@ -71,7 +73,7 @@ pub(super) fn lost_reason(run: &TerraformRun, end: Option<RunnerEnd>) -> EndReas
 pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (Phase, EndReason) {
     let is_deleted = |end: &RunnerEnd| end.reason == Reason::RunLost && end.is_pod_deleted;
     let ended_early = end.as_ref().filter(|end| is_disruption(end) || is_deleted(end));
-    match ended_early.filter(|_| is_repeated(run.spec.interruptions)) {
+    match ended_early.filter(|_| may_repeat(run)) {
         Some(end) => {
             let text = format!("the run did not begin, and is repeated: {}", end.message);
             let why = EndReason::new(Reason::Interrupted.as_str(), text);
@@ -79,6 +81,12 @@ pub(super) fn end_before_claim(run: &TerraformRun, end: Option<RunnerEnd>) -> (P
         }
         None => (Phase::Failed, failed_start_reason(end)),
     }
+}
+
+/// Returns whether a run is repeated with the same plan if Kubernetes ends it before its work begins: up to a limit, and not if a user has
+/// cancelled it. As its runner has it.
+pub(super) fn may_repeat(run: &TerraformRun) -> bool {
+    is_repeated(run.spec.interruptions) && !is_cancelled(run.annotations())
 }
 
 /// Returns whether Kubernetes ended the pod for a reason of its own.
@@ -132,6 +140,7 @@ pub(super) fn no_account_reason(own: &str, other: &str) -> EndReason {
 
 #[cfg(test)]
 mod tests {
+    use sluice_api::annotation::CANCEL;
     use sluice_tf_core::disruption::INTERRUPTION_LIMIT;
 
     use super::*;
@@ -181,6 +190,13 @@ mod tests {
         .unwrap()
     }
 
+    /// As [`apply`], and a user has cancelled it.
+    fn cancelled_apply() -> TerraformRun {
+        let mut run = apply(0, false);
+        run.annotations_mut().insert(CANCEL.to_owned(), "now".to_owned());
+        run
+    }
+
     fn ended(reason: Reason) -> Option<RunnerEnd> {
         Some(RunnerEnd {
             reason,
@@ -192,10 +208,11 @@ mod tests {
 
     #[test]
     fn an_eviction_before_the_claim_interrupts_the_run_until_the_last_repeat() {
-        let line = |interruptions, end| {
-            let (phase, why) = end_before_claim(&apply(interruptions, false), end);
+        let line_of = |run: &TerraformRun, end| {
+            let (phase, why) = end_before_claim(run, end);
             format!("{} {}: {}", phase.as_str(), why.reason, why.message)
         };
+        let line = |interruptions, end| line_of(&apply(interruptions, false), end);
         let text = |reason, interruptions| line(interruptions, ended(reason));
         let deleted = |reason| {
             ended(reason).map(|end| RunnerEnd {
@@ -211,6 +228,7 @@ mod tests {
             line(0, deleted(Reason::RunLost)),
             line(INTERRUPTION_LIMIT, deleted(Reason::RunLost)),
             line(0, deleted(Reason::OomKilled)),
+            line_of(&cancelled_apply(), ended(Reason::Evicted)),
         ].join("\n"), @"
         Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
         Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
@@ -219,6 +237,7 @@ mod tests {
         Superseded Interrupted: the run did not begin, and is repeated: the pod was ended
         Failed RunLost: the run did not begin: the pod was ended
         Failed OOMKilled: the run did not begin: the pod was ended
+        Failed Evicted: the run did not begin: the pod was ended
         ");
     }
 
@@ -233,11 +252,13 @@ mod tests {
             text(Reason::Evicted, &apply(0, true)),
             text(Reason::Evicted, &apply(INTERRUPTION_LIMIT, false)),
             text(Reason::RunLost, &apply(0, false)),
+            text(Reason::Evicted, &cancelled_apply()),
         ].join("\n"), @"
         Evicted: the pod was ended. The apply had not begun: the next run applies the same plan
         Evicted: the pod was ended. What it has changed is not known: a new plan shows it
         Evicted: the pod was ended. What it has changed is not known: a new plan shows it
         RunLost: the pod was ended. What it has changed is not known: a new plan shows it
+        Evicted: the pod was ended. What it has changed is not known: a new plan shows it
         ");
     }
 

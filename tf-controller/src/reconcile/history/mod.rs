@@ -5,9 +5,10 @@ use sluice_api::run::state::KnownState;
 use sluice_api::run::{Phase, PlanApproval, TerraformRun, TerraformRunStatus};
 use sluice_api::terraform::Reason;
 use sluice_api::terraform::approval::CandidatePlan;
-use sluice_tf_core::disruption::{INTERRUPTION_LIMIT, is_repeated};
+use sluice_tf_core::disruption::INTERRUPTION_LIMIT;
 
 use super::approvals::evidence;
+use super::end_reason::may_repeat;
 use crate::decide::{
     History, InputRunStreak, MutationPoint, Outcome, Pending, PlannedEffect, RunAction, RunFact, Trigger,
     disruptions_in_row, holds,
@@ -219,7 +220,7 @@ fn pending_after(
 fn is_interrupted_apply(run: &TerraformRun, fact: &RunFact) -> bool {
     let has_begun = run.status.as_ref().is_some_and(|status| status.attempted_apply);
     let is_lost = fact.action == RunAction::Apply && fact.outcome == Outcome::Lost;
-    is_lost && fact.disrupted && !has_begun && is_repeated(run.spec.interruptions)
+    is_lost && fact.disrupted && !has_begun && may_repeat(run)
 }
 
 /// Returns the number of interrupted runs in a row after a run, at most the limit: so old runs can be deleted and it stays the same.

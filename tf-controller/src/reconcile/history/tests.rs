@@ -1,6 +1,7 @@
 //! Tests of the history of a stack.
 
 use serde_json::{Value, json};
+use sluice_api::annotation::CANCEL;
 
 use super::*;
 
@@ -360,4 +361,18 @@ fn an_apply_that_was_interrupted_before_it_began_leaves_its_plan_pending() {
             "{action} {before} {text}"
         );
     }
+}
+
+#[test]
+fn a_cancelled_apply_is_not_repeated() {
+    let plan = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+    let lost = json!({ "phase": "Lost", "reason": "Evicted", "hasChanges": null });
+    let mut runs = [
+        run(1, "Plan", "Revision", "i1", &plan),
+        run(2, "Apply", "Approval", "i1", &lost),
+    ];
+    assert!(history(&runs).pending.is_some());
+    runs[1].metadata.annotations = Some([(CANCEL.to_owned(), "now".to_owned())].into());
+    let history = history(&runs);
+    assert_eq!((history.pending, history.interruptions), (None, 0));
 }
