@@ -318,7 +318,8 @@ fn interrupted_runs_in_a_row_are_counted_until_a_run_ends_otherwise() {
         ("Superseded", "InputsChanged", 3),
         // The run after the last repeat.
         ("Failed", "Evicted", 3),
-        ("Lost", "NodeLost", 3),
+        // An apply that did not begin to apply is repeated, too.
+        ("Lost", "NodeLost", 4),
     ] {
         let runs = [&row[..3], &[ended(4, phase, reason)]].concat();
         assert_eq!(count(&runs), expected, "{phase} {reason}");
