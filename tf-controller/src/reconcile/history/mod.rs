@@ -146,8 +146,9 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     if let Some(tool) = tool {
         history.tool = Some(tool.name.clone());
     }
-    // A force-unlock and a stale plan changed nothing: the work before them is still due.
-    let did_nothing = fact.action == RunAction::Unlock || fact.stale;
+    let is_interrupted = is_interrupted_apply(run, &fact);
+    // A force-unlock, a stale plan and an interrupted apply changed nothing: the work before them is still due.
+    let did_nothing = fact.action == RunAction::Unlock || fact.stale || is_interrupted;
     let same_inputs = history
         .last
         .as_ref()
@@ -179,7 +180,7 @@ fn add_ended_run(history: &mut History, run: &TerraformRun, fact: RunFact) {
     history.disruptions = disruptions_in_row(history.disruptions, &fact);
     // After the last repeat the run is disrupted. The row goes on: the next one is not repeated at once either.
     history.interruptions = if fact.disrupted {
-        interruptions_in_row(history.interruptions, is_interrupted_apply(run, &fact))
+        interruptions_in_row(history.interruptions, is_interrupted)
     } else {
         0
     };

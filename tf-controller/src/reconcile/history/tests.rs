@@ -377,3 +377,20 @@ fn a_cancelled_apply_is_not_repeated() {
     let history = history(&runs);
     assert_eq!((history.pending, history.interruptions), (None, 0));
 }
+
+#[test]
+fn drift_stays_drift_after_an_apply_that_was_interrupted_before_it_began() {
+    let drifted = json!({ "hasChanges": true, "planId": "plan-main-aa-ee" });
+    let lost = json!({ "phase": "Lost", "reason": "Evicted", "hasChanges": null });
+    let mut runs = vec![
+        run(1, "PlanAndApply", "Revision", "i1", &json!({})),
+        run(2, "Plan", "Interval", "i1", &drifted),
+        run(3, "Apply", "Drift", "i1", &lost),
+    ];
+    assert!(history(&runs).pending.is_some_and(|pending| pending.drift));
+    runs.push(run(4, "Plan", "Interval", "i1", &drifted));
+    assert!(is_last_drift_check(&runs));
+    // Any other lost apply may have changed something.
+    runs[2].status.as_mut().unwrap().attempted_apply = true;
+    assert!(!is_last_drift_check(&runs));
+}
