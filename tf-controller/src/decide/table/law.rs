@@ -141,7 +141,8 @@ fn has_cause(facts: &Facts, run: &NewRun) -> bool {
         Trigger::Request => facts.request.is_some(),
         Trigger::Interval => {
             let since = pending.map_or(facts.history.last_success, |plan| Some(plan.planned));
-            !failed
+            // A failed run is retried, unless it left a plan that waits.
+            (!failed || pending.is_some())
                 && !changed
                 && !waits_rejected(facts)
                 && since.is_some_and(|since| waited(since, facts.interval))

@@ -93,27 +93,36 @@ fn disruptions(last: Option<&RunFact>) -> u32 {
     last.filter(|run| run.disrupted).map_or(0, |run| run.attempt)
 }
 
+/// The plans that can wait after this run: whether each is drift, whether it is held, and whether it was rejected.
+fn plans_after(last: Option<&RunFact>) -> &'static [Option<[bool; 3]>] {
+    let may_leave_plan = last.is_some_and(|run| match run.outcome {
+        Outcome::Succeeded => true,
+        // An apply whose node ended its pod before it began.
+        Outcome::Lost => run.disrupted && run.trigger != Trigger::Deletion,
+        Outcome::Active | Outcome::Failed => false,
+    });
+    if may_leave_plan {
+        &[
+            None,
+            Some([false, false, false]),
+            Some([false, true, false]),
+            Some([true, false, false]),
+            Some([true, true, false]),
+            Some([false, false, true]),
+            Some([true, false, true]),
+        ]
+    } else {
+        &[None]
+    }
+}
+
 /// All distinguishable histories.
 fn histories() -> Vec<History> {
     let mut histories = Vec::new();
     let lasts = last_runs().into_iter().map(Some).chain([None]);
     for (last, active) in lasts.flat_map(|last| BOTH.map(|active| (last.clone(), active))) {
         let succeeded = last.as_ref().is_some_and(|run| run.outcome == Outcome::Succeeded);
-        // Whether it is drift, whether it is held, and whether it was rejected.
-        let plans: &[Option<[bool; 3]>] = if succeeded {
-            &[
-                None,
-                Some([false, false, false]),
-                Some([false, true, false]),
-                Some([true, false, false]),
-                Some([true, true, false]),
-                Some([false, false, true]),
-                Some([true, false, true]),
-            ]
-        } else {
-            &[None]
-        };
-        for plan in plans {
+        for plan in plans_after(last.as_ref()) {
             histories.push(History {
                 active: active.then(|| run(Outcome::Active, 1)),
                 pending: last
