@@ -118,7 +118,7 @@ pub struct RepoStatus {
     /// The last reconcile request that source and stack have got.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_handled_reconcile_at: String,
-    /// The Secret with the log of the run, compressed (data key log.gz). Empty: logTail of the TerraformRun is all of it.
+    /// The Secret with the log of the run, compressed (data key log.gz), or with its first part. Empty: logTail of the TerraformRun is all of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_secret: String,
     /// The generation that the status describes.

@@ -1,5 +1,6 @@
 //! `sluice logs` of logs that are stored in Secrets.
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -114,6 +115,19 @@ async fn a_part_that_is_missing_is_named_in_its_place() {
     let foreign = json!({ "metadata": { "name": name }, "data": { "log.gz": "" } });
     log.create(&serde_json::from_value(foreign).unwrap()).await;
     check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_with_the_name_of_the_log_that_is_not_of_the_run_is_not_printed() {
+    let log = StoredLog::with_parts(&PARTS, 0, &stored()).await;
+    let name = log.name("");
+    let compressed = chunk::compress(b"of another run").unwrap();
+    let foreign = json!({ "metadata": { "name": name }, "data": { "log.gz": ByteString(compressed) } });
+    log.create(&serde_json::from_value(foreign).unwrap()).await;
+    let (code, text, errors) = log.read(&[]).await;
+    assert_eq!((code, text.as_str()), (Some(1), ""), "{errors}");
+    let expected = format!("secret {name} has the name of its log, and is not of this run");
+    assert!(errors.contains(&expected), "{errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,7 @@ async fn first_part(
     if status.log_secret.is_empty() {
         return unnamed_part(context, run, status).await;
     }
-    match context.cluster.get(&status.log_secret).await {
+    match context.cluster.get::<Secret>(&status.log_secret).await {
         // The role sluice-view reads no Secret; the status has the end of the log.
         Err(error) if error.is_forbidden() => {
             context.console.note(&format!(
@@ -69,6 +69,14 @@ async fn first_part(
             ));
             Ok(None)
         }
+        Ok(secret) if !is_owned(&secret, run) => Err(CliError::Refused {
+            object: describe::<TerraformRun>(context.cluster.namespace(), &run.name_any()),
+            cause: format!(
+                "secret {} has the name of its log, and is not of this run",
+                printable(&status.log_secret)
+            ),
+            next_command: String::new(),
+        }),
         found => found.map(Some),
     }
 }
