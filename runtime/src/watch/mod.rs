@@ -8,6 +8,7 @@
 mod cache;
 mod debounce;
 mod dependents;
+mod listing;
 mod metadata;
 mod object;
 mod reconcile;
@@ -258,7 +259,7 @@ impl<K: Kind> Watch<K> {
             .default_backoff()
             .modify(trim::<K, R>)
             .reflect(writer)
-            .filter_map(move |event| {
+            .flat_map(move |event| {
                 if let Ok(event) = &event {
                     for key in deletions.observe(event) {
                         filter.forget(&key);
@@ -268,7 +269,7 @@ impl<K: Kind> Watch<K> {
                         tracker.observe(event);
                     }
                 }
-                std::future::ready(triggering(event, &mut filter))
+                stream::iter(triggered(event, &mut filter))
             })
             .inspect(move |object| {
                 if let Ok(object) = object {
@@ -304,17 +305,14 @@ fn trim<K: Kind, R: Reconciler<K>>(object: &mut WatchedObject<K>) {
     }
 }
 
-/// Returns the object of an event that triggers a reconciliation, or the error of the watch.
-fn triggering<K: Kind>(
+/// Returns the objects that an event triggers, or the error of the watch.
+fn triggered<K: Kind>(
     event: watcher::Result<watcher::Event<WatchedObject<K>>>,
-    filter: &mut TriggerFilter,
-) -> Option<watcher::Result<WatchedObject<K>>> {
+    filter: &mut TriggerFilter<WatchedObject<K>>,
+) -> Vec<watcher::Result<WatchedObject<K>>> {
     match event {
-        Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-            filter.observe(&object).then_some(Ok(object))
-        }
-        Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => None,
-        Err(error) => Some(Err(error)),
+        Ok(event) => filter.triggered(event).into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error)],
     }
 }
 

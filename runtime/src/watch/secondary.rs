@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, stream};
 use kube::Client;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
+use super::listing::Listing;
 use super::object::WatchedObject;
 use super::{Kind, ObjectCache, Scope, log_interruption};
 use crate::schedule::ObjectKey;
@@ -49,22 +50,28 @@ impl<K: Kind> SecondaryWatch<K> {
         I: IntoIterator<Item = ObjectKey>,
         I::IntoIter: Send,
     {
+        let mut listing = Listing::default();
         watcher(self.scope.api::<K>(self.client), self.scope.config())
             .default_backoff()
             .reflect(self.writer)
-            .touched_objects()
-            .filter_map(|result| std::future::ready(decoded(result)))
-            .map(move |object| futures::stream::iter(affected(object)))
+            .flat_map(move |event| stream::iter(touched(event, &mut listing)))
+            .map(move |object| stream::iter(affected(object)))
             .flatten()
     }
 }
 
-fn decoded<K: Kind>(result: watcher::Result<WatchedObject<K>>) -> Option<Arc<K>> {
-    match result {
-        Ok(object) => object.0.ok(),
+/// Returns the decoded objects that an event touches, also a deleted one.
+fn touched<K: Kind>(
+    event: watcher::Result<watcher::Event<WatchedObject<K>>>,
+    listing: &mut Listing<WatchedObject<K>>,
+) -> Vec<Arc<K>> {
+    let touched = match event {
+        Ok(watcher::Event::Delete(object)) => vec![object],
+        Ok(event) => listing.shown(event),
         Err(error) => {
             log_interruption::<K>(&error);
-            None
+            Vec::new()
         }
-    }
+    };
+    touched.into_iter().filter_map(|object| object.0.ok()).collect()
 }

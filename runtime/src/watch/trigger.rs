@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
 use kube::Resource;
+use kube::runtime::watcher::Event;
 use sluice_api::annotation::{REJECTED_PLAN, REQUESTED_AT};
 
+use super::listing::Listing;
 use crate::schedule::ObjectKey;
 
 /// The last observed triggers of the objects: uid, generation, reconcile request, rejected plan, finalizers and start of deletion. Status
@@ -13,16 +15,34 @@ use crate::schedule::ObjectKey;
 ///
 /// kube's predicates do the same, but keep 300 bytes for each object instead of 35, and forget them after an hour without an event, so
 /// that the next status write triggers a reconciliation.
-#[derive(Debug, Default)]
-pub(super) struct TriggerFilter {
+#[derive(Debug)]
+pub(super) struct TriggerFilter<K> {
     hasher: RandomState,
     /// The hash of the triggers, by that of the key.
     observed: HashMap<u64, u64>,
+    listing: Listing<K>,
 }
 
-impl TriggerFilter {
+impl<K> Default for TriggerFilter<K> {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            observed: HashMap::new(),
+            listing: Listing::default(),
+        }
+    }
+}
+
+impl<K: Resource> TriggerFilter<K> {
+    /// Processes an event, and returns the objects to reconcile.
+    pub(super) fn triggered(&mut self, event: Event<K>) -> Vec<K> {
+        let mut shown = self.listing.shown(event);
+        shown.retain(|object| self.observe(object));
+        shown
+    }
+
     /// Returns whether the triggers of the object differ from those that were observed last.
-    pub(super) fn observe<K: Resource>(&mut self, object: &K) -> bool {
+    fn observe(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key));
         let triggers = self.hasher.hash_one((
@@ -76,6 +96,29 @@ mod tests {
             json!({"generation": 1, "uid": "another object of this name"}),
         ] {
             assert!(observe(&other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_list_triggers_when_it_is_complete() {
+        let mut filter = TriggerFilter::default();
+        let version = |generation: u64| object(&json!({"name": "a", "generation": generation}));
+        let mut count = |event: Event<ConfigMap>| filter.triggered(event).len();
+        for (event, triggered) in [
+            (Event::Init, 0),
+            (Event::InitApply(version(1)), 0),
+            (Event::InitDone, 1),
+            (Event::Apply(version(1)), 0),
+            // A list after an interruption. Its first attempt breaks off.
+            (Event::Init, 0),
+            (Event::InitApply(version(2)), 0),
+            (Event::Init, 0),
+            (Event::InitApply(version(2)), 0),
+            (Event::InitDone, 1),
+            (Event::Delete(version(2)), 0),
+        ] {
+            let text = format!("{event:?}");
+            assert_eq!(count(event), triggered, "{text}");
         }
     }
 
