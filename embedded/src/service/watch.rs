@@ -211,10 +211,8 @@ impl Watch {
                 self.done = true;
                 return;
             }
-            () = tokio::time::sleep_until(self.deadline) => {
-                self.end();
-                return;
-            }
+            // The next watch would begin the replay again, and might never reach its end.
+            () = tokio::time::sleep_until(self.deadline) => None,
             replayed = replay.recv() => replayed,
         };
         match replayed {

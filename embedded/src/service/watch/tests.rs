@@ -73,3 +73,18 @@ async fn a_change_is_encoded_once_for_all_watches() {
     let json = change.json().clone();
     assert_eq!(json.as_ptr(), change.json().as_ptr());
 }
+
+#[tokio::test]
+async fn a_client_whose_timeout_ends_in_a_replay_lists_again() {
+    let api = api();
+    let mut old = watch(&api);
+    let (_sender, replay) = mpsc::channel(1);
+    old.replay = Some(replay);
+    old.deadline = Instant::now();
+    let event: Value = serde_json::from_slice(&old.next().await.unwrap()).unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(410))
+    );
+    assert!(old.next().await.is_none());
+}
