@@ -4,13 +4,15 @@
 //! replay if the cache does not reach back to that revision any more. So each change comes once, and none is missing.
 //!
 //! A backend computes its objects again, and these need as much memory as those of the store. So one replay runs at a time, and ends if the
-//! watch does not read it in time.
+//! watch does not read it in time. A watch that waits as long for its replay ends, too: a list costs its client less than many replays of
+//! others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::Instant;
 
 use super::Store;
 use super::backend::{Record, ReplayJob};
@@ -21,14 +23,14 @@ use super::watch_cache::Change;
 const WAITING: usize = 16;
 /// Replays that run at a time.
 const CONCURRENT: usize = 1;
-/// Longest duration of a replay: a client that reads nothing must not keep others waiting.
+/// Longest duration of a replay with the wait for others: a client that reads nothing must not keep others waiting.
 const MAX_DURATION: Duration = Duration::from_mins(2);
 
 /// The limits of the replays of a store.
 #[derive(Debug)]
 pub(super) struct ReplayLimits {
-    permits: Arc<Semaphore>,
-    /// Longest duration of a replay.
+    pub(super) permits: Arc<Semaphore>,
+    /// Longest duration of a replay, with the wait for a permit.
     pub(super) max_duration: Duration,
 }
 
@@ -113,10 +115,11 @@ impl Store {
 /// Runs a replay for a watch as soon as no other one runs.
 async fn serve(store: Arc<Store>, resource: String, since: u64, watch: Sender<Replayed>) {
     let permits = store.replays.permits.clone();
-    let max_duration = store.replays.max_duration;
+    let deadline = Instant::now() + store.replays.max_duration;
     let permit = tokio::select! {
         permit = permits.acquire_owned() => permit,
         () = watch.closed() => return,
+        () = tokio::time::sleep_until(deadline) => return,
     };
     let Ok(permit) = permit else { return };
     let (sender, mut replayed) = mpsc::channel(WAITING);
@@ -133,7 +136,7 @@ async fn serve(store: Arc<Store>, resource: String, since: u64, watch: Sender<Re
     tokio::select! {
         () = forward(&mut replayed, &watch) => {}
         () = watch.closed() => {}
-        () = tokio::time::sleep(max_duration) => {}
+        () = tokio::time::sleep_until(deadline) => {}
     }
 }
 

@@ -113,6 +113,18 @@ async fn a_watch_that_does_not_read_in_time_ends() {
     }
 }
 
+#[tokio::test]
+async fn a_watch_that_waits_too_long_for_the_replays_of_others_ends() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let mut store = environment.store("a").with_watch_window(WINDOW);
+    store.replays.max_duration = Duration::ZERO;
+    let store = Arc::new(store);
+    let first = store.read().revision();
+    fill_window(&store);
+    let _running = store.replays.permits.clone().try_acquire_owned().unwrap();
+    assert_eq!(watch(&store, "configmaps", first).await, None);
+}
+
 #[test]
 fn a_journal_above_the_limit_is_not_replayed() {
     let environment = Environment::with(StatusLocation::Branch);
