@@ -4,8 +4,8 @@
 //! for watches. Older ones are computed again for each watch that needs them ([`Git::replay_since`]). That holds as long as the journal
 //! continues that of the last run. If a run had to give changes versions that do not follow from the journal, no later start can tell what
 //! its clients have seen. Therefore the local file has the version from which the changes are those that the clients of this machine know:
-//! for a new file the first one, because other processes on the journal have the same versions. Objects that are only in the local file
-//! have no history.
+//! for a new file that of its first start. Earlier versions are those of a process that can have had other inputs (below), or objects with
+//! other uids: those from before a rewritten journal are in its local file. Objects that are only in the local file have no history.
 //!
 //! A start with other options, definitions or another program than the last run can compute other objects with the same versions: one that
 //! shares other kinds replaces objects of the local file by those of the repository, which no watch sees as changes. So such a start has a
@@ -70,9 +70,6 @@ impl Git {
         let is_new = last.is_none() && self.local.head()?.is_none() && local <= NEW_FILE;
         let revision = if is_new { revision } else { revision + 1 };
         self.local.set_inputs_digest(digest, revision)?;
-        if is_new && self.branch.has_journal() {
-            self.local.set_resumable_from(Some(NEW_FILE))?;
-        }
         Ok(revision)
     }
 
@@ -83,8 +80,6 @@ impl Git {
         follows_journal: bool,
     ) -> Result<WatchCache, StoreError> {
         let changes = self.history.changes.take();
-        // The changes of a new file were not kept.
-        let is_new = changes.is_none() && self.local.resumable_from()?.is_some();
         if let Some(changes) = changes.filter(|changes| follows_journal && changes.newest() <= revision)
             && self
                 .continues_last_journal()
@@ -93,8 +88,7 @@ impl Git {
             return Ok(changes.resumed_at(revision));
         }
         let is_resumable = follows_journal && self.branch.has_journal();
-        let oldest = if is_new { NEW_FILE } else { revision };
-        self.local.set_resumable_from(is_resumable.then_some(oldest))?;
+        self.local.set_resumable_from(is_resumable.then_some(revision))?;
         Ok(WatchCache::starting_at(revision))
     }
 

@@ -183,25 +183,6 @@ async fn a_force_push_is_a_change_of_an_old_watch() {
 }
 
 #[tokio::test]
-async fn a_new_state_directory_has_the_changes_of_other_processes() {
-    let environment = Environment::with(StatusLocation::Branch);
-    let store = open(&environment, "a");
-    let first = store.read().revision();
-    put(&store, "a", "one", "1").unwrap();
-    fill_window(&store);
-    let seen = watch(&store, "configmaps", first).await.unwrap();
-    let other = open(&environment, "b");
-    assert_eq!(watch(&other, "configmaps", first).await, Some(seen.clone()));
-    drop(other);
-    let other = open(&environment, "b");
-    assert_eq!(
-        watch(&other, "configmaps", first).await,
-        Some(seen),
-        "also after a restart"
-    );
-}
-
-#[tokio::test]
 async fn an_old_watch_follows_the_definition_of_its_kind() {
     let environment = Environment::with(StatusLocation::Branch);
     environment.commit([("crd.yaml", Some(DEFINITION))]);

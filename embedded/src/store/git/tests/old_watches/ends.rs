@@ -53,6 +53,25 @@ async fn other_inputs_end_watches_from_before_them() {
 }
 
 #[tokio::test]
+async fn a_new_state_directory_ends_watches_from_before_it() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let store = open(&environment, "a");
+    let first = store.read().revision();
+    put(&store, "a", "one", "1").unwrap();
+    let mut other = open(&environment, "b");
+    let start = other.read().revision();
+    fill_window(&store);
+    other.poll();
+    for _ in 0..2 {
+        assert_eq!(watch(&other, "configmaps", first).await, None);
+        let seen = watch(&other, "configmaps", start).await.unwrap();
+        assert_eq!(seen.len(), WINDOW + 1);
+        drop(other);
+        other = open(&environment, "b");
+    }
+}
+
+#[tokio::test]
 async fn without_a_history_a_watch_ends_with_the_window() {
     let environment = Environment::with(StatusLocation::File);
     let store = open(&environment, "a");
