@@ -306,7 +306,7 @@ impl History {
         };
         let before = self.objects.get(key).cloned();
         let is_new = before.is_none();
-        let last = before.or_else(|| self.withdrawn.get(key).cloned());
+        let last = before.or_else(|| self.withdrawn_state(step, key));
         let mut object = match admit::admit(resource, written, last.as_deref()) {
             Ok(object) => object,
             Err(reason) => {

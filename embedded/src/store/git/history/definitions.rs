@@ -4,6 +4,7 @@
 //! it an object. A commit that removes the definition withdraws the object, which no user has deleted.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use git2::Error;
 use serde_json::Value;
@@ -93,6 +94,13 @@ impl History {
         // Their objects stay as they are, and the commit that broke them is reported already.
         paths.retain(|path| !self.unreadable.contains_key(path));
         paths
+    }
+
+    /// Returns the last state of an object that comes back with its definition. Not if a store writes it in this commit: its file was not
+    /// valid, so the object was absent for the store, which created another one.
+    pub(super) fn withdrawn_state(&self, step: &Step<'_>, key: &Key) -> Option<Arc<Value>> {
+        let is_created = step.trailers.versions.contains_key(key);
+        self.withdrawn.get(key).filter(|_| !is_created).cloned()
     }
 
     /// Keeps the last states of objects whose definition is gone, and forgets those that are back or have no file.

@@ -207,6 +207,7 @@ impl History {
         }
         for record in records {
             self.invalid.remove(&record.key);
+            self.withdrawn.remove(&record.key);
             let read = admit::as_read(&record.object);
             let before = match record.kind {
                 ChangeType::Put if heads.journal.is_none() => self.objects.insert(record.key.clone(), read),

@@ -80,9 +80,36 @@ fn a_server_serves_what_the_history_says_of_its_own_commit() {
     assert_same_after_restart(&environment, &store);
 }
 
+#[test]
+fn a_creation_over_the_invalid_file_of_a_withdrawn_object_is_another_object() {
+    let environment = Environment::new();
+    environment.commit([("crd.yaml", Some(DEFINITION)), ("a.yaml", Some(TOOL))]);
+    let store = environment.store("a");
+    let first = tools(&store);
+    environment.commit([("crd.yaml", None)]);
+    let strict = DEFINITION.replace(
+        "{type: object, properties: {size: {type: integer, default: 1, maximum: 10}}}",
+        "{type: object, required: [size], properties: {size: {type: integer}}}",
+    );
+    environment.commit([("crd.yaml", Some(strict.as_str()))]);
+    store.poll();
+    assert_eq!(tools(&store), Vec::<Value>::new(), "its file has no size");
+    let tool = json!({
+        "apiVersion": "tools.dev/v1", "kind": "Tool",
+        "metadata": {"name": "a", "namespace": "default", "generation": 1}, "spec": {"size": 2},
+    });
+    let key = Key::new(TOOLS, "default", "a");
+    store.write_now(&key, |_| Ok(Write::Put(tool.clone()))).unwrap();
+    let second = tools(&store);
+    assert_eq!(second[0]["spec"]["size"], 2);
+    assert_ne!(second[0]["metadata"]["uid"], first[0]["metadata"]["uid"]);
+    assert_same_after_restart(&environment, &store);
+}
+
 /// The tests that hold wherever the status is.
 pub(in super::super) const TESTS: &[fn()] = &[
     a_written_definition_makes_files_objects_at_once,
     a_write_is_decided_again_with_the_definition_of_another_process,
     a_server_serves_what_the_history_says_of_its_own_commit,
+    a_creation_over_the_invalid_file_of_a_withdrawn_object_is_another_object,
 ];
