@@ -75,3 +75,28 @@ fn touched<K: Kind>(
     };
     touched.into_iter().filter_map(|object| object.0.ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+
+    #[test]
+    fn a_list_touches_its_objects_when_it_is_complete() {
+        let object = || WatchedObject(Ok(Arc::new(ConfigMap::default())));
+        let mut listing = Listing::default();
+        for (event, count) in [
+            (Event::Init, 0),
+            (Event::InitApply(object()), 0),
+            (Event::InitApply(object()), 0),
+            (Event::InitDone, 2),
+            (Event::Apply(object()), 1),
+            (Event::Delete(object()), 1),
+        ] {
+            let text = format!("{event:?}");
+            assert_eq!(touched(Ok(event), &mut listing).len(), count, "{text}");
+        }
+    }
+}
