@@ -260,11 +260,13 @@ fn errors_of(command: &str) -> Case {
         .take_while(|word| *word != "NAME" && !word.contains(['-', '/']));
     let name = words.collect::<Vec<_>>().join("_");
     let mut commands = vec![format!("{} {NO_API}", command.replace("NAME", "app"))];
+    let mut prefix = "without_api";
     if command.contains("NAME") {
         commands.insert(0, command.replace("NAME", "absent"));
+        prefix = "errors_of";
     }
     Case {
-        name: format!("errors_of_{name}"),
+        name: format!("{prefix}_{name}"),
         commands,
         answer: "",
         lines: usize::MAX,
