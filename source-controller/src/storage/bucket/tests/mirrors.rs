@@ -18,14 +18,21 @@ const DAY: Duration = Duration::from_hours(24);
 struct Controller {
     mirrors: Mirrors,
     _disk: tempfile::TempDir,
+    /// Its end stops the storage.
+    _replica: Replica,
 }
 
 impl Controller {
     fn new(bucket: &Bucket) -> Self {
         let disk = tempfile::tempdir().unwrap();
         let mirrors = Mirrors::new(disk.path()).unwrap();
-        mirrors.set_recovery_store(Arc::new(Replica::new(bucket).storage));
-        Self { mirrors, _disk: disk }
+        let replica = Replica::new(bucket);
+        mirrors.set_recovery_store(Arc::new(replica.storage.clone()));
+        Self {
+            mirrors,
+            _disk: disk,
+            _replica: replica,
+        }
     }
 
     /// Fetches the head of `main`. Returns the number of its files.
