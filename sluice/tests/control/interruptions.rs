@@ -218,7 +218,7 @@ async fn an_approved_plan_survives_five_evictions_in_a_row_before_its_apply_begi
     6 Apply Approval 1: Superseded Interrupted
     7 Apply Approval 1: Failed Evicted
     8 Plan Retry 1: Succeeded TerraformPlannedWithChanges +1 ~0 -0
-    9 Apply Approval 1: Succeeded TerraformAppliedSucceed +1 ~0 -0
+    9 Apply Approval 1: Succeeded TerraformAppliedSucceed
     ");
     let runs = env.runs("net").await;
     let counts: Vec<_> = runs.iter().map(|run| run.spec.interruptions).collect();
