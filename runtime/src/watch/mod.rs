@@ -289,11 +289,7 @@ impl<K: Kind> Watch<K> {
                     reconciliations.handle_stream_error(&error);
                 }
             });
-        tokio::select! {
-            biased;
-            () = controller => {}
-            () = stopped_before_first_list(&objects, &stop) => {}
-        }
+        run_until_stop(controller, &objects, &stop).await;
     }
 }
 
@@ -316,13 +312,24 @@ fn triggered<K: Kind>(
     }
 }
 
-/// Completes when `stop` comes before the first list, for which kube's controller would wait forever. Reconciliations start
-/// after that list, so none is interrupted.
-async fn stopped_before_first_list<K: Kind>(objects: &ObjectCache<K>, stop: &Token) {
+/// Runs kube's controller to its end, or to a stop before the first list, for which it would wait forever. Reconciliations start after
+/// that list, so none is interrupted.
+async fn run_until_stop<K: Kind>(
+    controller: impl Future<Output = ()>,
+    objects: &ObjectCache<K>,
+    stop: &Token,
+) {
+    let stopped_before_first_list = async {
+        tokio::select! {
+            biased;
+            () = objects.ready() => std::future::pending().await,
+            () = stop.cancelled() => {}
+        }
+    };
     tokio::select! {
         biased;
-        () = objects.ready() => std::future::pending().await,
-        () = stop.cancelled() => {}
+        () = controller => {}
+        () = stopped_before_first_list => {}
     }
 }
 

@@ -197,28 +197,26 @@ mod tests {
         run
     }
 
-    fn ended(reason: Reason) -> Option<RunnerEnd> {
-        Some(RunnerEnd {
+    fn ended(reason: Reason) -> RunnerEnd {
+        RunnerEnd {
             reason,
             message: "the pod was ended".into(),
             exceeded_memory: None,
             is_pod_deleted: false,
-        })
+        }
     }
 
     #[test]
     fn an_eviction_before_the_claim_interrupts_the_run_until_the_last_repeat() {
         let line_of = |run: &TerraformRun, end| {
-            let (phase, why) = end_before_claim(run, end);
+            let (phase, why) = end_before_claim(run, Some(end));
             format!("{} {}: {}", phase.as_str(), why.reason, why.message)
         };
         let line = |interruptions, end| line_of(&apply(interruptions, false), end);
         let text = |reason, interruptions| line(interruptions, ended(reason));
-        let deleted = |reason| {
-            ended(reason).map(|end| RunnerEnd {
-                is_pod_deleted: true,
-                ..end
-            })
+        let deleted = |reason| RunnerEnd {
+            is_pod_deleted: true,
+            ..ended(reason)
         };
         insta::assert_snapshot!([
             text(Reason::Evicted, 0),
@@ -244,7 +242,7 @@ mod tests {
     #[test]
     fn a_lost_apply_says_whether_its_plan_is_applied_again() {
         let text = |reason, run: &TerraformRun| {
-            let why = lost_reason(run, ended(reason));
+            let why = lost_reason(run, Some(ended(reason)));
             format!("{}: {}", why.reason, why.message)
         };
         insta::assert_snapshot!([

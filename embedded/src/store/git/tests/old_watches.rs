@@ -57,8 +57,8 @@ async fn watch(store: &Arc<Store>, resource: &str, since: u64) -> Option<Vec<See
         let changes = store.read().changes_of(resource, revision);
         match changes {
             Ok(changes) if changes.is_empty() => {
-                let changed = tokio::time::timeout(DEADLINE, revisions.changed());
-                changed.await.unwrap().unwrap();
+                let next = tokio::time::timeout(DEADLINE, revisions.changed());
+                next.await.unwrap().unwrap();
             }
             Ok(changes) => {
                 for change in changes {
