@@ -48,7 +48,7 @@ pub(crate) async fn run(api: Weak<Api>) {
     let (mut observed, mut invalid) = (0, BTreeSet::new());
     while let Some(api) = revisions.next().await {
         let newest = api.store.read().invalid_objects().clone();
-        // The removal of a file that was not valid is no change of an object, but its owner is absent then.
+        // If a user removes an invalid file, no object changes, but the owner in that file is absent from then on.
         if !invalid.is_subset(&newest) {
             observed = 0;
         }

@@ -63,7 +63,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Whether nobody receives the changes any more: the watch has ended, or has not read them in time.
+    /// Returns whether the watch has closed its channel: it has ended, or has not read the changes in time.
     pub(super) fn is_abandoned(&self) -> bool {
         self.sender.is_closed()
     }

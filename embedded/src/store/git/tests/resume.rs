@@ -124,15 +124,10 @@ fn versions_that_do_not_follow_from_the_journal_are_expired() {
     }
 }
 
-#[test]
-fn versions_from_before_a_rewritten_journal_are_expired() {
-    let environment = Environment::with(StatusLocation::Branch);
-    let store = environment.store("a");
-    put(&store, "a", "one", "1").unwrap();
-    let revision = store.read().revision();
+/// Begins the journal again, as another process does it after its loss.
+pub(super) fn begin_journal_again(environment: &Environment) {
     let branch = environment.branch().with_journal();
     let known = branch.heads().unwrap();
-    // Another process begins the journal again.
     let message = message::take_over(known.branch.unwrap());
     let other = branch
         .write_entry(None, known.branch, &Edits::new(), &message, 7)
@@ -142,6 +137,15 @@ fn versions_from_before_a_rewritten_journal_are_expired() {
         ..known
     };
     branch.advance_heads(known, new).unwrap().unwrap();
+}
+
+#[test]
+fn versions_from_before_a_rewritten_journal_are_expired() {
+    let environment = Environment::with(StatusLocation::Branch);
+    let store = environment.store("a");
+    put(&store, "a", "one", "1").unwrap();
+    let revision = store.read().revision();
+    begin_journal_again(&environment);
     store.poll();
     put(&store, "a", "one", "2").unwrap();
     store.poll();

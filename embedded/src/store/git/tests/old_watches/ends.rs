@@ -1,5 +1,6 @@
 //! Watches that get 410, and replays that end before their end.
 
+use super::super::resume::begin_journal_again;
 use super::*;
 use crate::store::git::resume::replay_journal;
 
@@ -18,18 +19,7 @@ async fn a_rewritten_journal_ends_watches_from_before_it() {
     let store = open(&environment, "a");
     put(&store, "a", "one", "1").unwrap();
     let revision = store.read().revision();
-    let branch = environment.branch().with_journal();
-    let known = branch.heads().unwrap();
-    // Another process begins the journal again.
-    let message = message::take_over(known.branch.unwrap());
-    let other = branch
-        .write_entry(None, known.branch, &Edits::new(), &message, 7)
-        .unwrap();
-    let new = Heads {
-        journal: Some(other),
-        ..known
-    };
-    branch.advance_heads(known, new).unwrap().unwrap();
+    begin_journal_again(&environment);
     store.poll();
     fill_window(&store);
     assert_eq!(watch(&store, "configmaps", revision).await, None);

@@ -6,12 +6,26 @@ use crate::store::git::history::Problem;
 const NO_DURATION: &str =
     "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: a}\nspec: {leaseDurationSeconds: 0}\n";
 
-/// Checks that the Lease cannot be taken because of its file.
-fn check_refused(store: &Store, file: &str, reason: &str) {
-    let error = take(store, "first").unwrap_err();
+/// Files at the path of the Lease that are not valid, with the reasons.
+fn invalid_files() -> [(&'static str, String); 4] {
+    [
+        (OF_ANOTHER, "the file is of another object".to_owned()),
+        (NO_DURATION, "spec.leaseDurationSeconds".to_owned()),
+        ("text\n", "it is not read as this object".to_owned()),
+        ("a: [\n", yaml::parse("a: [\n").unwrap_err()),
+    ]
+}
+
+/// Checks that a write was refused because of a file.
+fn check_conflict(error: &StatusError, file: &str, reason: &str) {
     assert_eq!((error.code(), error.reason()), (409, "Conflict"));
     let message = error.message();
     assert!(message.contains(file) && message.contains(reason), "{message}");
+}
+
+/// Checks that the Lease cannot be taken because of its file.
+fn check_refused(store: &Store, file: &str, reason: &str) {
+    check_conflict(&take(store, "first").unwrap_err(), file, reason);
     assert_eq!(lease(store), None);
 }
 
@@ -21,17 +35,11 @@ fn a_lease_is_not_created_over_a_file_that_is_not_valid() {
     environment.commit([("mine.yaml", Some(BY_HAND))]);
     let store = sharing(&environment, "a");
     let file = format!("{LEASE_PATH} of main-status");
-    let syntax = yaml::parse("a: [\n").unwrap_err();
-    for (text, reason) in [
-        (OF_ANOTHER, "the file is of another object"),
-        (NO_DURATION, "spec.leaseDurationSeconds"),
-        ("text\n", "it is not read as this object"),
-        ("a: [\n", syntax.as_str()),
-    ] {
+    for (text, reason) in invalid_files() {
         commit_to_journal(&environment, LEASE_PATH, text);
         store.poll();
-        check_refused(&store, &file, reason);
-        check_refused(&sharing(&environment, "b"), &file, reason);
+        check_refused(&store, &file, &reason);
+        check_refused(&sharing(&environment, "b"), &file, &reason);
         assert_eq!(read_journal(&environment, LEASE_PATH).as_deref(), Some(text));
     }
     let repaired = NO_DURATION.replace("leaseDurationSeconds: 0", "holderIdentity: second");
@@ -54,10 +62,7 @@ fn renew(store: &Store, holder: &str) -> Result<Arc<Value>, StatusError> {
 /// Checks that the Lease cannot be updated because of its file.
 fn check_update_refused(store: &Store, file: &str, reason: &str) {
     let before = lease(store);
-    let error = renew(store, "second").unwrap_err();
-    assert_eq!((error.code(), error.reason()), (409, "Conflict"));
-    let message = error.message();
-    assert!(message.contains(file) && message.contains(reason), "{message}");
+    check_conflict(&renew(store, "second").unwrap_err(), file, reason);
     assert!(before.is_some());
     assert_eq!(lease(store), before);
 }
@@ -70,17 +75,11 @@ fn an_update_does_not_replace_a_file_that_became_invalid() {
     take(&store, "first").unwrap();
     let valid = read_journal(&environment, LEASE_PATH).unwrap();
     let file = format!("{LEASE_PATH} of main-status");
-    let syntax = yaml::parse("a: [\n").unwrap_err();
-    for (text, reason) in [
-        (OF_ANOTHER, "the file is of another object"),
-        (NO_DURATION, "spec.leaseDurationSeconds"),
-        ("text\n", "it is not read as this object"),
-        ("a: [\n", syntax.as_str()),
-    ] {
+    for (text, reason) in invalid_files() {
         commit_to_journal(&environment, LEASE_PATH, text);
         store.poll();
-        check_update_refused(&store, &file, reason);
-        check_update_refused(&sharing(&environment, "b"), &file, reason);
+        check_update_refused(&store, &file, &reason);
+        check_update_refused(&sharing(&environment, "b"), &file, &reason);
         assert_eq!(read_journal(&environment, LEASE_PATH).as_deref(), Some(text));
     }
     commit_to_journal(&environment, LEASE_PATH, &valid);
