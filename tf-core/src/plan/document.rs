@@ -125,7 +125,11 @@ impl PlanDocument {
     /// which is refreshed, lacks it. The CLI omits an empty list.
     #[must_use]
     pub fn has_empty_state(&self) -> bool {
-        self.resource_drift.is_none() && self.prior_state.is_empty()
+        let is_new_output = |name: &str| {
+            let change = self.output_changes.get(name);
+            change.is_some_and(|change| change.actions == ["create"])
+        };
+        self.resource_drift.is_none() && self.prior_state.is_empty(is_new_output)
     }
 
     /// Returns the digests of the values in the prior state, by address, if hidden inputs may depend on them: generated files, or
@@ -227,6 +231,15 @@ mod tests {
         let prior =
             |values: &str| format!(r#"{{"prior_state":{{"format_version":"1.0","values":{values}}}}}"#);
         assert!(is_empty("{}") && is_empty(&prior(r#"{"outputs":{},"root_module":{}}"#)));
+        let with_output = |action: &str| {
+            let state = r#"{"values":{"outputs":{"o":{"value":1,"sensitive":false}},"root_module":{}}}"#;
+            format!(r#"{{"output_changes":{{"o":{{"actions":["{action}"]}}}},"prior_state":{state}}}"#)
+        };
+        // Terraform 1.11 shows a new output whose value it knows.
+        assert!(is_empty(&with_output("create")));
+        for stored in ["no-op", "update", "delete"] {
+            assert!(!is_empty(&with_output(stored)), "{stored}");
+        }
         let resource = r#"{"address":"a.b","values":{}}"#;
         for full in [
             prior(r#"{"outputs":{"o":{"value":1,"sensitive":false}}}"#),

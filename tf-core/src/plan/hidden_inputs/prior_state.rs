@@ -65,11 +65,14 @@ impl<'de> Deserialize<'de> for DigestedResource {
 }
 
 impl PriorState {
-    /// Whether it has neither resources nor outputs. The CLI omits an empty state.
-    pub(in crate::plan) fn is_empty(&self) -> bool {
+    /// Whether it has neither resources nor outputs besides the new ones: the CLI shows those too if it knows their values. It omits an
+    /// empty state.
+    pub(in crate::plan) fn is_empty(&self, is_new_output: impl Fn(&str) -> bool) -> bool {
         self.values.as_ref().is_none_or(|values| {
             let module = &values.root_module;
-            module.resources.is_empty() && module.child_modules.is_empty() && values.outputs.is_empty()
+            module.resources.is_empty()
+                && module.child_modules.is_empty()
+                && values.outputs.keys().all(|name| is_new_output(name))
         })
     }
 
