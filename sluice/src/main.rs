@@ -138,8 +138,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// The variable of tokio for the number of threads. A number that the program sets would take precedence.
+const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
+
 /// Creates the runtime of a command. The commands of a user send a few requests and end: the start of a thread for each core would take
 /// longer than their work. One thread beside the main one serves the connections while the user answers a question.
+///
+/// source-controller has one thread too. Packs and archives have threads of their own, and large files are sent by the kernel. The rest
+/// is short: a second thread would be woken for most events only to find that the first one has handled them, which is a fifth of the
+/// CPU of a lookup.
 fn runtime_of(command: &Command) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     match command {
@@ -148,6 +155,9 @@ fn runtime_of(command: &Command) -> io::Result<Runtime> {
         | Command::Client(_)
         | Command::Begin(_)
         | Command::Record(_) => {
+            builder.worker_threads(1);
+        }
+        Command::SourceController(_) if std::env::var_os(WORKER_THREADS).is_none() => {
             builder.worker_threads(1);
         }
         Command::Up(_)
