@@ -5,6 +5,7 @@
 //! Only if the commit changed, [`fetch()`] transfers the difference into the [`Mirror`] and returns a [`Checkout`], from
 //! which the archive is built. There is no work tree and no dependency on Kubernetes.
 
+mod access;
 mod address;
 mod checkout;
 mod credentials;
@@ -23,6 +24,7 @@ mod threads;
 mod tls;
 mod transport;
 
+pub use access::{Access, Owner, SharedAccess};
 pub use address::{Address, AddressError};
 pub use checkout::{Blob, Checkout, DirectoryEntry, Selection};
 pub(crate) use checkout::{MAX_PATH_BYTES, MAX_PENDING_PATH_BYTES};
@@ -39,7 +41,7 @@ pub(crate) use mirror::{MAX_RECOVERY_BYTES, Pieces, RecoveryStore};
 pub use object::{Commit, Kind};
 pub use reference::{Head, RefFields, Reference, TagRef};
 pub use remote::{
-    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG, Limits, Owner,
+    BLOB_BYTES_FLAG, DELTA_BYTES_FLAG, ENTRIES_FLAG, IGNORE_BYTES_FLAG, IGNORE_PATTERNS_FLAG, Limits,
     PACK_BYTES_FLAG, PACK_OBJECTS_FLAG, REFS_BYTES_FLAG, Remote, UNPACKED_BYTES_FLAG,
 };
 pub use sluice_runtime::http::{Identity, Proxy, ProxyError, connect};

@@ -1,46 +1,31 @@
 //! A remote repository as an object specifies it: address, credentials, timeout and limits.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-use sluice_runtime::http::Proxy;
-
-use super::address::Address;
-use super::credentials::{Credentials, hash_parts};
+use super::access::{Access, SharedAccess};
 use super::error::FetchError;
-use super::tls::Tls;
 use super::transport::Transport;
 
-/// A remote repository and the settings with which it is read.
+/// A remote repository and the settings with which it is read. Dereferences to its [`Access`].
 #[derive(Clone, Debug)]
 pub struct Remote {
     /// Connections, shared by the whole process.
     pub transport: Transport,
-    /// Address of the repository.
-    pub address: Address,
-    /// Credentials sent to the server.
-    pub credentials: Credentials,
-    /// Trusted authorities and client certificate for TLS.
-    pub tls: Arc<Tls>,
-    /// The object's own proxy; without one, the process's environment decides.
-    pub proxy: Option<Arc<Proxy>>,
+    /// Address of the repository, its reader and the route to it.
+    pub access: SharedAccess,
     /// Limit for each operation as a whole, `spec.timeout`.
     pub timeout: Duration,
     /// Limits on what the server may send.
     pub limits: Limits,
-    /// The object for which the remote is read.
-    pub owner: Owner,
 }
 
-/// The object for which a remote is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// The namespace of the object.
-    pub namespace: String,
-    /// Digest of the name and uid of the API object that provides the credentials, if any. It stays the same when the
-    /// credentials are renewed.
-    pub principal: Option<[u8; 32]>,
+impl Deref for Remote {
+    type Target = SharedAccess;
+
+    fn deref(&self) -> &SharedAccess {
+        &self.access
+    }
 }
 
 impl Remote {
@@ -62,80 +47,15 @@ impl Remote {
         }
     }
 
-    /// Whether there are credentials or a client certificate that only the server of the address may see.
+    /// Returns the same remote with changed access, which has its own digests.
     #[must_use]
-    pub(crate) fn has_credentials(&self) -> bool {
-        self.credentials != Credentials::Anonymous || self.tls.identity.is_some()
-    }
-
-    /// Digest of the reader for the name of the mirror. It covers the source of the credentials, so renewed credentials
-    /// find the existing mirror. All readers without credentials are equal.
-    #[must_use]
-    pub(crate) fn mirror_identity(&self) -> [u8; 32] {
-        match self.owner.principal {
-            Some(principal) if self.has_credentials() => {
-                let hash = Sha256::new_with_prefix(b"principal");
-                hash.chain_update(principal).finalize().into()
-            }
-            _ => self.credentials_digest(),
+    pub(crate) fn with_access(self, change: impl FnOnce(&mut Access)) -> Self {
+        let mut access = Access::clone(&self.access);
+        change(&mut access);
+        Self {
+            access: access.into(),
+            ..self
         }
-    }
-
-    /// Digest of the route for the name of the mirror: authorities and proxy, without the credentials for the proxy.
-    #[must_use]
-    pub(crate) fn mirror_route(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash_parts(&mut hash, [&self.tls.authorities]);
-        if let Some(proxy) = &self.proxy {
-            hash.update(proxy.to_string());
-        }
-        hash.finalize().into()
-    }
-
-    /// Whether a request must verify access before any content of a mirror is used. The mirror may have been filled by
-    /// other objects or with other credentials.
-    #[must_use]
-    pub(crate) fn needs_access_check(&self) -> bool {
-        self.owner.principal.is_some() || self.proxy.is_some()
-    }
-
-    /// Digest of the current credentials and client certificate.
-    #[must_use]
-    pub(crate) fn credentials_digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new_with_prefix(self.credentials.digest());
-        self.tls.hash_identity(&mut hash);
-        hash.finalize().into()
-    }
-
-    /// Digest of credentials, client certificate, authorities and proxy. A server's response is valid only for readers
-    /// with the same digest.
-    #[must_use]
-    pub(crate) fn access_digest(&self) -> [u8; 32] {
-        Sha256::new_with_prefix(self.credentials_digest())
-            .chain_update(self.route_digest())
-            .finalize()
-            .into()
-    }
-
-    /// Digest of the URL and of [`Remote::access_digest`], by which a response is kept for its readers. Shorter than the URL itself.
-    #[must_use]
-    pub(crate) fn access_key(&self) -> [u8; 32] {
-        Sha256::new_with_prefix(self.access_digest())
-            .chain_update(self.address.url().as_str())
-            .finalize()
-            .into()
-    }
-
-    /// Digest of the route alone: authorities and proxy, with the credentials for the proxy.
-    #[must_use]
-    pub(crate) fn route_digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash_parts(&mut hash, [&self.tls.authorities]);
-        if let Some(proxy) = &self.proxy {
-            let (name, password) = proxy.user().unwrap_or_default();
-            hash_parts(&mut hash, [proxy.to_string().as_str(), name, password]);
-        }
-        hash.finalize().into()
     }
 }
 

@@ -31,7 +31,7 @@ const KEPT: RangeInclusive<Duration> = Duration::from_secs(4)..=Duration::from_h
 /// Minimum number of new refs before unused ones are removed.
 const MIN_ADDED: usize = 64;
 
-/// [`Remote::access_key`]: a digest of the URL, the credentials and the route.
+/// [`SharedAccess::access_key`](crate::git::SharedAccess::access_key): a digest of the URL, the credentials and the route.
 type RemoteKey = [u8; 32];
 
 /// Running and recent lookups.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluice_api::source::expand_ssh_short_form;
 use url::Url;
 
-use crate::git::{Address, Credentials, Owner, Remote};
+use crate::git::{Access, Address, Credentials, Owner, Remote};
 
 /// A relative address that leaves the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,23 +69,23 @@ pub fn is_same_host(one: &Address, other: &Address) -> bool {
 #[must_use]
 pub fn remote(parent: &Remote, address: Address) -> Remote {
     if is_same_host(&parent.address, &address) {
-        return Remote {
-            address,
-            ..parent.clone()
-        };
+        return parent.clone().with_access(|access| access.address = address);
     }
-    Remote {
-        transport: parent.transport.clone(),
+    let access = Access {
         credentials: Credentials::resolve(&address, None).unwrap_or_default(),
         address,
         tls: Arc::default(),
         proxy: None,
-        timeout: parent.timeout,
-        limits: parent.limits,
         owner: Owner {
             namespace: parent.owner.namespace.clone(),
             principal: None,
         },
+    };
+    Remote {
+        transport: parent.transport.clone(),
+        access: access.into(),
+        timeout: parent.timeout,
+        limits: parent.limits,
     }
 }
 

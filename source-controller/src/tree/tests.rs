@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::git::{
-    Address, Credentials, Limits, Mirrors, Oid, Owner, ReadError, Reference, Remote, Transport, fetch, head,
+    Access, Address, Credentials, Limits, Mirrors, Oid, Owner, ReadError, Reference, Remote, Transport,
+    fetch, head,
 };
 
 /// Timeout of every wait in a test.
@@ -52,15 +53,18 @@ impl TestEnvironment {
 
     async fn checkout_within(&self, limits: Limits) -> Checkout {
         let server = GitServer::start().await.unwrap();
-        let remote = Remote {
-            transport: Transport::new().unwrap(),
+        let access = Access {
             address: Address::parse(&server.serve("tree", &self.repository)).unwrap(),
             credentials: Credentials::Anonymous,
             tls: Arc::default(),
             proxy: None,
+            owner: Owner::default(),
+        };
+        let remote = Remote {
+            transport: Transport::new().unwrap(),
+            access: access.into(),
             timeout: DEADLINE,
             limits,
-            owner: Owner::default(),
         };
         let head = head(&remote, &Reference::Branch("main".into())).await.unwrap();
         let (mirror, stop) = (self.mirrors.open(&remote), CancellationToken::new());

@@ -22,7 +22,6 @@ pub(super) use generation::{Generation, Record, open_objects};
 use recovery::Recovery;
 pub(super) use recovery::RecoveryPoint;
 pub(crate) use recovery::{MAX_BYTES as MAX_RECOVERY_BYTES, Pieces, RecoveryStore};
-use sha2::{Digest as _, Sha256};
 use sluice_runtime::sync::lock;
 use tokio::sync::OwnedMutexGuard;
 pub use usage::DiskLimits;
@@ -137,7 +136,7 @@ impl Mirrors {
     pub fn open(&self, remote: &Remote) -> Arc<Mirror> {
         let recovery = self.shared.recovery.get();
         self.get_or_open(
-            directory_name(remote, Extent::Full),
+            remote.mirror_name(Extent::Full),
             remote,
             recovery.and_then(|recovery| recovery.of(remote)),
             &mut self.shared.lock_state(),
@@ -146,9 +145,9 @@ impl Mirrors {
 
     /// Returns the partial mirror of a remote; `None` if the server does not serve blobs by hash.
     pub(super) fn open_partial(&self, remote: &Remote) -> Option<Arc<Mirror>> {
-        let name = directory_name(remote, Extent::Partial);
+        let name = remote.mirror_name(Extent::Partial);
         let mut state = self.shared.lock_state();
-        (!state.partial_disabled.contains(&name)).then(|| self.get_or_open(name, remote, None, &mut state))
+        (!state.partial_disabled.contains(name)).then(|| self.get_or_open(name, remote, None, &mut state))
     }
 
     /// Protects the partial mirror, if there is one, from the next sweep.
@@ -156,7 +155,7 @@ impl Mirrors {
         self.shared
             .lock_state()
             .usage
-            .touch(&directory_name(remote, Extent::Partial));
+            .touch(remote.mirror_name(Extent::Partial));
     }
 
     /// Fetches complete commits from this remote until the process ends.
@@ -164,7 +163,7 @@ impl Mirrors {
         self.shared
             .lock_state()
             .partial_disabled
-            .insert(directory_name(remote, Extent::Partial));
+            .insert(remote.mirror_name(Extent::Partial).to_owned());
     }
 
     /// Records that the server has just accepted these credentials on this route.
@@ -172,7 +171,7 @@ impl Mirrors {
         let mut state = self.shared.lock_state();
         let verified_access = state
             .verified_access
-            .entry(directory_name(remote, Extent::Full))
+            .entry(remote.mirror_name(Extent::Full).to_owned())
             .or_default();
         verified_access.insert(remote.access_digest());
     }
@@ -182,30 +181,30 @@ impl Mirrors {
     #[must_use]
     pub(crate) fn is_access_verified(&self, remote: &Remote) -> bool {
         let state = self.shared.lock_state();
-        let verified_access = state.verified_access.get(&directory_name(remote, Extent::Full));
+        let verified_access = state.verified_access.get(remote.mirror_name(Extent::Full));
         verified_access.is_some_and(|verified_access| verified_access.contains(&remote.access_digest()))
     }
 
     fn get_or_open(
         &self,
-        name: String,
+        name: &str,
         remote: &Remote,
         recovery: Option<Recovery>,
         state: &mut State,
     ) -> Arc<Mirror> {
-        state.usage.record_use(&name, &remote.owner.namespace);
+        state.usage.record_use(name, &remote.owner.namespace);
         state.open.retain(|_, mirror| mirror.strong_count() > 0);
-        if let Some(mirror) = state.open.get(&name).and_then(Weak::upgrade) {
+        if let Some(mirror) = state.open.get(name).and_then(Weak::upgrade) {
             return mirror;
         }
         let mirror = Arc::new(Mirror::new(
             Arc::downgrade(&self.shared),
             &self.shared.root,
-            &name,
+            name,
             recovery,
             self.shared.threads.clone(),
         ));
-        state.open.insert(name, Arc::downgrade(&mirror));
+        state.open.insert(name.to_owned(), Arc::downgrade(&mirror));
         mirror
     }
 
@@ -294,22 +293,6 @@ impl Shared {
             Err(_) => None,
         }
     }
-}
-
-/// Returns the directory name of a mirror. It is a digest, so a directory listing reveals neither address nor
-/// credentials, and two users of one address share a mirror only with equal identity and route.
-fn directory_name(remote: &Remote, extent: Extent) -> String {
-    let url = remote.address.url().as_str().as_bytes();
-    let hash = Sha256::new()
-        .chain_update(url.len().to_be_bytes())
-        .chain_update(url)
-        .chain_update(remote.mirror_identity())
-        .chain_update(remote.mirror_route());
-    let hash = match extent {
-        Extent::Full => hash,
-        Extent::Partial => hash.chain_update(b"blob:none"),
-    };
-    hex::encode(hash.finalize())
 }
 
 /// Lists the mirrors on disk with their bytes, the least recently written first. Removes directories that a crash left

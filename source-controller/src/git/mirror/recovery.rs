@@ -222,7 +222,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::git::{Address, Credentials, Limits, Owner, Transport};
+    use crate::git::{Access, Address, Credentials, Limits, Owner, Transport};
 
     fn read(text: &[u8], piece: usize) -> io::Result<RecoveryPoint> {
         let pieces: Vec<io::Result<Bytes>> = text.chunks(piece).map(Bytes::copy_from_slice).map(Ok).collect();
@@ -268,18 +268,21 @@ mod tests {
         let transport = Transport::new().unwrap();
         let has_recovery = |url: &str, principal: Option<[u8; 32]>| {
             let address = Address::parse(url).unwrap();
-            let remote = Remote {
-                transport: transport.clone(),
+            let access = Access {
                 credentials: Credentials::resolve(&address, None).unwrap(),
                 address,
                 tls: Arc::default(),
                 proxy: None,
-                timeout: Duration::from_secs(1),
-                limits: Limits::default(),
                 owner: Owner {
                     namespace: "ns".to_owned(),
                     principal,
                 },
+            };
+            let remote = Remote {
+                transport: transport.clone(),
+                access: access.into(),
+                timeout: Duration::from_secs(1),
+                limits: Limits::default(),
             };
             recovery.of(&remote).is_some()
         };

@@ -40,13 +40,12 @@ async fn other_credentials_and_routes_are_kept_apart() {
     let url = env.url.replace("http://", "http://flux:s3cret@");
     env.head_at(&env.remote_at(&url), &main()).await.unwrap();
     assert_eq!(env.steps(), [Step::LsRefs], "the route is the same");
-    let trusting = Remote {
-        tls: Arc::new(Tls {
+    let trusting = env.remote_at(&url).with_access(|access| {
+        access.tls = Arc::new(Tls {
             authorities: b"own".to_vec(),
             identity: None,
-        }),
-        ..env.remote_at(&url)
-    };
+        });
+    });
     env.head_at(&trusting, &main()).await.unwrap();
     assert_eq!(env.steps(), [Step::InfoRefs, Step::LsRefs], "another route");
 }

@@ -162,13 +162,14 @@ async fn credentials_are_checked_by_the_server() {
 async fn renewed_workload_identity_credentials_are_used_with_a_cached_endpoint() {
     let env = TestEnvironment::new().await;
     env.repository.commit("one").unwrap();
-    let workload_identity = |token: &str| Remote {
-        credentials: Credentials::WorkloadIdentity {
-            identity: [7; 32],
-            version: 0,
-            credentials: Box::new(Credentials::Bearer(token.into())),
-        },
-        ..env.remote()
+    let workload_identity = |token: &str| {
+        env.remote().with_access(|access| {
+            access.credentials = Credentials::WorkloadIdentity {
+                identity: [7; 32],
+                version: 0,
+                credentials: Box::new(Credentials::Bearer(token.into())),
+            };
+        })
     };
     env.server.require_bearer("old");
     bounded(head(&workload_identity("old"), &main())).await.unwrap();

@@ -207,11 +207,12 @@ async fn a_mirror_is_shared_only_by_the_same_credentials() {
 
 /// Returns the remote of an object whose credentials come from the Secret with this digest.
 fn owned(remote: Remote, principal: u8) -> Remote {
-    let owner = Owner {
-        namespace: "team".into(),
-        principal: Some([principal; 32]),
-    };
-    Remote { owner, ..remote }
+    remote.with_access(|access| {
+        access.owner = Owner {
+            namespace: "team".into(),
+            principal: Some([principal; 32]),
+        };
+    })
 }
 
 #[tokio::test]
@@ -239,17 +240,16 @@ async fn a_mirror_belongs_to_the_secret_independent_of_its_content() {
 async fn each_route_to_an_address_has_its_own_mirror() {
     let env = TestEnvironment::new().await;
     let open = |remote: &Remote| env.mirrors.open(remote);
-    let by = |proxy: &str, password: &str| Remote {
-        proxy: Some(Arc::new(Proxy::new(proxy, Some("u"), Some(password)).unwrap())),
-        ..env.remote()
+    let by = |proxy: &str, password: &str| {
+        let proxy = Arc::new(Proxy::new(proxy, Some("u"), Some(password)).unwrap());
+        env.remote().with_access(|access| access.proxy = Some(proxy))
     };
-    let trusting = Remote {
-        tls: Arc::new(Tls {
+    let trusting = env.remote().with_access(|access| {
+        access.tls = Arc::new(Tls {
             authorities: b"own".to_vec(),
             identity: None,
-        }),
-        ..env.remote()
-    };
+        });
+    });
     let existing = open(&env.remote());
     let proxied = open(&by("http://127.0.0.1:1", "old"));
     for other in [
@@ -292,18 +292,21 @@ async fn over_limit_the_least_recently_used_mirrors_are_deleted() {
     let count = || fs::read_dir(root.path()).unwrap().count() - 1;
     let mut remotes = Vec::new();
     for name in ["one", "two", "three", "four"] {
-        let remote = Remote {
-            transport: env.transport.clone(),
+        let access = Access {
             address: Address::parse(&env.server.serve(name, &env.repository)).unwrap(),
             credentials: Credentials::Anonymous,
             tls: Arc::default(),
             proxy: None,
-            timeout: DEADLINE,
-            limits: Limits::default(),
             owner: Owner {
                 namespace: "team".into(),
                 principal: None,
             },
+        };
+        let remote = Remote {
+            transport: env.transport.clone(),
+            access: access.into(),
+            timeout: DEADLINE,
+            limits: Limits::default(),
         };
         let head = bounded(head(&remote, &main())).await.unwrap();
         let mirror = mirrors.open(&remote);

@@ -87,15 +87,18 @@ impl TestEnvironment {
     fn remote_at(&self, url: &str) -> Remote {
         let address = Address::parse(url).unwrap();
         let credentials = Credentials::resolve(&address, None).unwrap();
-        Remote {
-            transport: self.transport.clone(),
+        let access = Access {
             address,
             credentials,
             tls: Arc::default(),
             proxy: None,
+            owner: Owner::default(),
+        };
+        Remote {
+            transport: self.transport.clone(),
+            access: access.into(),
             timeout: DEADLINE,
             limits: Limits::default(),
-            owner: Owner::default(),
         }
     }
 

@@ -39,14 +39,13 @@ impl ProxiedServer {
         proxy.resolve(NAME, self.server.address());
         let own = [self.server.authority_pem(), proxy.authority_pem()];
         let (name, password) = user.unzip();
-        Remote {
-            tls: Arc::new(Tls {
+        self.env.remote_at(&self.url).with_access(|access| {
+            access.tls = Arc::new(Tls {
                 authorities: own.into_iter().flatten().collect::<String>().into(),
                 identity: None,
-            }),
-            proxy: Some(Arc::new(Proxy::new(&proxy.url(), name, password).unwrap())),
-            ..self.env.remote_at(&self.url)
-        }
+            });
+            access.proxy = Some(Arc::new(Proxy::new(&proxy.url(), name, password).unwrap()));
+        })
     }
 }
 
@@ -62,13 +61,13 @@ async fn every_kind_of_proxy_supports_http_and_https_and_resolves_names() {
             proxied_server.server.require_basic("reader", "pw");
             let proxy = ProxyServer::start(protocol).await.unwrap();
             proxy.require("user", "p:w");
-            let remote = Remote {
-                credentials: Credentials::Basic {
+            let remote = proxied_server.remote(&proxy, Some(("user", "p:w")));
+            let remote = remote.with_access(|access| {
+                access.credentials = Credentials::Basic {
                     username: "reader".into(),
                     password: "pw".into(),
-                },
-                ..proxied_server.remote(&proxy, Some(("user", "p:w")))
-            };
+                };
+            });
             let checkout = proxied_server.env.fetch_from(&remote, &main()).await.unwrap();
             assert_eq!(files(&checkout), ls_tree(&proxied_server.env.repository, "HEAD"));
             let mode = match (protocol, tls) {
@@ -181,10 +180,9 @@ async fn an_unreachable_proxy_is_reported() {
     let proxied_server = proxied_server(true).await;
     let closed = ClosedPort::reserve().unwrap();
     let url = format!("socks5://{}", closed.address().unwrap());
-    let remote = Remote {
-        proxy: Some(Arc::new(Proxy::new(&url, None, None).unwrap())),
-        ..proxied_server.env.remote_at(&proxied_server.url)
-    };
+    let remote = proxied_server.env.remote_at(&proxied_server.url);
+    let remote =
+        remote.with_access(|access| access.proxy = Some(Arc::new(Proxy::new(&url, None, None).unwrap())));
     let text = failure(&remote).await;
     assert!(text.contains(&format!("cannot reach the proxy {url}")), "{text}");
 }
@@ -224,10 +222,8 @@ async fn the_environment_sets_proxies_and_exceptions() {
 #[tokio::test]
 async fn an_http_proxy_cannot_open_raw_connections() {
     let env = TestEnvironment::new().await;
-    let remote = Remote {
-        proxy: Some(Arc::new(Proxy::new("http://127.0.0.1:9", None, None).unwrap())),
-        ..env.remote_at(&env.url)
-    };
+    let proxy = Arc::new(Proxy::new("http://127.0.0.1:9", None, None).unwrap());
+    let remote = env.remote().with_access(|access| access.proxy = Some(proxy));
     let error = connect(remote.proxy.as_ref().unwrap(), "h", 22, DEADLINE).await;
     let text = error.unwrap_err().to_string();
     assert!(text.contains("only a socks5 proxy can"), "{text}");

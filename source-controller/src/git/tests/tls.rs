@@ -35,10 +35,7 @@ impl TestEnvironment {
             authorities: authorities.into(),
             identity,
         });
-        let remote = Remote {
-            tls,
-            ..self.remote_at(url)
-        };
+        let remote = self.remote_at(url).with_access(|access| access.tls = tls);
         bounded(head(&remote, &main())).await
     }
 
@@ -220,9 +217,9 @@ async fn a_bearer_token_is_sent_in_the_header() {
     let env = TestEnvironment::new().await;
     env.repository.commit("one").unwrap();
     env.server.require_bearer("t0ken");
-    let remote = |token: &str| Remote {
-        credentials: Credentials::Bearer(token.into()),
-        ..env.remote()
+    let remote = |token: &str| {
+        env.remote()
+            .with_access(|access| access.credentials = Credentials::Bearer(token.into()))
     };
     bounded(head(&remote("t0ken"), &main())).await.unwrap();
     let error = bounded(head(&remote("other"), &main())).await.unwrap_err();
@@ -240,14 +237,13 @@ async fn mirrors_and_cached_responses_depend_on_reader_and_route() {
             certificate: text.into(),
             key: text.into(),
         });
-        Remote {
-            tls: Arc::new(Tls {
+        env.remote().with_access(|access| {
+            access.tls = Arc::new(Tls {
                 authorities: authorities.into(),
                 identity,
-            }),
-            proxy: proxy.map(|proxy| Arc::new(Proxy::new(proxy, None, None).unwrap())),
-            ..env.remote()
-        }
+            });
+            access.proxy = proxy.map(|proxy| Arc::new(Proxy::new(proxy, None, None).unwrap()));
+        })
     };
     let plain = with("", None, None);
     let existing = env.mirrors.open(&plain);
@@ -268,10 +264,9 @@ async fn mirrors_and_cached_responses_depend_on_reader_and_route() {
     assert_eq!(with("", None, None).access_digest(), plain.access_digest());
     assert_eq!(with("", None, None).access_key(), plain.access_key());
     assert_ne!(with("authority", None, None).access_key(), plain.access_key());
-    let elsewhere = Remote {
-        address: Address::parse("https://h/other").unwrap(),
-        ..plain.clone()
-    };
+    let elsewhere = plain
+        .clone()
+        .with_access(|access| access.address = Address::parse("https://h/other").unwrap());
     assert_eq!(elsewhere.access_digest(), plain.access_digest());
     assert_ne!(elsewhere.access_key(), plain.access_key());
     assert_ne!(

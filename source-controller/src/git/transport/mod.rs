@@ -47,8 +47,8 @@ struct Inner {
 /// Origin of an address, and digest of the route to it: a proxy decides what its own readers see of a host.
 type HostKey = (String, [u8; 32]);
 
-/// Key of the cache: [`Remote::access_key`]. The digest includes the route, because a response counts only for readers that trust the same
-/// authorities and proxy.
+/// Key of the cache: [`SharedAccess::access_key`](super::access::SharedAccess::access_key). The digest includes the route, because a
+/// response counts only for readers that trust the same authorities and proxy.
 type Key = [u8; 32];
 
 /// A repository after discovery, or one that is assumed to be like another one at its host.

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use super::Context;
 use super::secrets::{SecretContent, Secrets};
 use crate::git::{
-    Address, Credentials, CredentialsError, Owner, Proxy, RefFields, Reference, Remote, Tls, hash_parts,
+    Access, Address, Credentials, CredentialsError, Owner, Proxy, RefFields, Reference, Remote, Tls,
+    hash_parts,
 };
 use crate::identity::{ExchangeSettings, ProviderIdentity};
 
@@ -120,18 +121,21 @@ pub(super) async fn resolve(
     let principal = found
         .filter(|_| uses_secret)
         .map(|found| principal(&secret, &found.uid, &address));
-    let remote = Remote {
-        transport: transport.clone(),
+    let access = Access {
         address,
         credentials,
         tls,
         proxy,
-        timeout,
-        limits: context.limits,
         owner: Owner {
             namespace: namespace.clone(),
             principal,
         },
+    };
+    let remote = Remote {
+        transport: transport.clone(),
+        access: access.into(),
+        timeout,
+        limits: context.limits,
     };
     Ok(Source {
         remote,

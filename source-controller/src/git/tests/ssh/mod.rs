@@ -69,15 +69,18 @@ impl Ssh {
             ("password", password),
             ("known_hosts", known_hosts),
         ];
-        Remote {
-            transport: self.transport.clone(),
+        let access = Access {
             address: address(url),
             credentials: credentials(url, &secret).unwrap(),
             tls: Arc::default(),
             proxy: None,
+            owner: Owner::default(),
+        };
+        Remote {
+            transport: self.transport.clone(),
+            access: access.into(),
             timeout: DEADLINE,
             limits: Limits::default(),
-            owner: Owner::default(),
         }
     }
 

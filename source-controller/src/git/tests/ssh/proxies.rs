@@ -44,10 +44,7 @@ async fn socks() -> (SocketAddr, mpsc::UnboundedReceiver<u16>) {
 }
 
 fn through(proxy: &str, remote: Remote) -> Remote {
-    Remote {
-        proxy: Some(Arc::new(Proxy::new(proxy, None, None).unwrap())),
-        ..remote
-    }
+    remote.with_access(|access| access.proxy = Some(Arc::new(Proxy::new(proxy, None, None).unwrap())))
 }
 
 #[tokio::test]

@@ -17,7 +17,8 @@ use trees::{TREES, checked_out, import, random_tree};
 
 use crate::archive::{Algorithm, Capacity, Settings};
 use crate::git::{
-    Address, Checkout, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport, fetch,
+    Access, Address, Checkout, Credentials, Head, Limits, Mirrors, Oid, Owner, Reference, Remote, Transport,
+    fetch,
 };
 use crate::reconcile::pack::pack;
 use crate::reconcile::tests::environment::TestEnvironment;
@@ -97,15 +98,18 @@ async fn compare(repository: &Repository, trees: Vec<(String, Option<String>)>) 
 }
 
 fn remote(url: &str) -> Remote {
-    Remote {
-        transport: Transport::new().unwrap(),
+    let access = Access {
         address: Address::parse(url).unwrap(),
         credentials: Credentials::Anonymous,
         tls: std::sync::Arc::default(),
         proxy: None,
+        owner: Owner::default(),
+    };
+    Remote {
+        transport: Transport::new().unwrap(),
+        access: access.into(),
         timeout: std::time::Duration::from_mins(1),
         limits: Limits::default(),
-        owner: Owner::default(),
     }
 }
 

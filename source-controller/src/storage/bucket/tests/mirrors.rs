@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::server::Fault;
 use super::*;
 use crate::git::{
-    Address, Credentials, Limits, Mirrors, Owner, RecoveryStore, Reference, Remote, Transport, fetch, head,
+    Access, Address, Credentials, Limits, Mirrors, Owner, RecoveryStore, Reference, Remote, Transport, fetch,
+    head,
 };
 
 const DAY: Duration = Duration::from_hours(24);
@@ -57,15 +58,18 @@ fn repository() -> Repository {
 }
 
 fn remote(url: &str) -> Remote {
-    Remote {
-        transport: Transport::new().unwrap(),
+    let access = Access {
         address: Address::parse(url).unwrap(),
         credentials: Credentials::Anonymous,
         tls: Arc::default(),
         proxy: None,
+        owner: Owner::default(),
+    };
+    Remote {
+        transport: Transport::new().unwrap(),
+        access: access.into(),
         timeout: 4 * MINUTE,
         limits: Limits::default(),
-        owner: Owner::default(),
     }
 }
 
