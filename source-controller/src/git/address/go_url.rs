@@ -201,6 +201,14 @@ mod tests {
         assert!(vectors().count() > 700);
     }
 
+    #[test]
+    fn the_host_of_a_vector_is_that_of_the_parser() {
+        for (address, _) in vectors() {
+            let parsed = Address::parse(&address).map_or_else(|_| String::new(), |parsed| parsed.host());
+            assert_eq!(Address::host_of(&address), parsed, "{address:?}");
+        }
+    }
+
     /// We accept what Go accepts, except for addresses without a reachable host; see `docs/differences.md`.
     #[test]
     fn addresses_accepted_by_go_are_accepted_if_they_have_a_host() {

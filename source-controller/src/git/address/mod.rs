@@ -3,10 +3,14 @@
 mod go_url;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use percent_encoding::percent_decode_str;
 use sluice_runtime::redact::MaskedUrl;
 use url::Url;
+
+/// The supported schemes, each with the port that the parser omits.
+const SCHEMES: [(&str, &str); 3] = [("https://", "443"), ("http://", "80"), ("ssh://", "")];
 
 /// An http, https or ssh address. `Display` and `Debug` omit the userinfo.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,6 +68,16 @@ impl Address {
         })
     }
 
+    /// Returns what [`Address::host`] returns for this text, and an empty text for an invalid address. Each attempt of a
+    /// reconciliation asks for it, also one that only queues.
+    #[must_use]
+    pub(crate) fn host_of(text: &str) -> String {
+        plain_host(text).map_or_else(
+            || Self::parse(text).map_or_else(|_| String::new(), |address| address.host()),
+            str::to_owned,
+        )
+    }
+
     /// Whether the address uses ssh.
     #[must_use]
     pub(crate) fn is_ssh(&self) -> bool {
@@ -116,6 +130,38 @@ fn ssh_path(url: &Url) -> Result<String, String> {
     Ok(path.into_owned())
 }
 
+/// Returns host and port of a valid address in which the parser would change neither of them; `None` if only the parser can tell.
+fn plain_host(text: &str) -> Option<&str> {
+    let (rest, default_port) = SCHEMES
+        .into_iter()
+        .find_map(|(scheme, port)| Some((text.strip_prefix(scheme)?, port)))?;
+    let (authority, path) = rest.split_at(rest.find('/')?);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    // Dots at the beginning of a part may shorten the path.
+    if !path.bytes().all(is_plain) || path.contains("/.") {
+        return None;
+    }
+    let host = authority.strip_prefix("git@").unwrap_or(authority);
+    let (name, port) = host
+        .split_once(':')
+        .map_or((host, None), |(name, port)| (name, Some(port)));
+    let is_plain_port =
+        |port: &str| port != default_port && !port.starts_with(['0', '+']) && port.parse::<u16>().is_ok();
+    let is_plain_host =
+        port.is_none_or(is_plain_port) && (is_plain_name(name) || name.parse::<Ipv4Addr>().is_ok());
+    is_plain_host.then_some(host)
+}
+
+/// Whether this is a host name in lower case that is neither a form of an IPv4 address nor internationalized.
+fn is_plain_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_plain);
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.split('.').all(is_label)
+        && !name.contains("--")
+}
+
 /// Returns host and port as written in a URL.
 pub(super) fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
@@ -137,9 +183,83 @@ impl fmt::Debug for Address {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use sluice_runtime::failure::Failure as _;
 
     use super::*;
+
+    fn parsed_host(url: &str) -> String {
+        Address::parse(url).map_or_else(|_| String::new(), |address| address.host())
+    }
+
+    #[test]
+    fn the_host_of_a_usual_address_is_known_without_the_parser() {
+        for (url, host) in [
+            ("https://github.com/team/app", "github.com"),
+            (
+                "https://git.example.org:8443/team/app.git",
+                "git.example.org:8443",
+            ),
+            ("http://127.0.0.1:35001/app", "127.0.0.1:35001"),
+            ("http://git/lib.git", "git"),
+            ("ssh://git@github.com/team/app.git", "github.com"),
+            ("ssh://git@h:22/~ada/b", "h:22"),
+            ("https://a-1.2b.c3/", "a-1.2b.c3"),
+        ] {
+            assert_eq!(plain_host(url), Some(host), "{url}");
+            assert_eq!(parsed_host(url), host, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_parser_decides_about_other_addresses() {
+        for url in [
+            "https://GitHub.com/a",
+            "HTTPS://h/a",
+            "https://h:443/a",
+            "http://h:80/a",
+            "http://h:/a",
+            "http://h:+8/a",
+            "http://h:08/a",
+            "http://h:65536/a",
+            "http://h:8:8/a",
+            "https://u:p@h/a",
+            "https://git@git@h/a",
+            "https://h",
+            "https:///a",
+            "ssh://h",
+            "ssh://h/..",
+            "ssh://h/a%0Ab",
+            "https://h/a b",
+            "https://h/a?b",
+            "https://h/a#b",
+            "https://h\\x/a",
+            "https://1.2/a",
+            "https://01.2.3.4/a",
+            "https://h.0x1/a",
+            "https://h.1/a",
+            "https://h./a",
+            "https://a..b/a",
+            "https://xn--a/a",
+            "https://[::1]/a",
+            "https://b\u{fc}cher/a",
+            "ftp://h/a",
+            "h/a",
+            "",
+        ] {
+            assert_eq!(plain_host(url), None, "{url}");
+            assert_eq!(Address::host_of(url), parsed_host(url), "{url}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_host_is_that_of_the_parser(
+            url in "(https?|ssh|SSH)://(git@|u:p@)?[a-z0-9.-]{0,8}(\\.(0x)?[0-9a-z]{1,3}){0,4}(:[0-9+]{0,6})?(/[a-zA-Z0-9._~%?#-]{0,6}){0,3}"
+        ) {
+            prop_assert_eq!(Address::host_of(&url), parsed_host(&url), "{}", url);
+        }
+    }
 
     #[test]
     fn userinfo_is_separated() {

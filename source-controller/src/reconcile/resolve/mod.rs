@@ -65,7 +65,7 @@ impl Parts {
 
 /// Returns the host of a spec's URL; empty if the URL is invalid.
 pub(super) fn host(spec: &GitRepositorySpec) -> String {
-    Address::parse(&spec.url).map_or_else(|_| String::new(), |address| address.host())
+    Address::host_of(&spec.url)
 }
 
 /// Returns the timeout of an object's Git operations.
