@@ -53,15 +53,13 @@ pub(super) fn check(address: &str) -> Result<(), GoUrlError> {
     };
     let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let is_http = |scheme: &str| {
-        address
-            .get(..scheme.len() + 1)
-            .is_some_and(|start| start.eq_ignore_ascii_case(&format!("{scheme}:")))
-    };
-    check_authority(authority, is_http("http") || is_http("https"))?;
-    unescape(path, Part::Other)?;
-    unescape(fragment, Part::Other)?;
-    Ok(())
+    let is_http = ["http:", "https:"].iter().any(|scheme| {
+        let start = address.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    });
+    check_authority(authority, is_http)?;
+    check_escapes(path, Part::Other)?;
+    check_escapes(fragment, Part::Other)
 }
 
 fn check_authority(authority: &str, is_http: bool) -> Result<(), GoUrlError> {
@@ -71,7 +69,7 @@ fn check_authority(authority: &str, is_http: bool) -> Result<(), GoUrlError> {
     if !userinfo.chars().all(allowed) {
         return Err(GoUrlError::Userinfo);
     }
-    unescape(userinfo, Part::Other).map(drop)
+    check_escapes(userinfo, Part::Other)
 }
 
 fn check_host(host: &str, is_http: bool) -> Result<(), GoUrlError> {
@@ -83,7 +81,7 @@ fn check_host(host: &str, is_http: bool) -> Result<(), GoUrlError> {
             // begins the port.
             let colon = if is_http { host.find(':') } else { host.rfind(':') };
             check_port(colon.map_or("", |at| &host[at..]))?;
-            return unescape(host, Part::Host).map(drop);
+            return check_escapes(host, Part::Host);
         }
     }
     let end = host.rfind(']').ok_or(GoUrlError::Bracket)?;
@@ -115,14 +113,25 @@ fn check_port(port: &str) -> Result<(), GoUrlError> {
 
 /// Decodes the escapes by the rules of this part of an address.
 fn unescape(text: &str, part: Part) -> Result<String, GoUrlError> {
-    let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
+    decode(text, part, |byte| decoded.push(byte))?;
+    Ok(String::from_utf8_lossy(&decoded).into_owned())
+}
+
+/// Checks the escapes by the rules of this part of an address. Most parts are only checked, which needs no memory.
+fn check_escapes(text: &str, part: Part) -> Result<(), GoUrlError> {
+    decode(text, part, |_| ())
+}
+
+/// Passes each decoded byte on.
+fn decode(text: &str, part: Part, mut push: impl FnMut(u8)) -> Result<(), GoUrlError> {
+    let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         if byte != b'%' {
             if part != Part::Other && byte.is_ascii() && !is_host_byte(byte) {
                 return Err(GoUrlError::HostCharacter);
             }
-            decoded.push(byte);
+            push(byte);
             continue;
         }
         let mut digit = || char::from(bytes.next()?).to_digit(16);
@@ -138,9 +147,9 @@ fn unescape(text: &str, part: Part) -> Result<String, GoUrlError> {
         if !allowed {
             return Err(GoUrlError::Escape);
         }
-        decoded.push(value);
+        push(value);
     }
-    Ok(String::from_utf8_lossy(&decoded).into_owned())
+    Ok(())
 }
 
 /// Whether Go allows this byte unescaped in a host.
