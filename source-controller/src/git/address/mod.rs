@@ -43,7 +43,10 @@ impl Address {
             url: MaskedUrl::new(text),
             why,
         };
-        go_url::check(text).map_err(|error| invalid(error.to_string()))?;
+        if plain_host(text).is_none() {
+            // A plain address has nothing that Go refuses.
+            go_url::check(text).map_err(|error| invalid(error.to_string()))?;
+        }
         let mut url = Url::parse(text).map_err(|error| invalid(error.to_string()))?;
         match url.scheme() {
             "http" | "https" | "ssh" => {}
@@ -208,6 +211,7 @@ mod tests {
         ] {
             assert_eq!(plain_host(url), Some(host), "{url}");
             assert_eq!(parsed_host(url), host, "{url}");
+            assert_eq!(go_url::check(url), Ok(()), "{url}");
         }
     }
 
@@ -254,10 +258,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_host_is_that_of_the_parser(
+        fn the_host_is_that_of_the_parser_and_a_plain_address_is_valid_in_go(
             url in "(https?|ssh|SSH)://(git@|u:p@)?[a-z0-9.-]{0,8}(\\.(0x)?[0-9a-z]{1,3}){0,4}(:[0-9+]{0,6})?(/[a-zA-Z0-9._~%?#-]{0,6}){0,3}"
         ) {
             prop_assert_eq!(Address::host_of(&url), parsed_host(&url), "{}", url);
+            prop_assert!(plain_host(&url).is_none() || go_url::check(&url).is_ok(), "{}", url);
         }
     }
 
