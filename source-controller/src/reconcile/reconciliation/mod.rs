@@ -202,7 +202,8 @@ impl<'a> Reconciliation<'a> {
         self.times.revision = Some(revision.clone());
         if let Some(because) = self.build_reason(observed, &revision, &inputs.content) {
             tracing::info!(revision, because, "building a new artifact");
-            return self.build(directory, observed, inputs).await;
+            // In a box: `attempt` would have its size in every reconciliation.
+            return Box::pin(self.build(directory, observed, inputs)).await;
         }
         tracing::debug!(revision, "the stored artifact is up to date");
         self.reuse_stored(observed, inputs).await
@@ -216,15 +217,24 @@ impl<'a> Reconciliation<'a> {
         let due = verification
             .filter(|verification| status.is_none_or(|status| verification.is_required(status, &content)));
         let signatures = match due {
-            Some(verification) => {
-                let checkout = self.with_progress(observed, self.fetch(source, head)).await??;
-                let verified = self.verify(Some(verification), &checkout, head);
-                self.with_progress(observed, verified).await??
-            }
+            Some(verification) => Box::pin(self.verify_again(observed, source, head, verification)).await?,
             None if self.object.spec.verify.is_some() => SignatureState::StillValid,
             None => SignatureState::NotRequested,
         };
         Ok(Outcome::UpToDate { content, signatures })
+    }
+
+    /// Verifies the revision of the stored artifact.
+    async fn verify_again(
+        &self,
+        observed: &Observed,
+        source: &Source,
+        head: &Head,
+        verification: Verification,
+    ) -> Result<SignatureState, EarlyExit> {
+        let checkout = self.with_progress(observed, self.fetch(source, head)).await??;
+        let verified = self.verify(Some(verification), &checkout, head);
+        self.with_progress(observed, verified).await?
     }
 
     /// Builds a new artifact.
