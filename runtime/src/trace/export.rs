@@ -93,6 +93,12 @@ impl Tracer {
         Ok(Self(Some(Arc::new(Queue { sender, counts }))))
     }
 
+    /// Returns whether spans are exported.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Queues the spans, which are created only if they are exported. Never waits: a full queue drops all of them.
     pub fn record(&self, spans: impl FnOnce() -> Vec<Span>) {
         let Some(queue) = &self.0 else { return };

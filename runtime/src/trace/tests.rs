@@ -115,6 +115,7 @@ async fn spans_reach_the_collector_with_their_ids_and_attributes() {
     let (url, mut received) = collector(StatusCode::OK).await;
     let metrics = Metrics::new();
     let tracer = Tracer::start(&format!("{url}/"), "source-controller", &metrics).unwrap();
+    assert!(tracer.is_enabled());
     let root = SpanId::of_revision("u1", "main@sha1:abc");
     let key = ObjectKey {
         namespace: "team".to_owned(),
@@ -193,5 +194,7 @@ async fn a_collector_that_never_answers_delays_nothing() {
 
 #[test]
 fn without_an_endpoint_no_span_is_created() {
-    Tracer::default().record(|| panic!("not exported"));
+    let tracer = Tracer::default();
+    assert!(!tracer.is_enabled());
+    tracer.record(|| panic!("not exported"));
 }

@@ -93,8 +93,8 @@ pub(super) struct Reconciliation<'a> {
     slot: Option<Slot>,
     /// When an event triggered the reconciliation, if one did.
     triggered_at: Option<Instant>,
-    /// The times of the phases, for the trace.
-    times: PhaseTimes,
+    /// The times of the phases, if traces are exported.
+    times: Option<PhaseTimes>,
 }
 
 impl<'a> Reconciliation<'a> {
@@ -115,7 +115,7 @@ impl<'a> Reconciliation<'a> {
             change: UpstreamChange::default(),
             slot: None,
             triggered_at: None,
-            times: PhaseTimes::new(context.clock.now()),
+            times: PhaseTimes::start(context),
         }
     }
 
@@ -199,7 +199,7 @@ impl<'a> Reconciliation<'a> {
             verification,
         };
         let revision = inputs.head.revision();
-        self.times.revision = Some(revision.clone());
+        self.trace_revision(&revision);
         if let Some(because) = self.build_reason(observed, &revision, &inputs.content) {
             tracing::info!(revision, because, "building a new artifact");
             // In a box: `attempt` would have its size in every reconciliation.
@@ -275,7 +275,7 @@ impl<'a> Reconciliation<'a> {
         let stored = self.with_progress(observed, stored).await?;
         let published = stored.map_err(EarlyExit::failed)?;
         let Published { artifact, files, .. } = published;
-        self.times.begin("publish", published.packed_at);
+        self.begin_phase_at("publish", published.packed_at);
         Ok(Outcome::Stored(Box::new(Stored {
             artifact,
             files,

@@ -7,6 +7,7 @@ use sluice_runtime::failure::Failure as _;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::trace::{Span, SpanId};
 
+use super::super::Context;
 use super::Reconciliation;
 use super::finish::Outcome;
 
@@ -15,13 +16,20 @@ use super::finish::Outcome;
 pub(super) struct PhaseTimes {
     start: Timestamp,
     /// The revision at the remote, once it is known.
-    pub(super) revision: Option<String>,
+    revision: Option<String>,
     phases: Vec<(&'static str, Timestamp)>,
 }
 
 impl PhaseTimes {
-    /// Begins a reconciliation.
-    pub(super) const fn new(start: Timestamp) -> Self {
+    /// Begins a reconciliation now, if traces are exported.
+    pub(super) fn start(context: &Context) -> Option<Self> {
+        context
+            .tracer
+            .is_enabled()
+            .then(|| Self::new(context.clock.now()))
+    }
+
+    const fn new(start: Timestamp) -> Self {
         Self {
             start,
             revision: None,
@@ -29,8 +37,7 @@ impl PhaseTimes {
         }
     }
 
-    /// Begins a phase.
-    pub(super) fn begin(&mut self, phase: &'static str, now: Timestamp) {
+    fn begin(&mut self, phase: &'static str, now: Timestamp) {
         self.phases.push((phase, now));
     }
 
@@ -84,15 +91,33 @@ fn has_artifact(object: &GitRepository, revision: &str) -> bool {
 impl Reconciliation<'_> {
     /// Begins a phase now.
     pub(super) fn begin_phase(&mut self, phase: &'static str) {
-        self.times.begin(phase, self.context.clock.now());
+        if let Some(times) = &mut self.times {
+            times.begin(phase, self.context.clock.now());
+        }
+    }
+
+    /// Begins a phase at this time.
+    pub(super) fn begin_phase_at(&mut self, phase: &'static str, begin: Timestamp) {
+        if let Some(times) = &mut self.times {
+            times.begin(phase, begin);
+        }
+    }
+
+    /// Sets the revision that the trace belongs to.
+    pub(super) fn trace_revision(&mut self, revision: &str) {
+        if let Some(times) = &mut self.times {
+            times.revision = Some(revision.to_owned());
+        }
     }
 
     /// Exports the trace of a reconciliation that has been reported.
     pub(super) fn export_trace(&self, outcome: &Outcome) {
-        let now = self.context.clock.now();
-        self.context
-            .tracer
-            .record(|| self.times.spans(&self.object, outcome, now));
+        if let Some(times) = &self.times {
+            let now = self.context.clock.now();
+            self.context
+                .tracer
+                .record(|| times.spans(&self.object, outcome, now));
+        }
     }
 }
 
