@@ -13,6 +13,7 @@ use kube::runtime::controller::{self, Action};
 use kube::runtime::watcher;
 use tokio::time::Instant;
 use tracing::Instrument as _;
+use uuid::Uuid;
 
 use super::object::WatchedObject;
 use super::{Kind, ObjectCache, Reconciler, Requeue, Settings};
@@ -85,7 +86,9 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             controllerKind = &*K::kind(&()),
             namespace = key.namespace,
             name = key.name,
-            reconcileID = uuid(&*shared.settings.random),
+            reconcileID = &*uuid(&*shared.settings.random)
+                .hyphenated()
+                .encode_lower(&mut Uuid::encode_buffer()),
             generation = object.meta().generation,
         );
         Ok(shared.measure(key, object).instrument(span).await)
