@@ -37,8 +37,65 @@ impl<W> JsonLines<W> {
     }
 }
 
-/// The fields that a span adds to its lines. A list: nearly all reconciliations end without a line, so most spans never need a map.
-struct SpanFields(Vec<(&'static str, Value)>);
+/// The fields of a span or an event. Nearly all reconciliations end without a line, so a span keeps its texts in one string, and a line
+/// makes values of them.
+#[derive(Default)]
+struct Fields {
+    /// The texts, one after another.
+    texts: String,
+    fields: Vec<(&'static str, Recorded)>,
+}
+
+/// The value of a field.
+enum Recorded {
+    /// The length of the next text.
+    Text(usize),
+    /// Anything but text.
+    Other(Value),
+}
+
+impl Fields {
+    /// Creates an empty list with space for the fields of most spans.
+    fn with_capacity(fields: usize) -> Self {
+        Self {
+            texts: String::with_capacity(TEXT_CAPACITY),
+            fields: Vec::with_capacity(fields),
+        }
+    }
+
+    fn put_text(&mut self, field: &Field, text: &str) {
+        self.texts.push_str(text);
+        self.fields.push((field.name(), Recorded::Text(text.len())));
+    }
+
+    fn put(&mut self, field: &Field, value: Value) {
+        self.fields.push((field.name(), Recorded::Other(value)));
+    }
+
+    fn append(&mut self, later: Self) {
+        self.texts.push_str(&later.texts);
+        self.fields.extend(later.fields);
+    }
+
+    /// Returns names and values in the order of their recording.
+    fn values(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        let mut texts = &*self.texts;
+        self.fields.iter().map(move |(name, recorded)| {
+            let value = match recorded {
+                Recorded::Text(length) => {
+                    let (text, rest) = texts.split_at(*length);
+                    texts = rest;
+                    Value::from(text)
+                }
+                Recorded::Other(value) => value.clone(),
+            };
+            (*name, value)
+        })
+    }
+}
+
+/// Space for the texts of a span: those of a reconciliation with names of usual length.
+const TEXT_CAPACITY: usize = 160;
 
 impl<S, W, O> Layer<S> for JsonLines<W>
 where
@@ -47,10 +104,10 @@ where
     O: Write,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut fields = Fields::default();
+        let mut fields = Fields::with_capacity(attributes.metadata().fields().len());
         attributes.record(&mut fields);
         if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(SpanFields(fields.0));
+            span.extensions_mut().insert(fields);
         }
     }
 
@@ -58,9 +115,9 @@ where
         let mut fields = Fields::default();
         values.record(&mut fields);
         if let Some(span) = context.span(id)
-            && let Some(SpanFields(held)) = span.extensions_mut().get_mut()
+            && let Some(earlier) = span.extensions_mut().get_mut::<Fields>()
         {
-            held.extend(fields.0);
+            earlier.append(fields);
         }
     }
 
@@ -74,18 +131,14 @@ where
             .into_iter()
             .flat_map(tracing_subscriber::registry::Scope::from_root)
         {
-            if let Some(SpanFields(fields)) = span.extensions().get() {
-                line.extend(
-                    fields
-                        .iter()
-                        .map(|(name, value)| ((*name).to_owned(), value.clone())),
-                );
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                line.extend(fields.values().map(|(name, value)| (name.to_owned(), value)));
             }
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
         let mut message = json!("");
-        for (name, value) in fields.0 {
+        for (name, value) in fields.values() {
             if name == "message" {
                 message = value;
             } else {
@@ -118,22 +171,13 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-#[derive(Default)]
-struct Fields(Vec<(&'static str, Value)>);
-
-impl Fields {
-    fn put(&mut self, field: &Field, value: Value) {
-        self.0.push((field.name(), value));
-    }
-}
-
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, json!(format!("{value:?}")));
+        self.put_text(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, json!(value));
+        self.put_text(field, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -153,7 +197,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.put(field, json!(chain(value)));
+        self.put_text(field, &chain(value));
     }
 }
 
@@ -220,6 +264,48 @@ mod tests {
                 "reconcileID": "id-1", "GitRepository": {"name": "a", "namespace": "ns"},
             })
         );
+    }
+
+    #[test]
+    fn fields_of_each_type_and_time_reach_the_line() {
+        let sink = Sink::default();
+        let out = sink.clone();
+        let clock = Arc::new(ManualClock::new("2026-01-02T03:04:05Z".parse().unwrap()));
+        let layer = JsonLines::new(clock, move || out.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let error = std::io::Error::other("out of \"luck\"");
+            let outer = tracing::info_span!(
+                "outer",
+                first = "é\n",
+                empty = "",
+                yes = true,
+                none = None::<i64>,
+                below = -1,
+                above = u64::MAX,
+                part = 0.5,
+                shared = "outer",
+                later = tracing::field::Empty,
+                error = tracing::field::Empty,
+            );
+            outer.record("error", &error as &dyn std::error::Error);
+            let inner = outer.in_scope(|| tracing::info_span!("inner", shared = ?Some(1), own = %"own"));
+            outer.record("later", "ü");
+            // A field that is recorded again has its last value.
+            outer.record("first", "again");
+            inner.in_scope(|| tracing::info!(yes = false, text = "end", "done"));
+            outer.in_scope(|| tracing::info!("outside"));
+        });
+        let text = String::from_utf8(lock(&sink.0).clone()).unwrap();
+        let expected = concat!(
+            r#"{"above":18446744073709551615,"below":-1,"empty":"","error":"out of \"luck\"","first":"again","later":"ü","#,
+            r#""level":"info","msg":"done","own":"own","part":0.5,"shared":"Some(1)","text":"end","#,
+            r#""ts":"2026-01-02T03:04:05.000Z","yes":false}"#,
+            "\n",
+            r#"{"above":18446744073709551615,"below":-1,"empty":"","error":"out of \"luck\"","first":"again","later":"ü","#,
+            r#""level":"info","msg":"outside","part":0.5,"shared":"outer","ts":"2026-01-02T03:04:05.000Z","yes":true}"#,
+            "\n",
+        );
+        assert_eq!(text, expected);
     }
 
     #[test]
