@@ -71,12 +71,15 @@ where
     W: Fn() -> O + Send + Sync + 'static,
     O: std::io::Write + 'static,
 {
+    // For all layers, as there is only one: a filter of a layer looks up its span again whenever that is entered or left.
     let filter = filter(level);
     match encoding {
         Encoding::Json => {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-            let lines = JsonLines::new(clock, writer).with_filter(filter);
-            tracing_subscriber::registry().with(lines).try_init()?;
+            let lines = JsonLines::new(clock, writer);
+            tracing_subscriber::registry()
+                .with(lines.and_then(filter))
+                .try_init()?;
         }
         Encoding::Console => {
             let lines = fmt::layer()
@@ -84,7 +87,7 @@ where
                 .with_ansi(colours)
                 .with_target(false);
             tracing_subscriber::registry()
-                .with(lines.with_filter(filter))
+                .with(lines.and_then(filter))
                 .try_init()?;
         }
     }
@@ -124,4 +127,71 @@ fn filter(level: Level) -> Targets {
         .fold(Targets::new().with_default(ours), |targets, name| {
             targets.with_target(*name, theirs)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use tracing::subscriber::with_default;
+    use tracing::{Event, Subscriber};
+    use tracing_subscriber::layer::Context;
+    use tracing_subscriber::registry::LookupSpan;
+
+    use super::*;
+
+    /// Sends the target of each event, and the names of its spans.
+    struct Recording(Sender<(String, Vec<&'static str>)>);
+
+    impl<S> tracing_subscriber::Layer<S> for Recording
+    where
+        S: Subscriber + for<'lookup> LookupSpan<'lookup>,
+    {
+        fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+            let spans = context
+                .event_scope(event)
+                .into_iter()
+                .flat_map(tracing_subscriber::registry::Scope::from_root);
+            let names = spans.map(|span| span.name()).collect();
+            let target = event.metadata().target().to_owned();
+            self.0.send((target, names)).unwrap();
+        }
+    }
+
+    fn emit() {
+        tracing::info_span!(target: "sluice", "pass").in_scope(|| {
+            tracing::info_span!(target: "kube_client", "request").in_scope(|| {
+                tracing::debug!(target: "sluice", "a detail");
+                tracing::info!(target: "sluice", "a change");
+                tracing::info!(target: "hyper::client", "a detail of a library");
+                tracing::warn!(target: "hyper::client", "a failure in a library");
+            });
+            tracing::info!(target: "sluice", "the end");
+        });
+    }
+
+    #[test]
+    fn libraries_log_less() {
+        let (sender, passed) = channel();
+        let layer = Recording(sender).and_then(filter(Level::Info));
+        with_default(tracing_subscriber::registry().with(layer), emit);
+        let passed: Vec<_> = passed.try_iter().collect();
+        let expected = ["sluice", "hyper::client", "sluice"].map(|target| (target.to_owned(), vec!["pass"]));
+        assert_eq!(passed, expected);
+    }
+
+    #[test]
+    fn a_filter_of_all_passes_what_a_filter_of_the_layer_passes() {
+        for level in [Level::Trace, Level::Debug, Level::Info, Level::Error] {
+            let (sender, of_all) = channel();
+            let layer = Recording(sender).and_then(filter(level));
+            with_default(tracing_subscriber::registry().with(layer), emit);
+            let (sender, of_layer) = channel();
+            let layer = Recording(sender).with_filter(filter(level));
+            with_default(tracing_subscriber::registry().with(layer), emit);
+            let passed: Vec<_> = of_all.try_iter().collect();
+            assert_eq!(passed, of_layer.try_iter().collect::<Vec<_>>(), "{level:?}");
+            assert!(!passed.is_empty(), "{level:?}");
+        }
+    }
 }
