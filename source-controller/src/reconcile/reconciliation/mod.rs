@@ -125,14 +125,14 @@ impl<'a> Reconciliation<'a> {
         self
     }
 
-    /// Runs all phases and reports the outcome.
+    /// Runs all phases and reports the outcome. Large futures that most reconciliations do not need are in boxes.
     pub(super) async fn run(mut self) -> Result<Requeue, UnreportedError> {
         if self.object.metadata.deletion_timestamp.is_some() {
-            return self.delete().await;
+            return Box::pin(self.delete()).await;
         }
         if !finalizer::is_present(&*self.object, FINALIZER) {
             // The watch reports the added finalizer and triggers the next reconciliation.
-            let ensured = finalizer::ensure(&self.api, &*self.object, FINALIZER).await;
+            let ensured = Box::pin(finalizer::ensure(&self.api, &*self.object, FINALIZER)).await;
             self.record_write(&ensured);
             ensured?;
             return Ok(Requeue::OnChange);
