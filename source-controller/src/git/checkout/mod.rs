@@ -13,7 +13,7 @@ use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
 use tokio_util::sync::CancellationToken;
 
 use super::error::{FetchError, ReadError};
-use super::mirror::{Generation, Mirror, open_objects};
+use super::mirror::{Generation, Mirror};
 use super::object::{Commit, Kind, TreeEntry, tag_target, tree_entries};
 use super::remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits};
 
@@ -69,14 +69,14 @@ struct Inner {
 }
 
 impl Checkout {
-    /// Opens a commit of a generation.
+    /// Opens a commit of a generation, whose object database is `odb`.
     pub(super) fn open(
+        odb: Odb<'static>,
         mirror: Arc<Mirror>,
         generation: Arc<Generation>,
         commit: Oid,
         limits: Limits,
     ) -> Result<Self, FetchError> {
-        let odb = open_objects(generation.directory()).map_err(|error| unreadable(commit, &error))?;
         let (_, kind) = odb
             .read_header(commit)
             .map_err(|error| unreadable(commit, &error))?;

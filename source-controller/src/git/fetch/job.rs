@@ -98,8 +98,7 @@ impl Job {
             &self.host,
             &self.stop,
         )?;
-        drop(odb);
-        let result = self.accept(opened);
+        let result = self.accept(odb, opened);
         if result.is_err()
             && let Some(indexed) = indexed
         {
@@ -108,9 +107,13 @@ impl Job {
         result
     }
 
-    /// Verifies the received objects and records the commit.
-    fn accept(mut self, opened: &mut OpenGeneration) -> Result<Option<Checkout>, FetchError> {
-        let odb = open_odb(opened)?;
+    /// Verifies the received objects and records the commit. `odb` was opened before they were received.
+    fn accept(
+        mut self,
+        odb: Odb<'static>,
+        opened: &mut OpenGeneration,
+    ) -> Result<Option<Checkout>, FetchError> {
+        refresh(&odb)?;
         let is_received = odb.exists(self.head.commit);
         // Shallow commits that were not received are irrelevant.
         let shallow = &mut self.shallow_update.shallow;
@@ -118,13 +121,20 @@ impl Job {
         opened
             .record
             .update_shallow(shallow, &self.shallow_update.unshallow);
-        drop(odb);
         if !is_received {
             return Ok(None);
         }
         let generation = Arc::clone(&opened.generation);
         let CommitRef { commit, .. } = self.head;
-        let checkout = open_verified(self.mirror, opened, commit, self.extent, self.limits, &self.stop)?;
+        let checkout = open_verified(
+            odb,
+            self.mirror,
+            opened,
+            commit,
+            self.extent,
+            self.limits,
+            &self.stop,
+        )?;
         self.head.check(&checkout, &self.host)?;
         opened.record.add(commit);
         opened.record.write(generation.directory())?;
@@ -134,12 +144,22 @@ impl Job {
 
 /// Opens the object database with the current files on disk.
 pub(super) fn open_odb(opened: &OpenGeneration) -> Result<Odb<'static>, FetchError> {
-    let opened = open_objects(opened.generation.directory());
-    opened.map_err(|error| FetchError::Storage(io::Error::other(error.message().to_owned())))
+    open_objects(opened.generation.directory()).map_err(|error| unusable(&error))
 }
 
-/// Opens a commit and verifies, once for each process, that all objects that the mirror should contain exist.
+/// Finds the packs that were added since `odb` was opened.
+pub(super) fn refresh(odb: &Odb<'_>) -> Result<(), FetchError> {
+    odb.refresh().map_err(|error| unusable(&error))
+}
+
+fn unusable(error: &git2::Error) -> FetchError {
+    FetchError::Storage(io::Error::other(error.message().to_owned()))
+}
+
+/// Opens a commit in `odb`, which must be that of the generation, and verifies, once for each process, that all objects that the mirror
+/// should contain exist.
 pub(super) fn open_verified(
+    odb: Odb<'static>,
     mirror: Arc<Mirror>,
     opened: &mut OpenGeneration,
     commit: Oid,
@@ -147,7 +167,7 @@ pub(super) fn open_verified(
     limits: Limits,
     stop: &CancellationToken,
 ) -> Result<Checkout, FetchError> {
-    let checkout = Checkout::open(mirror, Arc::clone(&opened.generation), commit, limits)?;
+    let checkout = Checkout::open(odb, mirror, Arc::clone(&opened.generation), commit, limits)?;
     if !opened.verified.contains(&commit) {
         let base = opened
             .record

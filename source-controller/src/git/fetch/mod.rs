@@ -177,7 +177,10 @@ impl Fetch<'_> {
                 restore.run(&mut guard, &mut opened);
             }
             if opened.record.tips.contains(&commit) && !opened.generation.is_corrupt() {
-                match job::open_verified(mirror, &mut opened, commit, extent, limits, &stop) {
+                let verified = job::open_odb(&opened).and_then(|odb| {
+                    job::open_verified(odb, mirror, &mut opened, commit, extent, limits, &stop)
+                });
+                match verified {
                     // The commit was fetched by another ref: the tag that names it is missing.
                     Ok(checkout) if !checkout.contains(object) => {
                         return Ok((guard, MirrorState::Incomplete(opened)));

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use git2::Oid;
+use git2::{Odb, Oid};
 use sluice_git_pack::PackError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use super::super::checkout::Extent;
 use super::super::error::FetchError;
 use super::super::mirror::{Mirror, OpenGeneration, Record, RecoveryPoint, Writer};
 use super::super::remote::{Limits, PACK_BYTES_FLAG};
-use super::job::{self, index, open_odb, open_verified};
+use super::job::{self, index, open_odb, open_verified, refresh};
 
 /// The part of the timeout of a fetch that a restore may take: a fetch from nothing must be possible in the rest.
 pub(super) const PART_OF_TIMEOUT: u32 = 2;
@@ -73,8 +73,7 @@ impl Restore {
             "the recovery point",
             &is_stopped,
         )?;
-        drop(odb);
-        let filled = self.accept(record, opened);
+        let filled = self.accept(odb, record, opened);
         if filled.is_err()
             && let Some(indexed) = indexed
         {
@@ -83,20 +82,29 @@ impl Restore {
         filled
     }
 
-    /// Verifies that all commits are complete, and records them.
-    fn accept(&self, record: Record, opened: &mut OpenGeneration) -> Result<(), FetchError> {
+    /// Verifies that all commits are complete, and records them. `odb` was opened before their pack was indexed.
+    fn accept(
+        &self,
+        odb: Odb<'static>,
+        record: Record,
+        opened: &mut OpenGeneration,
+    ) -> Result<(), FetchError> {
+        refresh(&odb)?;
         let tips: Vec<Oid> = record.tips.clone();
         // The record of a mirror names only commits that exist.
-        let odb = open_odb(opened)?;
         if let Some(missing) = record.shallow.iter().find(|id| !odb.exists(**id)) {
             let problem = format!("it lacks {missing}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem).into());
         }
-        drop(odb);
         opened.record = record;
+        let mut unused = Some(odb);
         for tip in tips {
+            let odb = match unused.take() {
+                Some(odb) => odb,
+                None => open_odb(opened)?,
+            };
             let mirror = Arc::clone(&self.mirror);
-            open_verified(mirror, opened, tip, Extent::Full, self.limits, &self.stop)?;
+            open_verified(odb, mirror, opened, tip, Extent::Full, self.limits, &self.stop)?;
         }
         opened.record.write(opened.generation.directory())?;
         Ok(())
