@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::{fs, io};
 
 use tokio::time::Instant;
 
@@ -109,14 +109,13 @@ impl Writer {
         if let Some(current) = &self.current {
             return Ok(current.clone());
         }
-        fs::create_dir_all(&self.directory)?;
         let opened = match generation::open_latest(&self.directory)? {
             Some((generation, record)) => OpenGeneration {
                 verified: self.verified(generation.directory()),
                 generation: Arc::new(generation),
                 record,
             },
-            None => self.create()?,
+            None => self.opened(Generation::create_first(&self.directory)?),
         };
         self.current = Some(opened.clone());
         Ok(opened)
@@ -124,23 +123,23 @@ impl Writer {
 
     /// Creates an empty generation next to the current one, for a fetch from nothing.
     pub(in super::super) fn create_next(&self) -> io::Result<OpenGeneration> {
-        let opened = self.create()?;
+        let opened = self.opened(Generation::create(&self.directory)?);
         // Deleted on drop unless it is installed.
         opened.generation.retire();
         Ok(opened)
     }
 
-    fn create(&self) -> io::Result<OpenGeneration> {
-        let generation = Generation::create(&self.directory)?;
+    /// Opens a generation that was just created.
+    fn opened(&self, generation: Generation) -> OpenGeneration {
         // The directory may have the name of a deleted one.
         if let Some(shared) = self.shared.upgrade() {
             shared.lock_state().verified.remove(&self.name);
         }
-        Ok(OpenGeneration {
+        OpenGeneration {
             generation: Arc::new(generation),
             record: Record::default(),
             verified: HashSet::new(),
-        })
+        }
     }
 
     /// Returns the commits of that generation that this process verified.

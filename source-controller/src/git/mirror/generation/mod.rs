@@ -4,6 +4,7 @@
 //! readers are not disturbed. The last reader of the old generation deletes it.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -37,10 +38,21 @@ pub(in super::super) struct Generation {
 impl Generation {
     /// Creates an empty bare repository with the next free number.
     pub(super) fn create(mirror: &Path) -> io::Result<Self> {
-        let mut number = numbers(mirror)?
-            .into_iter()
-            .max()
-            .map_or(0, |highest| highest + 1);
+        let mut next = 0;
+        for entry in fs::read_dir(mirror)? {
+            let number = number(&entry?.file_name());
+            next = number.map_or(next, |number| next.max(number + 1));
+        }
+        Self::create_numbered(mirror, next)
+    }
+
+    /// As [`Generation::create`], for a mirror in which [`open_latest`] has found no generation.
+    pub(super) fn create_first(mirror: &Path) -> io::Result<Self> {
+        Self::create_numbered(mirror, 0)
+    }
+
+    /// Creates an empty bare repository with this number, or the next free one.
+    fn create_numbered(mirror: &Path, mut number: u64) -> io::Result<Self> {
         let directory = loop {
             let directory = mirror.join(format!("{GENERATION_PREFIX}{number}"));
             match fs::create_dir(&directory) {
@@ -158,11 +170,16 @@ fn remove(directory: &Path) {
     }
 }
 
-/// Opens the newest generation that contains a commit, and removes all others and the leftovers of interrupted fetches.
+/// Opens the newest generation that contains a commit, and removes all others and the leftovers of interrupted fetches. Creates the
+/// directory if there is none.
 pub(super) fn open_latest(mirror: &Path) -> io::Result<Option<(Generation, Record)>> {
+    if fs::create_dir(mirror).is_ok() {
+        // Nothing is in it.
+        return Ok(None);
+    }
+    fs::create_dir_all(mirror)?;
     let mut found = None;
-    remove_deleted(mirror)?;
-    let mut numbers = numbers(mirror)?;
+    let mut numbers = list_generations(mirror)?;
     numbers.sort_unstable_by(|one, other| other.cmp(one));
     for number in numbers {
         let directory = mirror.join(format!("{GENERATION_PREFIX}{number}"));
@@ -181,27 +198,23 @@ pub(super) fn open_latest(mirror: &Path) -> io::Result<Option<(Generation, Recor
     Ok(found)
 }
 
-/// Removes directories that a crash left half deleted. A concurrent deletion is not an error.
-fn remove_deleted(mirror: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(mirror)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(DELETED_PREFIX) {
-            remove(&entry.path());
-        }
-    }
-    Ok(())
-}
-
-fn numbers(mirror: &Path) -> io::Result<Vec<u64>> {
+/// Returns the numbers of the generations. Removes directories that a crash left half deleted; a concurrent deletion is not an error.
+fn list_generations(mirror: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(mirror)? {
-        let name = entry?.file_name();
-        numbers.extend(
-            name.to_str()
-                .and_then(|name| name.strip_prefix(GENERATION_PREFIX)?.parse::<u64>().ok()),
-        );
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with(DELETED_PREFIX) {
+            remove(&entry.path());
+        }
+        numbers.extend(number(&name));
     }
     Ok(numbers)
+}
+
+/// Returns the number of a generation by the name of its directory.
+fn number(name: &OsStr) -> Option<u64> {
+    name.to_str()?.strip_prefix(GENERATION_PREFIX)?.parse().ok()
 }
 
 /// Removes all files except complete pairs of pack and index.

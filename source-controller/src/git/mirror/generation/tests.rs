@@ -30,6 +30,23 @@ fn the_newest_generation_with_a_commit_is_opened_and_others_are_deleted() {
 }
 
 #[test]
+fn a_mirror_without_a_directory_gets_one_for_its_first_generation() {
+    let root = tempfile::tempdir().unwrap();
+    let mirror = root.path().join("mirrors/one");
+    for _ in 0..2 {
+        assert!(open_latest(&mirror).unwrap().is_none());
+        assert_eq!(fs::read_dir(&mirror).unwrap().count(), 0);
+    }
+    let generations = [
+        Generation::create_first(&mirror).unwrap(),
+        Generation::create(&mirror).unwrap(),
+        Generation::create_first(&mirror).unwrap(),
+    ];
+    let names = generations.map(|generation| generation.directory().file_name().unwrap().to_owned());
+    assert_eq!(names, ["generation-0", "generation-1", "generation-2"]);
+}
+
+#[test]
 fn leftovers_of_an_interrupted_fetch_are_removed() {
     let mirror = tempfile::tempdir().unwrap();
     let generation = Generation::create(mirror.path()).unwrap();
