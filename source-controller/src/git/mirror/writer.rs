@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
+use super::Shared;
 use super::generation::{self, Generation, Record};
 use super::recovery::{self, Recovery, RecoveryPoint};
-use super::{Shared, directory_bytes};
 
 /// Commits after which a mirror is replaced. Each adds a pack to search and two lines to a request.
 const MAX_TIPS: usize = 100;
@@ -189,7 +189,7 @@ impl Writer {
         let (Some(shared), Some(current)) = (self.shared.upgrade(), &self.current) else {
             return;
         };
-        if let Ok(bytes) = directory_bytes(current.generation.directory()) {
+        if let Ok(bytes) = current.generation.bytes(&current.record) {
             shared.record_size(&self.name, bytes);
         }
     }

@@ -15,6 +15,7 @@ use git2::{Odb, Oid};
 use tokio::runtime::Handle;
 
 use super::super::protocol::parse_object_id;
+use super::directory_bytes;
 
 const GENERATION_PREFIX: &str = "generation-";
 /// Prefix of a generation that is being deleted.
@@ -23,6 +24,16 @@ const DELETED_PREFIX: &str = "deleted-";
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Prefix of each commit's ref, followed by an increasing number.
 const TIP_PREFIX: &str = "refs/tips/";
+/// Digits of that number.
+const TIP_DIGITS: usize = 6;
+/// First line of `packed-refs`.
+const REFS_HEADER: &str = "# pack-refs with: sorted\n";
+/// Bytes of each other line of `packed-refs`: an object name, a space, the ref, and the line break.
+const TIP_LINE_BYTES: usize = 40 + 1 + TIP_PREFIX.len() + TIP_DIGITS + 1;
+/// Bytes of a line of `shallow`.
+const SHALLOW_LINE_BYTES: usize = 40 + 1;
+/// Content of `HEAD`.
+const HEAD: &str = "ref: refs/heads/main\n";
 
 /// Number of generations deleted by this process, for unique names.
 static DELETED_COUNT: AtomicU64 = AtomicU64::new(0);
@@ -65,7 +76,7 @@ impl Generation {
         for name in ["objects", "objects/pack", "refs"] {
             fs::create_dir(directory.join(name))?;
         }
-        fs::write(directory.join("HEAD"), "ref: refs/heads/main\n")?;
+        fs::write(directory.join("HEAD"), HEAD)?;
         Ok(Self::new(directory))
     }
 
@@ -101,6 +112,13 @@ impl Generation {
             }
         }
         Ok(sizes)
+    }
+
+    /// Returns the bytes of its files if it has this record. Only its packs are listed.
+    pub(super) fn bytes(&self, record: &Record) -> io::Result<u64> {
+        let tips = REFS_HEADER.len() + record.tips.len() * TIP_LINE_BYTES;
+        let shallow = record.shallow.len() * SHALLOW_LINE_BYTES;
+        Ok(directory_bytes(&self.packs())? + (HEAD.len() + tips + shallow) as u64)
     }
 
     /// Returns its pack, if it has exactly one.
@@ -271,9 +289,9 @@ impl Record {
             let _ = writeln!(shallow, "{id}");
         }
         write_file(&directory.join("shallow"), &shallow)?;
-        let mut refs = "# pack-refs with: sorted\n".to_owned();
+        let mut refs = REFS_HEADER.to_owned();
         for (number, id) in self.tips.iter().enumerate() {
-            let _ = writeln!(refs, "{id} {TIP_PREFIX}{number:06}");
+            let _ = writeln!(refs, "{id} {TIP_PREFIX}{number:0TIP_DIGITS$}");
         }
         write_file(&directory.join("packed-refs"), &refs)
     }

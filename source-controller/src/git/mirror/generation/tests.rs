@@ -103,6 +103,30 @@ fn a_written_record_is_parsed_back() {
     assert_eq!(Record::read(directory.path()).unwrap().tips, []);
 }
 
+#[test]
+fn the_bytes_of_a_generation_are_those_of_all_its_files() {
+    let mirror = tempfile::tempdir().unwrap();
+    let generation = Generation::create(mirror.path()).unwrap();
+    let mut record = Record::default();
+    for (tip, shallow, pack) in [
+        ('a', vec![id('a')], 1_000),
+        ('b', vec![id('b'), id('c')], 20),
+        ('c', vec![], 3),
+    ] {
+        record.add(id(tip));
+        record.update_shallow(&shallow, &[]);
+        record.write(generation.directory()).unwrap();
+        for extension in ["pack", "idx"] {
+            let name = format!("pack-{tip}.{extension}");
+            fs::write(generation.packs().join(name), vec![0_u8; pack]).unwrap();
+        }
+        assert_eq!(
+            generation.bytes(&record).unwrap(),
+            directory_bytes(generation.directory()).unwrap()
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn arbitrary_files_do_not_break_a_record(tips in "(\\PC|\n){0,200}", shallow in "([0-9a-f]{38,42}\n){0,4}") {
