@@ -85,6 +85,21 @@ impl Indexed {
     }
 }
 
+/// Objects of the caller on which the deltas of a thin pack may be based.
+pub trait Bases {
+    /// Returns their object database. It is not called for a pack that has the bases of all its deltas.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn odb(&self) -> Result<&Odb<'_>, PackError>;
+}
+
+impl Bases for Odb<'_> {
+    fn odb(&self) -> Result<&Odb<'_>, PackError> {
+        Ok(self)
+    }
+}
+
 /// Indexes one pack into the directory `packs` while its chunks arrive. Bases that a thin pack omits are read from
 /// `bases`. A pack without objects creates no file. `is_cancelled` is called often. Blocks.
 ///
@@ -93,7 +108,7 @@ impl Indexed {
 /// cannot be written, or the work was cancelled. Nothing remains on disk then.
 pub fn index(
     chunks: &mut dyn Iterator<Item = Result<Bytes, PackError>>,
-    bases: &Odb<'_>,
+    bases: &dyn Bases,
     packs: &Path,
     limits: &Limits,
     is_cancelled: &dyn Fn() -> bool,

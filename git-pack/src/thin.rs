@@ -9,12 +9,12 @@ use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 use git2::{ErrorCode, ObjectType, Odb};
 
-use crate::check_cancelled;
 use crate::entry::Header;
 use crate::error::{Limit, PackError};
 use crate::hash::{FileHash, oid};
 use crate::resolve::Resolver;
 use crate::table::{Entry, State};
+use crate::{Bases, check_cancelled};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 256 << 10;
@@ -22,7 +22,7 @@ const CHUNK: usize = 256 << 10;
 const COUNT_AT: u64 = 8;
 
 /// Resolves the deltas whose bases are in the mirror, and appends these bases to the pack.
-pub(crate) fn append_bases(resolver: &mut Resolver<'_>, bases: &Odb<'_>) -> Result<(), PackError> {
+pub(crate) fn append_bases(resolver: &mut Resolver<'_>, bases: &dyn Bases) -> Result<(), PackError> {
     let before = resolver.table().len();
     let mut at = 0;
     while let Some((base, child)) = resolver.table().ref_deltas.get(at).copied() {
@@ -31,7 +31,7 @@ pub(crate) fn append_bases(resolver: &mut Resolver<'_>, bases: &Odb<'_>) -> Resu
             continue;
         }
         check_cancelled(resolver.is_cancelled)?;
-        let Some((kind, content)) = read_base(bases, base, resolver.limits.delta_bytes)? else {
+        let Some((kind, content)) = read_base(bases.odb()?, base, resolver.limits.delta_bytes)? else {
             continue;
         };
         resolver.charge(content.len() as u64)?;

@@ -61,6 +61,28 @@ fn refused(pack: &[u8], limits: &Limits) -> String {
     error.to_string()
 }
 
+/// Bases that cannot be opened.
+struct Closed;
+
+impl Bases for Closed {
+    fn odb(&self) -> Result<&Odb<'_>, PackError> {
+        Err(PackError::Stopped)
+    }
+}
+
+#[test]
+fn the_bases_are_opened_only_for_a_thin_pack() {
+    let (packs, limits) = (TempDir::new().unwrap(), Limits::default());
+    let index_closed = |pack: &[u8]| index(&mut chunks(pack, 64), &Closed, packs.path(), &limits, &|| false);
+    let mut pack = PackWriter::default();
+    let base = pack.object("blob", b"base");
+    pack.reference(base, &literal_delta(4, b"next"));
+    assert_eq!(index_closed(&pack.finish()).unwrap().unwrap().objects, 2);
+    pack.reference(object_name("blob", b"else"), &literal_delta(4, b"more"));
+    let error = index_closed(&pack.finish()).unwrap_err();
+    assert!(matches!(error, PackError::Stopped), "{error}");
+}
+
 #[test]
 fn two_deltas_with_one_result_are_refused() {
     let mut pack = PackWriter::default();

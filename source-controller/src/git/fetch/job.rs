@@ -2,19 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::{fs, io, iter};
+use std::{fs, iter};
 
 use bytes::Bytes;
 use git2::{Odb, OdbLookupFlags, Oid};
-use sluice_git_pack::{Indexed, Limit, PackError};
+use sluice_git_pack::{Bases, Indexed, Limit, PackError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::checkout::{Checkout, Extent};
 use super::super::error::FetchError;
-use super::super::mirror::{Mirror, OpenGeneration, open_objects};
+use super::super::mirror::{Mirror, OpenGeneration};
 use super::super::remote::{DELTA_BYTES_FLAG, Limits, PACK_OBJECTS_FLAG, UNPACKED_BYTES_FLAG};
 use super::Guard;
+use super::objects::Objects;
 
 /// Changes of the shallow commits in a response.
 #[derive(Debug, Default)]
@@ -89,16 +90,16 @@ impl Job {
         chunks: mpsc::Receiver<Chunk>,
     ) -> Result<Option<Checkout>, FetchError> {
         let generation = Arc::clone(&opened.generation);
-        let odb = open_odb(opened)?;
+        let objects = Objects::of(&generation);
         let indexed = index_chunks(
-            &odb,
+            &objects,
             &generation.packs(),
             chunks,
             &self.limits,
             &self.host,
             &self.stop,
         )?;
-        let result = self.accept(odb, opened);
+        let result = self.accept(objects, opened);
         if result.is_err()
             && let Some(indexed) = indexed
         {
@@ -107,13 +108,13 @@ impl Job {
         result
     }
 
-    /// Verifies the received objects and records the commit. `odb` was opened before they were received.
+    /// Verifies the received objects and records the commit.
     fn accept(
         mut self,
-        odb: Odb<'static>,
+        objects: Objects,
         opened: &mut OpenGeneration,
     ) -> Result<Option<Checkout>, FetchError> {
-        refresh(&odb)?;
+        let odb = objects.open()?;
         let is_received = odb.exists(self.head.commit);
         // Shallow commits that were not received are irrelevant.
         let shallow = &mut self.shallow_update.shallow;
@@ -140,20 +141,6 @@ impl Job {
         opened.record.write(generation.directory())?;
         Ok(Some(checkout))
     }
-}
-
-/// Opens the object database with the current files on disk.
-pub(super) fn open_odb(opened: &OpenGeneration) -> Result<Odb<'static>, FetchError> {
-    open_objects(opened.generation.directory()).map_err(|error| unusable(&error))
-}
-
-/// Finds the packs that were added since `odb` was opened.
-pub(super) fn refresh(odb: &Odb<'_>) -> Result<(), FetchError> {
-    odb.refresh().map_err(|error| unusable(&error))
-}
-
-fn unusable(error: &git2::Error) -> FetchError {
-    FetchError::Storage(io::Error::other(error.message().to_owned()))
 }
 
 /// Opens a commit in `odb`, which must be that of the generation, and verifies, once for each process, that all objects that the mirror
@@ -191,13 +178,13 @@ pub(super) enum Chunk {
     End,
 }
 
-/// Indexes one pack as it arrives. Objects that a thin pack omits are taken from `odb`. Nothing of an incomplete or
+/// Indexes one pack as it arrives. Objects that a thin pack omits are taken from `bases`. Nothing of an incomplete or
 /// broken pack remains.
 ///
 /// # Errors
 /// The pack is broken or too large, the bytes ended early, or `stop` was cancelled.
 fn index_chunks(
-    odb: &Odb<'_>,
+    bases: &dyn Bases,
     packs: &Path,
     mut chunks: mpsc::Receiver<Chunk>,
     limits: &Limits,
@@ -210,7 +197,7 @@ fn index_chunks(
         Some(Chunk::End) => None,
         None => Some(Err(PackError::Stopped)),
     });
-    index(&mut received, odb, packs, limits, host, &|| stop.is_cancelled())
+    index(&mut received, bases, packs, limits, host, &|| stop.is_cancelled())
 }
 
 /// Indexes one pack from these chunks, as [`index_chunks`].
@@ -219,13 +206,13 @@ fn index_chunks(
 /// As [`index_chunks`].
 pub(super) fn index(
     chunks: &mut dyn Iterator<Item = Result<Bytes, PackError>>,
-    odb: &Odb<'_>,
+    bases: &dyn Bases,
     packs: &Path,
     limits: &Limits,
     host: &str,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Option<Indexed>, FetchError> {
-    match sluice_git_pack::index(chunks, odb, packs, &limits.pack, is_cancelled) {
+    match sluice_git_pack::index(chunks, bases, packs, &limits.pack, is_cancelled) {
         Ok(indexed) => Ok(indexed),
         Err(PackError::Stopped) => Err(FetchError::Stopped),
         Err(PackError::Storage(error)) => Err(FetchError::Storage(error)),

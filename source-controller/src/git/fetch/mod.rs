@@ -3,9 +3,11 @@
 //!
 //! `partial` serves selections of files if the server supports filters: it fetches the trees first, then the selected
 //! blobs by hash. `transfer` is one request with its response, `job` its blocking half. `search` finds a pinned commit
-//! that the server does not serve by hash. `restore` fills a mirror that this disk lacks.
+//! that the server does not serve by hash. `restore` fills a mirror that this disk lacks. `objects` opens what a fetch has
+//! received.
 
 mod job;
+mod objects;
 mod partial;
 mod restore;
 mod search;
@@ -15,6 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use job::{CommitRef, Outcome};
+use objects::Objects;
 use restore::Restore;
 use search::NOT_OUR_REF;
 use tokio::sync::OwnedMutexGuard;
@@ -177,7 +180,8 @@ impl Fetch<'_> {
                 restore.run(&mut guard, &mut opened);
             }
             if opened.record.tips.contains(&commit) && !opened.generation.is_corrupt() {
-                let verified = job::open_odb(&opened).and_then(|odb| {
+                let odb = Objects::of(&opened.generation).open();
+                let verified = odb.map_err(FetchError::Storage).and_then(|odb| {
                     job::open_verified(odb, mirror, &mut opened, commit, extent, limits, &stop)
                 });
                 match verified {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use git2::{Odb, Oid};
+use git2::Oid;
 use sluice_git_pack::PackError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,8 @@ use super::super::checkout::Extent;
 use super::super::error::FetchError;
 use super::super::mirror::{Mirror, OpenGeneration, Record, RecoveryPoint, Writer};
 use super::super::remote::{Limits, PACK_BYTES_FLAG};
-use super::job::{self, index, open_odb, open_verified, refresh};
+use super::job::{self, index, open_verified};
+use super::objects::Objects;
 
 /// The part of the timeout of a fetch that a restore may take: a fetch from nothing must be possible in the rest.
 pub(super) const PART_OF_TIMEOUT: u32 = 2;
@@ -57,7 +58,7 @@ impl Restore {
 
     fn fill(&self, mut point: RecoveryPoint, opened: &mut OpenGeneration) -> Result<(), FetchError> {
         let record = std::mem::take(&mut point.record);
-        let (packs, odb) = (opened.generation.packs(), open_odb(opened)?);
+        let (packs, objects) = (opened.generation.packs(), Objects::of(&opened.generation));
         let is_stopped = || self.stop.is_cancelled() || Instant::now() >= self.deadline;
         let mut left = self.limits.pack_bytes;
         let mut pieces = point.map(|piece: io::Result<Bytes>| -> Result<Bytes, PackError> {
@@ -67,13 +68,13 @@ impl Restore {
         });
         let indexed = index(
             &mut pieces,
-            &odb,
+            &objects,
             &packs,
             &self.limits,
             "the recovery point",
             &is_stopped,
         )?;
-        let filled = self.accept(odb, record, opened);
+        let filled = self.accept(objects, record, opened);
         if filled.is_err()
             && let Some(indexed) = indexed
         {
@@ -82,14 +83,14 @@ impl Restore {
         filled
     }
 
-    /// Verifies that all commits are complete, and records them. `odb` was opened before their pack was indexed.
+    /// Verifies that all commits are complete, and records them.
     fn accept(
         &self,
-        odb: Odb<'static>,
+        objects: Objects,
         record: Record,
         opened: &mut OpenGeneration,
     ) -> Result<(), FetchError> {
-        refresh(&odb)?;
+        let odb = objects.open()?;
         let tips: Vec<Oid> = record.tips.clone();
         // The record of a mirror names only commits that exist.
         if let Some(missing) = record.shallow.iter().find(|id| !odb.exists(**id)) {
@@ -101,7 +102,7 @@ impl Restore {
         for tip in tips {
             let odb = match unused.take() {
                 Some(odb) => odb,
-                None => open_odb(opened)?,
+                None => Objects::of(&opened.generation).open()?,
             };
             let mirror = Arc::clone(&self.mirror);
             open_verified(odb, mirror, opened, tip, Extent::Full, self.limits, &self.stop)?;
