@@ -93,7 +93,7 @@ impl Job {
         let objects = Objects::of(&generation);
         let indexed = index_chunks(
             &objects,
-            &generation.packs(),
+            &generation.writable_packs(),
             chunks,
             &self.limits,
             &self.host,
