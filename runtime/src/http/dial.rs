@@ -276,7 +276,7 @@ pub(super) fn forwarding(route: &Route, uri: &Uri) -> Option<HeaderValue> {
     if uri.scheme_str() != Some("http") {
         return None;
     }
-    route.proxy(uri)?.authorization()
+    route.proxy_ref(uri)?.authorization()
 }
 
 impl Service<Uri> for Dialer {

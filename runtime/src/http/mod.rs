@@ -17,7 +17,7 @@ pub use dial::{DialError, Dialed, Dialer, connect};
 pub use environment::{Environment, EnvironmentError};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::{Client, Error};
+use hyper_util::client::legacy::{Client, Error, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 pub use proxy::{Proxy, ProxyError, ProxyKind};
 use rustls::pki_types::CertificateDer;
@@ -40,12 +40,20 @@ impl Route {
     /// Returns the proxy for a request.
     #[must_use]
     pub fn proxy(&self, uri: &Uri) -> Option<Proxy> {
+        self.proxy_ref(uri).cloned()
+    }
+
+    /// Returns the proxy for a request without a copy.
+    fn proxy_ref(&self, uri: &Uri) -> Option<&Proxy> {
         match self {
             Self::Direct => None,
-            Self::Through(proxy) => Some(Proxy::clone(proxy)),
-            Self::Environment(environment) => environment
-                .choose(uri.scheme_str()?, uri.host()?, uri.port_u16())
-                .cloned(),
+            Self::Through(proxy) => Some(proxy),
+            Self::Environment(environment) => {
+                let scheme = uri.scheme_str()?;
+                // Most environments have no proxy at all: then the host is not read.
+                environment.of_scheme(scheme)?;
+                environment.choose(scheme, uri.host()?, uri.port_u16())
+            }
         }
     }
 }
@@ -100,11 +108,11 @@ where
     ///
     /// # Errors
     /// The connection could not be opened, or it broke.
-    pub async fn request(&self, mut request: Request<B>) -> Result<Response<Incoming>, Error> {
+    pub fn request(&self, mut request: Request<B>) -> ResponseFuture {
         if let Some(value) = dial::forwarding(&self.route, request.uri()) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, value);
         }
-        self.pool.request(request).await
+        self.pool.request(request)
     }
 
     /// Sends a `GET` without a body.
