@@ -7,17 +7,29 @@ use super::advertisement::V2;
 use super::pkt_line::Request;
 use super::{AGENT, parse_object_id, sanitize_text};
 
+/// Length of the line of a prefix without the prefix.
+const PREFIX_LINE_BYTES: usize = "0000ref-prefix \n".len();
+/// Space for the other lines of a request.
+const OTHER_LINES_BYTES: usize = 128;
+
 /// Requests the refs that begin with one of `prefixes`, with peeled tags. Without prefixes, requests all refs.
 #[must_use]
 pub fn request(capabilities: &V2, prefixes: &[&str]) -> Bytes {
-    let mut request = Request::default()
+    let prefix_bytes: usize = prefixes
+        .iter()
+        .map(|prefix| prefix.len() + PREFIX_LINE_BYTES)
+        .sum();
+    let mut request = Request::with_capacity(OTHER_LINES_BYTES + prefix_bytes)
         .line("command=ls-refs")
-        .line(&format!("agent={AGENT}"));
+        .line_of(&["agent=", AGENT]);
     if capabilities.object_format {
         request = request.line("object-format=sha1");
     }
-    let prefixes = prefixes.iter().map(|prefix| format!("ref-prefix {prefix}"));
-    request.delimiter().line("peel").lines(prefixes).finish()
+    request = request.delimiter().line("peel");
+    for &prefix in prefixes {
+        request = request.line_of(&["ref-prefix ", prefix]);
+    }
+    request.finish()
 }
 
 /// One ref of the response.
@@ -98,6 +110,7 @@ mod tests {
             "{text}"
         );
         assert!(!String::from_utf8_lossy(&request(&V2::default(), &[])).contains("object-format"));
+        assert!(text.len() - "001fref-prefix refs/heads/main\n".len() <= OTHER_LINES_BYTES);
     }
 
     #[test]

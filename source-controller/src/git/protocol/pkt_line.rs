@@ -75,17 +75,37 @@ fn length(digits: [u8; 4]) -> Option<usize> {
 pub struct Request(Vec<u8>);
 
 impl Request {
+    /// Creates an empty request with space for this number of bytes.
+    #[must_use]
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     /// Appends a text packet with its line feed. Callers write lines far below [`MAX_PACKET_BYTES`]: keywords, object names, and
     /// ref names of bounded length.
     #[must_use]
-    pub fn line(mut self, text: &str) -> Self {
+    pub fn line(self, text: &str) -> Self {
+        self.line_of(&[text])
+    }
+
+    /// Appends a text packet as [`Self::line`] does, from the parts of its text. Each lookup writes such lines, so this does
+    /// without the machinery of `format!`.
+    #[must_use]
+    pub(crate) fn line_of(mut self, parts: &[&str]) -> Self {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() + 5;
         debug_assert!(
-            text.len() + 5 <= MAX_PACKET_BYTES,
+            length <= MAX_PACKET_BYTES,
             "a request line of {} bytes",
-            text.len()
+            length - 5
         );
-        self.0
-            .extend_from_slice(format!("{:04x}{text}\n", text.len() + 5).as_bytes());
+        self.0.reserve(length);
+        for shift in [12, 8, 4, 0] {
+            self.0.push(b"0123456789abcdef"[(length >> shift) & 0xf]);
+        }
+        for part in parts {
+            self.0.extend_from_slice(part.as_bytes());
+        }
+        self.0.push(b'\n');
         self
     }
 
@@ -183,6 +203,13 @@ mod tests {
             let read: Vec<_> = all(&bytes).unwrap().iter()
                 .filter_map(|packet| Some(String::from_utf8_lossy(packet.text()?).into_owned())).collect();
             prop_assert_eq!(read, lines);
+        }
+
+        #[test]
+        fn a_line_of_parts_is_its_length_and_its_text(one in "[ -~]{0,300}", other in "[ -~]{0,5000}") {
+            let bytes = Request::default().line_of(&[&one, &other]).into_bytes();
+            let text = format!("{one}{other}");
+            prop_assert_eq!(String::from_utf8_lossy(&bytes), format!("{:04x}{text}\n", text.len() + 5));
         }
 
         #[test]
