@@ -5,6 +5,9 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use sluice_runtime::failure::chain;
 
 use super::super::error::{FetchError, ProtocolError};
 use super::super::protocol::pkt_line::{self, Packet};
@@ -15,21 +18,58 @@ const MAX_TRAILING_BYTES: u64 = 64 * 1024;
 
 /// The packets of one response.
 pub(in super::super) struct Packets {
-    body: BoxStream<'static, Result<Bytes, String>>,
+    body: Body,
     buffer: BytesMut,
     host: String,
     bytes_read: u64,
     limit: u64,
 }
 
+/// The chunks of a response.
+enum Body {
+    /// Of http, without a box: nearly all responses are.
+    Http(Incoming),
+    /// Of another transport.
+    Chunks(BoxStream<'static, Result<Bytes, String>>),
+}
+
+impl Body {
+    /// Returns the next chunk, or the cause of a broken connection.
+    async fn next(&mut self) -> Option<Result<Bytes, String>> {
+        match self {
+            Self::Http(body) => loop {
+                match body.frame().await? {
+                    Ok(frame) => {
+                        // Trailers are skipped.
+                        if let Ok(data) = frame.into_data() {
+                            return Some(Ok(data));
+                        }
+                    }
+                    Err(error) => return Some(Err(chain(&error))),
+                }
+            },
+            Self::Chunks(chunks) => chunks.next().await,
+        }
+    }
+}
+
 impl Packets {
     /// Reads packets from the chunks of a response; an error chunk contains the cause of a broken connection.
     pub(super) fn new(
-        body: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
+        chunks: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
         host: String,
     ) -> Self {
+        Self::of(Body::Chunks(Box::pin(chunks)), host)
+    }
+
+    /// Reads packets from the body of an http response.
+    pub(super) fn from_http(body: Incoming, host: String) -> Self {
+        Self::of(Body::Http(body), host)
+    }
+
+    fn of(body: Body, host: String) -> Self {
         Self {
-            body: body.boxed(),
+            body,
             buffer: BytesMut::new(),
             host,
             bytes_read: 0,
@@ -86,6 +126,11 @@ impl Packets {
 
     /// Reads the bytes after the last packet, so that the connection can be reused.
     pub(in super::super) async fn finish(mut self) {
+        self.read_rest().await;
+    }
+
+    /// Does the same as [`Self::finish`], for a caller that drops the packets then.
+    pub(in super::super) async fn read_rest(&mut self) {
         self.limit = self.bytes_read.saturating_add(MAX_TRAILING_BYTES);
         while matches!(self.read_more().await, Ok(true)) {
             self.buffer.clear();

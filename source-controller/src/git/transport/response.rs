@@ -2,20 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{Stream, StreamExt as _};
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use http_body_util::{BodyExt as _, BodyStream, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use sluice_runtime::failure::chain;
-use url::Url;
 
-use super::super::address::host;
 use super::super::error::{FetchError, ServerMessage};
 use super::super::protocol::sanitize_text;
 use super::super::remote::Remote;
-use super::redirect;
 
 /// Maximum number of bytes that are read of an error page.
 const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
@@ -25,24 +20,22 @@ const RETRY_AFTER_RANGE: std::ops::RangeInclusive<Duration> =
 /// Delay for 429 without `Retry-After`, and for an invalid `Retry-After`.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_mins(1);
 
-/// Maps every status except 200 to an error. `is_trusted` is whether credentials were sent to `url`, if there are any.
-pub(super) async fn check_status(
+/// Maps every status except 200 to an error. `is_trusted` is whether credentials were sent to the server, if there are any;
+/// `server` is its address for the user, or its host.
+pub(super) async fn status_error(
     remote: &Remote,
-    url: &Url,
+    server: &str,
     is_trusted: bool,
     response: Response<Incoming>,
-) -> Result<Response<Incoming>, FetchError> {
+) -> FetchError {
     let status = response.status();
-    if status == StatusCode::OK {
-        return Ok(response);
-    }
     if let Some(wait) = retry_after(status, response.headers()) {
-        return Err(FetchError::Throttled {
+        return FetchError::Throttled {
             host: remote.address.host(),
             status: status.as_u16(),
             wait,
             until: None,
-        });
+        };
     }
     let page = read_prefix(response.into_body(), MAX_ERROR_BODY_BYTES)
         .await
@@ -50,14 +43,13 @@ pub(super) async fn check_status(
     let mut message = ServerMessage(sanitize_text(&page));
     let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     if refused && !is_trusted && remote.has_credentials() {
-        let moved = redirect::repository_url(url).map_or_else(|_| host(url), |url| url.to_string());
         message = ServerMessage(format!(
-            "the address redirects to '{moved}', to which the credentials were not sent: to send them there, \
+            "the address redirects to '{server}', to which the credentials were not sent: to send them there, \
              write that address into spec.url"
         ));
     }
     let url = remote.address.to_string();
-    Err(match status {
+    match status {
         StatusCode::UNAUTHORIZED => FetchError::AuthenticationRequired { url, message },
         StatusCode::FORBIDDEN => FetchError::AuthorizationFailed { url, message },
         StatusCode::NOT_FOUND => FetchError::RepositoryNotFound { url, message },
@@ -74,7 +66,7 @@ pub(super) async fn check_status(
             status: status.as_u16(),
             message,
         },
-    })
+    }
 }
 
 /// Returns the requested delay: always for 429, for 503 and 403 if `Retry-After` is set. A date is compared with the
@@ -107,16 +99,6 @@ fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
             .unwrap_or(DEFAULT_RETRY_AFTER)
             .clamp(*RETRY_AFTER_RANGE.start(), *RETRY_AFTER_RANGE.end()),
     )
-}
-
-/// Converts a body to a stream of chunks without trailers.
-pub(super) fn body_chunks(body: Incoming) -> impl Stream<Item = Result<Bytes, String>> + Send {
-    BodyStream::new(body).filter_map(|frame| {
-        std::future::ready(match frame {
-            Ok(frame) => frame.into_data().ok().map(Ok),
-            Err(error) => Some(Err(chain(&error))),
-        })
-    })
 }
 
 /// Reads the first `limit` bytes of a body.
