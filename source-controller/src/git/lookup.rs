@@ -2,6 +2,7 @@
 //! version, whose commits are compared.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 
 use sluice_runtime::semver::{Constraint, Selection};
@@ -52,7 +53,8 @@ pub async fn resolve(
     if equal.iter().all(|other| other.commit == last.commit) {
         return Ok(Heads { head: last, others });
     }
-    let newest = newest(mirror, remote, last, equal, stop);
+    // Seldom: in a box, so that the future of all other lookups has no space for a fetch.
+    let newest = Box::pin(newest(mirror, remote, last, equal, stop));
     let head = remote.within_timeout(newest).await?;
     Ok(Heads { head, others })
 }
@@ -103,21 +105,24 @@ impl From<Head> for Candidates {
     }
 }
 
-/// Looks up the references within the remote's timeout.
+/// Looks up the references within the remote's timeout. What most lookups do not need is in boxes, here and below, because
+/// each lookup writes the space of its whole future.
 async fn candidates(
     remote: &Remote,
     reference: &Reference,
     further: &[Reference],
 ) -> Result<Candidates, FetchError> {
-    let resolved = async {
+    // Pinned here: passed on by value, it would take its space twice, or a box of its own.
+    let resolved = pin!(async {
         match resolve_reference(remote, reference, further).await {
             Err(error) if remote.transport.is_assumption_wrong(remote, &error) => {
-                resolve_reference(remote, reference, further).await
+                Box::pin(resolve_reference(remote, reference, further)).await
             }
             resolved => resolved,
         }
-    };
-    let result = remote.within_timeout(resolved).await;
+    });
+    let result = tokio::time::timeout(remote.timeout, resolved).await;
+    let result = result.unwrap_or_else(|_| Err(remote.timed_out()));
     result.inspect_err(|_| {
         remote.transport.forget(remote);
     })
@@ -130,9 +135,10 @@ async fn resolve_reference(
 ) -> Result<Candidates, FetchError> {
     match reference {
         Reference::Commit { commit, .. } => {
-            pinned_head(remote, commit, reference).await.map(Candidates::from)
+            let head = Box::pin(pinned_head(remote, commit, reference)).await;
+            head.map(Candidates::from)
         }
-        Reference::Semver(constraint) => select_tag(remote, constraint).await,
+        Reference::Semver(constraint) => Box::pin(select_tag(remote, constraint)).await,
         Reference::Name(name) if name.starts_with('/') || name.ends_with('/') => {
             Err(FetchError::InvalidName { name: name.clone() })
         }
@@ -150,19 +156,38 @@ async fn named_heads(
 ) -> Result<Candidates, FetchError> {
     let name = reference.remote_name().unwrap_or_default();
     if !reference.is_well_formed() {
-        return Err(missing_ref_error(remote, reference, name).await?);
+        return Err(Box::pin(missing_ref_error(remote, reference, name)).await?);
     }
+    let (found, others) = if further.is_empty() {
+        (refs::find(remote, &name).await?, HashMap::new())
+    } else {
+        Box::pin(find_with_others(remote, &name, further)).await?
+    };
+    match found {
+        Some(found) => Ok(Candidates {
+            last: to_head(&found, reference.clone()),
+            equal: Vec::new(),
+            others,
+        }),
+        None => Err(Box::pin(missing_ref_error(remote, reference, name)).await?),
+    }
+}
+
+/// Looks up the ref with this name, and the heads of the further references, with one request.
+async fn find_with_others(
+    remote: &Remote,
+    name: &str,
+    further: &[Reference],
+) -> Result<(Option<RemoteRef>, HashMap<Reference, Head>), FetchError> {
     let named = further
         .iter()
         .filter_map(|other| Some((other, other.remote_name()?)));
     let named: Vec<_> = named.collect();
     let further_names = named.iter().map(|(_, name)| name.as_str());
-    let all: Vec<_> = std::iter::once(name.as_str()).chain(further_names).collect();
+    let all: Vec<_> = std::iter::once(name).chain(further_names).collect();
     let mut found = match refs::find_all(remote, &all).await {
         // The refs of others must not make this lookup fail.
-        Err(FetchError::RefsTooLong { .. }) if !named.is_empty() => {
-            refs::find_all(remote, &[name.as_str()]).await?
-        }
+        Err(FetchError::RefsTooLong { .. }) if !named.is_empty() => refs::find_all(remote, &[name]).await?,
         found => found?,
     };
     let others = named.into_iter().filter_map(|(other, name)| {
@@ -170,13 +195,7 @@ async fn named_heads(
         Some((other.clone(), head))
     });
     let others = others.collect();
-    match found.remove(name.as_bytes()) {
-        Some(found) => Ok(Candidates {
-            others,
-            ..Candidates::from(to_head(&found, reference.clone()))
-        }),
-        None => Err(missing_ref_error(remote, reference, name).await?),
-    }
+    Ok((found.remove(name.as_bytes()), others))
 }
 
 fn to_head(found: &RemoteRef, reference: Reference) -> Head {

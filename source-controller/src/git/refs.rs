@@ -36,7 +36,10 @@ impl Refs {
                 FetchError::Status { .. }
                 | FetchError::Redirect { .. }
                 | FetchError::RepositoryNotFound { .. },
-            ) if remote.transport.forget(remote) => Self::request_once(remote, prefixes).await,
+            ) if remote.transport.forget(remote) => {
+                // Seldom: in a box, like all such futures below a lookup, so that a lookup itself is small.
+                Box::pin(Self::request_once(remote, prefixes)).await
+            }
             other => other,
         }
     }
@@ -95,7 +98,15 @@ impl Refs {
 
 /// Returns the ref with exactly this name.
 pub(super) async fn find(remote: &Remote, name: &str) -> Result<Option<RemoteRef>, FetchError> {
-    Ok(find_all(remote, &[name]).await?.remove(name.as_bytes()))
+    let mut refs = Refs::request(remote, &[name]).await?;
+    let mut found = None;
+    while let Some(next) = refs.next().await? {
+        if next.name == name.as_bytes() {
+            found = Some(next);
+        }
+    }
+    refs.packets.read_rest().await;
+    Ok(found)
 }
 
 /// Returns the refs with exactly these names, by name. Costs one request.

@@ -86,8 +86,10 @@ impl Network {
         let Source {
             remote, reference, ..
         } = source;
-        let request = git::resolve(mirror, remote, reference, &further, stop);
-        let heads = self.throttled(remote, request).await?;
+        // As `throttled` does, to which the future would be passed by value: that takes its space twice.
+        self.throttle.check(remote, self.clock.now())?;
+        let heads = git::resolve(mirror, remote, reference, &further, stop).await;
+        let heads = heads.map_err(|error| self.throttle.record(remote, error, self.clock.now()))?;
         if remote.needs_access_check() && !is_pinned(&heads.head) {
             // Only a pinned commit is resolved without a request. Remotes without a check do not need the record.
             self.mirrors.record_access(remote);

@@ -153,7 +153,7 @@ impl Transport {
             self.endpoints().insert(key, Arc::clone(&endpoint));
             return Ok(endpoint);
         }
-        self.discover(remote, key).await
+        Box::pin(self.discover(remote, key)).await
     }
 
     /// Returns the endpoint of the repository for a fetch: one that has answered a command, else discovered.
@@ -176,7 +176,7 @@ impl Transport {
         let cached = self.endpoints().get(&key);
         match cached.filter(|endpoint| usable(endpoint)) {
             Some(endpoint) => Ok(endpoint),
-            None => self.discover(remote, key).await,
+            None => Box::pin(self.discover(remote, key)).await,
         }
     }
 
@@ -268,8 +268,8 @@ impl Transport {
         endpoint: &Endpoint,
     ) -> Result<Packets, FetchError> {
         match &endpoint.target {
-            Target::Http(target) => self.0.http.advertised_refs(remote, target).await,
-            Target::Ssh(_) => self.0.ssh.advertised_refs(remote).await,
+            Target::Http(target) => Box::pin(self.0.http.advertised_refs(remote, target)).await,
+            Target::Ssh(_) => Box::pin(self.0.ssh.advertised_refs(remote)).await,
         }
     }
 

@@ -7,11 +7,12 @@ use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use sluice_harness::git::{Fault, Scope, Step};
 use sluice_runtime::schedule::ObjectKey;
+use sluice_runtime::shutdown::Token;
 use sluice_runtime::watch::Requeue;
 use tokio::time::Instant;
 
 use super::environment::{LIMIT, NAMESPACE, TestEnvironment};
-use crate::reconcile::{Network, Origin as _};
+use crate::reconcile::{Network, Origin as _, resolve};
 
 /// Interval of objects whose lookups expire during a test.
 const QUICK: &str = "1m";
@@ -37,6 +38,21 @@ fn key(name: &str) -> ObjectKey {
         namespace: NAMESPACE.into(),
         name: name.into(),
     }
+}
+
+/// Each lookup writes the space of its whole future, once on the stack and once into its box. So what few lookups need is in
+/// boxes of its own: fetches, discovery, ssh, second attempts, and the search for the cause of an error.
+#[tokio::test]
+async fn the_future_of_a_lookup_is_small() {
+    let env = TestEnvironment::new().await;
+    env.create("app", json!({})).await;
+    let spec = env.get("app").await.spec;
+    let source = resolve::resolve(&spec, &key("app"), &env.context())
+        .await
+        .unwrap();
+    let (origin, stop) = (env.network(), Token::new());
+    let size = size_of_val(&*origin.head(&source, &stop));
+    assert!(size <= 4 << 10, "{size} bytes");
 }
 
 #[tokio::test]
