@@ -19,7 +19,7 @@
 //!
 //! `stream` receives the bytes and copies them to disk. `scan` reads the entries, hashes undeltified objects, with
 //! `object_names`, and records deltas. `resolve` applies each delta to its base. `thin` appends the omitted bases. `write`
-//! creates the index. Apart from these, [`open_blob`] reads a large blob of an indexed pack as a stream.
+//! creates the index. Apart from these, [`open_blob`] reads a large blob of an indexed pack as a stream, which `lookup` finds.
 
 mod blob;
 mod delta;
@@ -27,6 +27,7 @@ mod entry;
 mod error;
 mod hash;
 mod inflate;
+mod lookup;
 mod object_names;
 mod resolve;
 mod scan;
