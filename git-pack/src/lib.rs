@@ -19,7 +19,8 @@
 //!
 //! `stream` receives the bytes and copies them to disk. `scan` reads the entries, hashes undeltified objects, with
 //! `object_names`, and records deltas. `resolve` applies each delta to its base. `thin` appends the omitted bases. `write`
-//! creates the index. Apart from these, [`open_blob`] reads a large blob of an indexed pack as a stream, which `lookup` finds.
+//! creates the index. Apart from these, [`open_blob`] reads a large blob of an indexed pack as a stream, and [`BlobReader`] small ones as
+//! a whole; `lookup` finds both.
 
 mod blob;
 mod delta;
@@ -29,6 +30,7 @@ mod hash;
 mod inflate;
 mod lookup;
 mod object_names;
+mod reader;
 mod resolve;
 mod scan;
 mod stream;
@@ -45,6 +47,7 @@ pub use blob::{BlobStream, open_blob};
 use bytes::Bytes;
 pub use error::{FormatError, Limit, PackError};
 use git2::Odb;
+pub use reader::BlobReader;
 use resolve::Resolver;
 
 /// Limits on one pack. The defaults suit a configuration repository.

@@ -9,25 +9,43 @@ use sluice_harness::git::pack::PackWriter;
 use super::*;
 use crate::blob::{BlobStream, open_blob};
 
-/// An object directory with one pack.
-struct Objects {
+/// An object directory with packs.
+pub(super) struct Objects {
     folder: TempDir,
 }
 
 impl Objects {
-    fn new(pack: &[u8]) -> Self {
+    pub(super) fn new(pack: &[u8]) -> Self {
         let folder = TempDir::new().unwrap();
         let objects = Self { folder };
         std::fs::create_dir(objects.packs()).unwrap();
-        index_pack(pack, 4096, &Odb::new().unwrap(), &objects.packs()).unwrap();
+        objects.add(pack);
         objects
     }
 
-    fn packs(&self) -> PathBuf {
+    pub(super) fn add(&self, pack: &[u8]) {
+        index_pack(pack, 4096, &Odb::new().unwrap(), &self.packs()).unwrap();
+    }
+
+    pub(super) fn packs(&self) -> PathBuf {
         self.folder.path().join("pack")
     }
 
-    fn file(&self, extension: &str) -> PathBuf {
+    /// Opens it with libgit2; returns the names of all objects, too.
+    pub(super) fn open(&self) -> (Odb<'static>, Vec<Oid>) {
+        let odb = Odb::new().unwrap();
+        odb.add_disk_alternate(&self.folder.path().to_string_lossy())
+            .unwrap();
+        let mut ids = Vec::new();
+        odb.foreach(|id| {
+            ids.push(*id);
+            true
+        })
+        .unwrap();
+        (odb, ids)
+    }
+
+    pub(super) fn file(&self, extension: &str) -> PathBuf {
         let files = std::fs::read_dir(self.packs()).unwrap();
         let mut paths = files.map(|entry| entry.unwrap().path());
         let found = paths.find(|path| path.extension().is_some_and(|found| found == extension));
@@ -35,7 +53,7 @@ impl Objects {
     }
 
     /// Writes other bytes into a file, which has no write permission.
-    fn replace(&self, extension: &str, bytes: &[u8]) {
+    pub(super) fn replace(&self, extension: &str, bytes: &[u8]) {
         let file = self.file(extension);
         std::fs::remove_file(&file).unwrap();
         std::fs::write(file, bytes).unwrap();
@@ -49,7 +67,7 @@ fn content(stream: Option<BlobStream>) -> io::Result<Vec<u8>> {
 }
 
 /// Returns a pack with one blob of a megabyte, and its name.
-fn one_blob() -> (Vec<u8>, Oid, String) {
+pub(super) fn one_blob() -> (Vec<u8>, Oid, String) {
     let (mut pack, text) = (PackWriter::default(), noise(1, 1 << 20));
     let id = pack.object("blob", text.as_bytes());
     (pack.finish(), Oid::from_bytes(&id).unwrap(), text)
@@ -63,15 +81,7 @@ fn undeltified_blobs_are_read_as_libgit2_reads_them() {
             .pack(&["--delta-base-offset"], "main\nv1.0.0\n")
             .unwrap(),
     );
-    let odb = Odb::new().unwrap();
-    odb.add_disk_alternate(&objects.folder.path().to_string_lossy())
-        .unwrap();
-    let mut ids = Vec::new();
-    odb.foreach(|id| {
-        ids.push(*id);
-        true
-    })
-    .unwrap();
+    let (odb, ids) = objects.open();
     let (mut streamed, mut others) = (0, 0);
     for id in ids {
         let object = odb.read(id).unwrap();

@@ -2,6 +2,7 @@
 
 mod blobs;
 mod foreign;
+mod reader;
 
 use std::path::Path;
 use std::process::Command;
