@@ -9,7 +9,7 @@ use super::checkout::Checkout;
 use super::error::ReadError;
 
 /// Bytes from which on a file is read in parts, where that is possible.
-const LARGE_BLOB_BYTES: u64 = 4 << 20;
+pub(super) const LARGE_BLOB_BYTES: u64 = 4 << 20;
 
 /// A file that is not held in memory as a whole.
 pub(crate) struct LargeBlob<'a> {

@@ -23,7 +23,12 @@ impl Node {
         sink: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let large = match &self.leaf {
-            Some(Leaf::Object { checkout, id, .. }) => checkout.open_large(*id).map_err(TreeError::from)?,
+            Some(Leaf::Object { checkout, id, .. }) => {
+                if let Some(content) = checkout.read_undeltified(*id) {
+                    return sink(&content);
+                }
+                checkout.open_large(*id).map_err(TreeError::from)?
+            }
             Some(Leaf::File {
                 path, link: false, ..
             }) => return self.read_disk_parts(path, sink),

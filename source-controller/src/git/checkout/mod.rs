@@ -1,15 +1,17 @@
 //! A commit on disk: its message, its trees and its blobs. There is no work tree.
 
 mod counterpart;
+mod undeltified;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use counterpart::Counterpart;
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
+use sluice_git_pack::BlobReader;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{FetchError, ReadError};
@@ -59,6 +61,8 @@ pub struct Checkout(Arc<Inner>);
 struct Inner {
     // Closed before the directory may be deleted.
     odb: Odb<'static>,
+    /// For [`Checkout::read_undeltified`], which opens it; `None` if that failed.
+    blobs: OnceLock<Option<BlobReader>>,
     generation: Arc<Generation>,
     commit: Commit,
     limits: Limits,
@@ -90,6 +94,7 @@ impl Checkout {
             Commit::parse(commit, &read(&odb, commit, MAX_COMMIT_BYTES)?).map_err(ReadError::from)?;
         Ok(Self(Arc::new(Inner {
             odb,
+            blobs: OnceLock::new(),
             generation,
             commit,
             limits,

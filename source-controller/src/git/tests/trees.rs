@@ -73,10 +73,65 @@ async fn a_large_file_is_read_in_parts() {
         }
     }
     assert!(read == large.as_bytes());
+    assert!(checkout.read_undeltified(id("large")).is_none());
     assert_eq!(
         checkout.held_bytes(id("large")) + checkout.held_bytes(id("small")),
         0
     );
+}
+
+#[tokio::test]
+async fn a_small_undeltified_file_is_read_as_libgit2_reads_it() {
+    let env = TestEnvironment::new().await;
+    let one = noise(6, 20_000);
+    let other = format!("{one}and more");
+    let files = [
+        ("one", one.as_str()),
+        ("other", other.as_str()),
+        ("third", "3"),
+        ("empty", ""),
+    ];
+    env.repository.commit_files(&files, "one").unwrap();
+    let id = |name: &str| {
+        let id = env.repository.resolve(&format!("HEAD:{name}")).unwrap();
+        Oid::from_str(&id).unwrap()
+    };
+    let checkout = env.fetch(&main()).await.unwrap();
+    let mut deltas = 0;
+    for (name, content) in files {
+        assert_eq!(*checkout.read(id(name)).unwrap(), *content.as_bytes());
+        match checkout.read_undeltified(id(name)) {
+            Some(read) => assert_eq!(read, content.as_bytes()),
+            None => deltas += 1,
+        }
+    }
+    assert_eq!(deltas, 1, "one of the first two files");
+    assert_eq!(checkout.read_undeltified(checkout.commit().tree), None);
+
+    let mut remote = env.remote();
+    remote.limits.blob_bytes = 100;
+    let limited = env.fetch_from(&remote, &main()).await.unwrap();
+    let read = ["one", "other", "third"].map(|name| limited.read_undeltified(id(name)));
+    assert_eq!(read, [None, None, Some(b"3".to_vec())]);
+}
+
+/// The packs are opened at the first read.
+#[tokio::test]
+async fn a_file_of_a_later_pack_is_left_to_libgit2() {
+    let env = TestEnvironment::new().await;
+    let mut checkouts = Vec::new();
+    let mut ids = Vec::new();
+    for name in ["one", "two"] {
+        env.repository.commit_files(&[(name, name)], name).unwrap();
+        let id = env.repository.resolve(&format!("HEAD:{name}")).unwrap();
+        ids.push(Oid::from_str(&id).unwrap());
+        let checkout = env.fetch(&main()).await.unwrap();
+        assert!(checkout.read_undeltified(ids[0]).is_some());
+        checkouts.push(checkout);
+    }
+    assert_eq!(checkouts[0].read_undeltified(ids[1]), None);
+    assert_eq!(*checkouts[0].read(ids[1]).unwrap(), *b"two");
+    assert_eq!(checkouts[1].read_undeltified(ids[1]), Some(b"two".to_vec()));
 }
 
 /// A builder asks for this memory before it reads the file.
