@@ -124,6 +124,15 @@ impl Digest {
         self.algorithm
     }
 
+    /// Returns whether this is its text. Unlike a comparison with the printed digest, this allocates nothing.
+    #[must_use]
+    pub fn is_written_as(&self, text: &str) -> bool {
+        let digits = text
+            .strip_prefix(self.algorithm.as_str())
+            .and_then(|rest| rest.strip_prefix(':'));
+        digits == Some(self.hex.as_str())
+    }
+
     /// The hex digits behind the colon.
     #[must_use]
     pub fn hex(&self) -> &str {
@@ -165,6 +174,25 @@ mod tests {
             assert_eq!(digest.algorithm(), algorithm);
             assert_eq!(digest.to_string(), text);
             assert_eq!(serde_json::to_value(&digest).unwrap(), serde_json::json!(text));
+        }
+    }
+
+    #[test]
+    fn a_digest_is_written_in_one_way() {
+        let digest = Digest::sha256([0x0a; 32]);
+        let text = digest.to_string();
+        assert!(digest.is_written_as(&text));
+        for other in [
+            String::new(),
+            digest.hex().to_owned(),
+            text.to_uppercase(),
+            text.replace("sha256", "blake3"),
+            text.replace(':', "::"),
+            format!("{text}0"),
+            text[..70].to_owned(),
+            Digest::sha256([0x0b; 32]).to_string(),
+        ] {
+            assert!(!digest.is_written_as(&other), "{other}");
         }
     }
 

@@ -3,6 +3,7 @@
 use sluice_runtime::redact::Secret;
 
 use super::ArtifactPath;
+use super::path::KIND;
 
 /// The bind address has no port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,9 +54,19 @@ impl AdvertisedAddress {
         let address = self.address.trim_end_matches('/');
         let has_scheme = address.starts_with("http://") || address.starts_with("https://");
         let scheme = if has_scheme { "" } else { "http://" };
-        let token = self.token.as_ref().map(Secret::expose);
-        let query = token.map(|token| format!("?{TOKEN_PARAMETER}={token}"));
-        format!("{scheme}{address}/{path}{}", query.unwrap_or_default())
+        let (base, directory) = ([scheme, address].concat(), path.directory());
+        let mut url = [
+            base.as_str(),
+            KIND,
+            directory.namespace(),
+            directory.name(),
+            path.file(),
+        ]
+        .join("/");
+        if let Some(token) = &self.token {
+            url.extend(["?", TOKEN_PARAMETER, "=", token.expose().as_str()]);
+        }
+        url
     }
 }
 

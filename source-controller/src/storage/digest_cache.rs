@@ -2,10 +2,11 @@
 //! change reads the whole file.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -69,10 +70,11 @@ struct CachedDigest {
     is_stable: bool,
 }
 
-/// The cached digests by path. Paths are ordered by component: entries below a directory directly follow it.
+/// The cached digests by path. Paths are ordered by their bytes, which costs much less than by their components: entries below a
+/// directory directly follow its path with a slash.
 #[derive(Debug, Default)]
 pub(super) struct DigestCache {
-    entries: Mutex<BTreeMap<PathBuf, CachedDigest>>,
+    entries: Mutex<BTreeMap<Box<OsStr>, CachedDigest>>,
     /// Number of insertions and removals so far.
     changes: AtomicU64,
 }
@@ -98,7 +100,7 @@ impl DigestCache {
             digest,
             is_stable,
         };
-        self.lock().insert(path.to_owned(), cached);
+        self.lock().insert(path.as_os_str().into(), cached);
         self.record_change();
     }
 
@@ -114,41 +116,42 @@ impl DigestCache {
 
     /// Returns the digest of the file, if it is unchanged.
     pub(super) fn digest(&self, path: &Path, metadata: &Metadata) -> Option<Digest> {
-        self.lookup(path, metadata).map(|entry| entry.digest)
-    }
-
-    /// As [`DigestCache::digest`], but only if a later change cannot have gone unnoticed.
-    pub(super) fn stable_digest(&self, path: &Path, metadata: &Metadata) -> Option<Digest> {
-        self.lookup(path, metadata)
-            .filter(|entry| entry.is_stable)
-            .map(|entry| entry.digest)
-    }
-
-    fn lookup(&self, path: &Path, metadata: &Metadata) -> Option<CachedDigest> {
         let entries = self.lock();
         entries
-            .get(path)
+            .get(path.as_os_str())
             .filter(|entry| entry.identity == FileIdentity::of(metadata))
-            .cloned()
+            .map(|entry| entry.digest.clone())
+    }
+
+    /// Returns whether the file was found with this digest before, and a change since cannot have gone unnoticed.
+    pub(super) fn is_known(&self, path: &Path, metadata: &Metadata, digest: &str) -> bool {
+        let identity = FileIdentity::of(metadata);
+        self.lock().get(path.as_os_str()).is_some_and(|entry| {
+            entry.is_stable && entry.identity == identity && entry.digest.is_written_as(digest)
+        })
     }
 
     /// Removes a file, or everything below a directory.
     pub(super) fn remove(&self, path: &Path) {
+        let mut directory = path.as_os_str().to_owned();
+        directory.push("/");
         let mut entries = self.lock();
-        let from = (Bound::Included(path), Bound::Unbounded);
-        let below = entries.range::<Path, _>(from).map(|(path, _)| path);
-        let removed: Vec<PathBuf> = below
-            .take_while(|entry| entry.starts_with(path))
+        entries.remove(path.as_os_str());
+        let from = (Bound::Included(directory.as_os_str()), Bound::Unbounded);
+        let removed: Vec<Box<OsStr>> = entries
+            .range::<OsStr, _>(from)
+            .map(|(entry, _)| entry)
+            .take_while(|entry| entry.as_encoded_bytes().starts_with(directory.as_encoded_bytes()))
             .cloned()
             .collect();
-        for path in removed {
-            entries.remove(&path);
+        for entry in removed {
+            entries.remove(&entry);
         }
         drop(entries);
         self.record_change();
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, CachedDigest>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<OsStr>, CachedDigest>> {
         // Each entry is valid by itself, so a poisoned lock can be used.
         lock(&self.entries)
     }
@@ -156,6 +159,8 @@ impl DigestCache {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use tokio::time::Instant;
 
     use super::*;
@@ -176,11 +181,27 @@ mod tests {
             file.set_modified(modified).unwrap();
             let metadata = file.metadata().unwrap();
             cache.insert_written(path, &metadata, digest());
-            cache.stable_digest(path, &metadata).is_some()
+            cache.is_known(path, &metadata, &digest().to_string())
         };
         let hour = Duration::from_hours(1);
         assert!(is_known(SystemTime::now() - hour));
         assert!(!is_known(SystemTime::now() + hour));
+    }
+
+    #[test]
+    fn a_file_is_known_with_one_digest_in_one_state() {
+        let (cache, path) = (DigestCache::default(), Path::new("/s/ns/a/1"));
+        let file = tempfile::tempfile().unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(1))
+            .unwrap();
+        let (before, text) = (file.metadata().unwrap(), digest().to_string());
+        assert!(!cache.is_known(path, &before, &text));
+        cache.insert_written(path, &before, digest());
+        assert!(cache.is_known(path, &before, &text));
+        assert!(!cache.is_known(path, &before, &text.replace('0', "1")));
+        assert!(!cache.is_known(Path::new("/s/ns/a/2"), &before, &text));
+        file.set_len(7).unwrap();
+        assert!(!cache.is_known(path, &file.metadata().unwrap(), &text));
     }
 
     #[test]

@@ -15,7 +15,7 @@ impl LocalDirectory {
     /// Creates the object's directory durably, and the root if a user has removed it: Flux does so, too, and nothing else would until the
     /// next start (`Storage.MkdirAll` of its source-controller).
     pub(super) fn create_directory(&self, directory: &ObjectDirectory) -> io::Result<PathBuf> {
-        let absolute = self.root.join(directory.relative());
+        let absolute = directory.below(&self.root);
         if !absolute.is_dir() {
             let unsynced = self.unsynced(&absolute);
             DirBuilder::new()

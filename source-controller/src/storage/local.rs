@@ -83,14 +83,7 @@ impl LocalDirectory {
     }
 
     fn absolute(&self, path: &ArtifactPath) -> PathBuf {
-        self.root.join(path.relative())
-    }
-
-    /// Returns whether the file was found with this digest before, and has not changed since.
-    fn is_known(&self, absolute: &Path, metadata: &Metadata, digest: &str) -> bool {
-        self.digests
-            .stable_digest(absolute, metadata)
-            .is_some_and(|cached| cached.to_string() == digest)
+        path.below(&self.root)
     }
 
     /// Creates a temporary file in the object's directory.
@@ -167,7 +160,7 @@ impl Storage for LocalDirectory {
             }
             Err(error) => return Err(failed(error)),
         };
-        if self.is_known(&absolute, &metadata, digest) {
+        if self.digests.is_known(&absolute, &metadata, digest) {
             return Ok(FileState::Intact);
         }
         let problem = match digest.parse::<Digest>() {
@@ -188,17 +181,19 @@ impl Storage for LocalDirectory {
     }
 
     fn is_unchanged(&self, path: &ArtifactPath, digest: &str) -> bool {
-        let absolute = self.absolute(path);
-        let Some(directory) = absolute.parent().filter(|_| self.is_local_disk) else {
+        if !self.is_local_disk {
             return false;
-        };
-        let is_settled = fs::symlink_metadata(directory).is_ok_and(|metadata| {
+        }
+        let mut absolute = path.directory().below(&self.root);
+        let is_settled = fs::symlink_metadata(&absolute).is_ok_and(|metadata| {
             let identity = FileIdentity::of(&metadata);
-            self.settled.contains(directory, &identity, path.file())
+            self.settled.contains(&absolute, &identity, path.file())
         });
+        absolute.push(path.file());
         is_settled
-            && fs::symlink_metadata(&absolute)
-                .is_ok_and(|metadata| metadata.is_file() && self.is_known(&absolute, &metadata, digest))
+            && fs::symlink_metadata(&absolute).is_ok_and(|metadata| {
+                metadata.is_file() && self.digests.is_known(&absolute, &metadata, digest)
+            })
     }
 
     fn open(&self, path: &ArtifactPath) -> Result<Box<dyn StoredFile>, StorageError> {
@@ -245,7 +240,7 @@ impl Storage for LocalDirectory {
         retention: Duration,
         now: Timestamp,
     ) -> Result<u64, StorageError> {
-        let absolute = self.root.join(directory.relative());
+        let absolute = directory.below(&self.root);
         // Read before the list, so that the next call notices a change during the list.
         let identity = fs::symlink_metadata(&absolute).map(|metadata| FileIdentity::of(&metadata));
         let stable = identity.ok().filter(FileIdentity::is_stable);
@@ -293,7 +288,7 @@ impl Storage for LocalDirectory {
     }
 
     fn remove(&self, directory: &ObjectDirectory) -> Result<bool, StorageError> {
-        let absolute = self.root.join(directory.relative());
+        let absolute = directory.below(&self.root);
         let removed = fs::remove_dir_all(&absolute);
         self.digests.remove(&absolute);
         self.settled.remove(&absolute);

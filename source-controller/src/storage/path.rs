@@ -11,6 +11,9 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 /// First path component of all GitRepository artifacts.
 pub(super) const KIND: &str = "gitrepository";
 
+/// Room for the separators of a path and the name of its file: 40 digits of a commit and a suffix.
+const FILE_ROOM: usize = 52;
+
 /// Suffix of the lock beside an artifact.
 pub(super) const LOCK_SUFFIX: &str = ".lock";
 
@@ -85,7 +88,9 @@ impl ObjectDirectory {
     /// access to other objects' files.
     #[must_use]
     pub fn recorded(&self, path: &str) -> Option<ArtifactPath> {
-        let file = path.strip_prefix(&self.to_string())?.strip_prefix('/')?;
+        let of_kind = path.strip_prefix(KIND)?.strip_prefix('/')?;
+        let of_namespace = of_kind.strip_prefix(self.namespace.as_str())?.strip_prefix('/')?;
+        let file = of_namespace.strip_prefix(self.name.as_str())?.strip_prefix('/')?;
         let file = part(file).ok()?;
         file.ends_with(".tar.gz").then(|| ArtifactPath {
             directory: self.clone(),
@@ -97,6 +102,15 @@ impl ObjectDirectory {
     #[must_use]
     pub fn relative(&self) -> PathBuf {
         [KIND, &self.namespace, &self.name].iter().collect()
+    }
+
+    /// Returns the path below a storage root, with room for the name of an artifact.
+    pub(super) fn below(&self, root: &Path) -> PathBuf {
+        let length = root.as_os_str().len() + KIND.len() + self.namespace.len() + self.name.len();
+        let mut path = PathBuf::with_capacity(length + FILE_ROOM);
+        path.push(root);
+        path.extend([KIND, &self.namespace, &self.name]);
+        path
     }
 }
 
@@ -117,6 +131,13 @@ impl ArtifactPath {
     #[must_use]
     pub fn relative(&self) -> PathBuf {
         self.directory.relative().join(&self.file)
+    }
+
+    /// Returns the path below a storage root.
+    pub(super) fn below(&self, root: &Path) -> PathBuf {
+        let mut path = self.directory.below(root);
+        path.push(&self.file);
+        path
     }
 }
 
@@ -178,7 +199,7 @@ pub(super) fn open_nofollow(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::ObjectDirectory;
+    use super::*;
 
     const COMMIT: &str = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
 
@@ -191,6 +212,24 @@ mod tests {
             format!("gitrepository/flux-system/podinfo/{COMMIT}.tar.gz")
         );
         assert_eq!(directory.recorded(&artifact.to_string()), Some(artifact));
+    }
+
+    #[test]
+    fn a_path_below_a_root_is_the_root_joined_with_the_relative_path() {
+        let directory = ObjectDirectory::git_repository("flux-system", "podinfo").unwrap();
+        let artifact = directory.artifact(COMMIT).unwrap();
+        for root in ["/data", "/data/", "data", "/"] {
+            let root = Path::new(root);
+            // Caches compare the bytes.
+            assert_eq!(
+                directory.below(root).as_os_str(),
+                root.join(directory.relative()).as_os_str()
+            );
+            assert_eq!(
+                artifact.below(root).as_os_str(),
+                root.join(artifact.relative()).as_os_str()
+            );
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl LocalDirectory {
 
     /// Returns every file of an object.
     pub(super) fn files(&self, directory: &ObjectDirectory) -> Result<Vec<ObjectFile>, StorageError> {
-        let absolute = self.root.join(directory.relative());
+        let absolute = directory.below(&self.root);
         let mut found = Vec::new();
         for entry in entries(&absolute)? {
             let entry = entry?;

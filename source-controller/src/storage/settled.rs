@@ -25,18 +25,23 @@ impl SettledDirectories {
     /// list of its files.
     pub(super) fn insert(&self, directory: &Path, identity: FileIdentity, current: &str) {
         let settled = self.hasher.hash_one((identity, current));
-        lock(&self.settled).insert(self.hasher.hash_one(directory), settled);
+        lock(&self.settled).insert(self.hash(directory), settled);
     }
 
     /// Returns whether a directory in this state holds nothing but the artifact `current`.
     pub(super) fn contains(&self, directory: &Path, identity: &FileIdentity, current: &str) -> bool {
         let settled = self.hasher.hash_one((identity, current));
-        lock(&self.settled).get(&self.hasher.hash_one(directory)) == Some(&settled)
+        lock(&self.settled).get(&self.hash(directory)) == Some(&settled)
     }
 
     /// Forgets a directory.
     pub(super) fn remove(&self, directory: &Path) {
-        lock(&self.settled).remove(&self.hasher.hash_one(directory));
+        lock(&self.settled).remove(&self.hash(directory));
+    }
+
+    /// Hashes the bytes of a path at once, not its components.
+    fn hash(&self, directory: &Path) -> u64 {
+        self.hasher.hash_one(directory.as_os_str())
     }
 }
 
