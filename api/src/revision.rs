@@ -35,26 +35,6 @@ impl Revision {
         }
     }
 
-    /// Returns the revision of a Git commit, by Flux's rule: with the full reference when the user set `spec.ref.name`,
-    /// otherwise with the reference without its first two components (`refs/heads/`), or without a reference if that is
-    /// empty.
-    #[must_use]
-    pub fn from_commit(reference: &str, named: bool, hash: &str) -> Self {
-        let shown = if named {
-            Some(reference)
-        } else {
-            reference.splitn(3, '/').nth(2)
-        };
-        let algorithm = if hash.len() == 40 { "sha1" } else { "<unknown>" };
-        Self {
-            reference: shown.filter(|name| !name.is_empty()).map(str::to_owned),
-            checksum: Some(Checksum {
-                algorithm: algorithm.to_owned(),
-                hash: hash.to_owned(),
-            }),
-        }
-    }
-
     /// Returns the reference, e.g. `main`, `v1.0.0` or `refs/pull/1/head`.
     #[must_use]
     pub fn reference(&self) -> Option<&str> {
@@ -203,28 +183,6 @@ mod tests {
             ("main".into(), "main".into()),
         ] {
             assert_eq!(Revision::parse(&text).to_string(), new);
-        }
-    }
-
-    #[test]
-    fn a_commit_has_fluxs_revision() {
-        for (reference, named, revision) in [
-            ("refs/heads/master", false, format!("master@sha1:{HASH}")),
-            ("refs/heads/feature/x", false, format!("feature/x@sha1:{HASH}")),
-            ("refs/tags/v1.0.0", false, format!("v1.0.0@sha1:{HASH}")),
-            ("HEAD", false, format!("sha1:{HASH}")),
-            ("refs/heads/main", true, format!("refs/heads/main@sha1:{HASH}")),
-            ("refs/tags/v1^{}", true, format!("refs/tags/v1^{{}}@sha1:{HASH}")),
-            (
-                "refs/pull/420/head",
-                true,
-                format!("refs/pull/420/head@sha1:{HASH}"),
-            ),
-        ] {
-            assert_eq!(
-                Revision::from_commit(reference, named, HASH).to_string(),
-                revision
-            );
         }
     }
 

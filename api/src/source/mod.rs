@@ -116,13 +116,44 @@ impl Artifact {
     /// Returns whether it has this revision, in any of its notations.
     #[must_use]
     pub fn has_revision(&self, revision: &str) -> bool {
-        self.parsed_revision().to_string() == revision
+        // Only legacy notations, which have no colon, are converted.
+        if self.revision.contains(':') {
+            self.revision == revision
+        } else {
+            self.parsed_revision().to_string() == revision
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revision_is_compared_in_its_current_notation() {
+        let hash = "b8e362c206e3d0cbb7ed22ced771a0056455a2fb";
+        let current = format!("main@sha1:{hash}");
+        let recorded = [
+            current.clone(),
+            format!("main/{hash}"),
+            format!("sha1:{hash}"),
+            format!("HEAD/{hash}"),
+            hash.to_owned(),
+            format!("dev@sha1:{hash}"),
+            "a@b:c".to_owned(),
+            "main".to_owned(),
+            String::new(),
+        ];
+        for revision in recorded {
+            let artifact = serde_json::json!({ "digest": "", "lastUpdateTime": "2026-01-02T03:04:05Z", "path": "",
+                "revision": revision, "url": "" });
+            let artifact: Artifact = serde_json::from_value(artifact).unwrap();
+            for other in [current.as_str(), &format!("sha1:{hash}"), &revision, ""] {
+                let is_same = artifact.parsed_revision().to_string() == *other;
+                assert_eq!(artifact.has_revision(other), is_same, "{revision} {other}");
+            }
+        }
+    }
 
     #[test]
     fn a_subject_is_one_short_line_without_control_characters() {

@@ -1,7 +1,6 @@
 //! The reference that an object specifies, the commit that it named at a lookup, and the format of its revision.
 
 use git2::Oid;
-use sluice_api::revision::Revision;
 
 /// Maximum length of a ref name that is sent, in bytes. Git's own limit is that of a path.
 const MAX_NAME_BYTES: usize = 1024;
@@ -110,19 +109,22 @@ impl Reference {
         })
     }
 
-    /// Returns the revision of `commit` under this reference: `main@sha1:…`, or `sha1:…` for a commit without a branch.
+    /// Returns the revision of `commit` under this reference, by Flux's rule: with the full name that the user set in `spec.ref.name`,
+    /// otherwise with the short name of the branch or tag (`main@sha1:…`), or `sha1:…` without any of them.
     #[must_use]
     pub fn revision(&self, commit: Oid) -> String {
-        let (full_name, verbatim) = match self {
-            Self::Name(name) | Self::Commit { name: Some(name), .. } => (name.clone(), true),
-            Self::Branch(name)
+        let name: &str = match self {
+            Self::Name(name)
+            | Self::Branch(name)
+            | Self::Tag(name)
+            | Self::Commit { name: Some(name), .. }
             | Self::Commit {
                 branch: Some(name), ..
-            } => (format!("refs/heads/{name}"), false),
-            Self::Tag(name) => (format!("refs/tags/{name}"), false),
-            Self::Semver(_) | Self::Commit { .. } => ("HEAD".to_owned(), false),
+            } => name,
+            Self::Semver(_) | Self::Commit { .. } => "",
         };
-        Revision::from_commit(&full_name, verbatim, &commit.to_string()).to_string()
+        let separator = if name.is_empty() { "sha1:" } else { "@sha1:" };
+        [name, separator, &commit.to_string()].concat()
     }
 }
 
