@@ -23,7 +23,7 @@ pub(super) const COLLECTED: &str = "GarbageCollectionSucceeded";
 
 /// Returns the events about the state of storage.
 #[must_use]
-pub(super) fn storage_events(observed: &Observed) -> Vec<Event> {
+pub(super) fn storage_events(observed: &Observed<'_>) -> Vec<Event> {
     let damage = observed.damage.as_ref().map(|damage| {
         let text = format!("failed to verify integrity of artifact: {damage}");
         Event::warning("ArtifactVerificationFailed", text)

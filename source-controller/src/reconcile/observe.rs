@@ -1,6 +1,7 @@
 //! The state at the start of a reconciliation: what the status says, and what storage holds. Removes superseded artifacts
 //! and verifies the one in the status.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,9 +13,9 @@ use crate::storage::{FileState, ObjectDirectory, Storage, StorageError};
 
 /// The state of an object's artifacts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Observed {
-    /// The stored artifact after verification, with its current URL.
-    pub artifact: Option<Artifact>,
+pub(super) struct Observed<'a> {
+    /// The stored artifact after verification, with its current URL. Nearly always it is as the status has it.
+    pub artifact: Option<Cow<'a, Artifact>>,
     /// Whether the status names an artifact whose file is missing.
     pub is_missing: bool,
     /// The defect of a damaged file, which was removed.
@@ -23,12 +24,12 @@ pub(super) struct Observed {
     pub collected: u64,
 }
 
-impl Observed {
+impl<'a> Observed<'a> {
     /// Returns the state that the status records, for when storage is not read.
-    pub(super) fn recorded(object: &GitRepository) -> Self {
-        let status = object.status.as_ref();
+    pub(super) fn recorded(object: &'a GitRepository) -> Self {
+        let artifact = object.status.as_ref().and_then(|status| status.artifact.as_ref());
         Self {
-            artifact: status.and_then(|status| status.artifact.clone()),
+            artifact: artifact.map(Cow::Borrowed),
             ..Self::default()
         }
     }
@@ -62,11 +63,11 @@ pub(super) fn observed_generation(object: &GitRepository) -> Option<i64> {
 
 /// Returns the state of an object without an artifact, or whose artifact is as it was and the only one, without waiting for the disk.
 /// Otherwise [`observe`] must read it.
-pub(super) fn unchanged(
+pub(super) fn unchanged<'a>(
     storage: &dyn Storage,
     directory: &ObjectDirectory,
-    status: Option<&GitRepositoryStatus>,
-) -> Option<Observed> {
+    status: Option<&'a GitRepositoryStatus>,
+) -> Option<Observed<'a>> {
     let Some(artifact) = status.and_then(|status| status.artifact.as_ref()) else {
         return Some(Observed::default());
     };
@@ -78,11 +79,14 @@ pub(super) fn unchanged(
 }
 
 /// Returns the artifact with its current URL.
-fn with_url(artifact: &Artifact, url: String) -> Artifact {
-    Artifact {
+fn with_url(artifact: &Artifact, url: String) -> Cow<'_, Artifact> {
+    if artifact.url == url {
+        return Cow::Borrowed(artifact);
+    }
+    Cow::Owned(Artifact {
         url,
         ..artifact.clone()
-    }
+    })
 }
 
 /// Collects garbage and verifies the current artifact. The retention time starts when an artifact is superseded. If
@@ -96,7 +100,7 @@ pub(super) fn observe(
     status: Option<&GitRepositoryStatus>,
     retention: Duration,
     now: Timestamp,
-) -> Result<Observed, StorageError> {
+) -> Result<Observed<'static>, StorageError> {
     let Some(artifact) = status.and_then(|status| status.artifact.as_ref()) else {
         return Ok(Observed::default());
     };
@@ -118,7 +122,7 @@ pub(super) fn observe(
     let Some(path) = path else { return Ok(missing) };
     Ok(match storage.verify(&path, &artifact.digest)? {
         FileState::Intact => Observed {
-            artifact: Some(with_url(artifact, storage.url(&path))),
+            artifact: Some(Cow::Owned(with_url(artifact, storage.url(&path)).into_owned())),
             is_missing: false,
             ..missing
         },

@@ -68,7 +68,7 @@ impl Reconciliation<'_> {
     pub(super) async fn store(
         &self,
         directory: &ObjectDirectory,
-        observed: &Observed,
+        observed: &Observed<'_>,
         tree: Tree,
         included: Vec<Included>,
         head: &Head,

@@ -63,7 +63,7 @@ impl Reconciliation<'_> {
     /// Reports the outcome and schedules the next reconciliation.
     pub(super) async fn finish(
         &self,
-        observed: &Observed,
+        observed: &Observed<'_>,
         outcome: Outcome,
     ) -> Result<Requeue, UnreportedError> {
         if matches!(outcome, Outcome::Failed(_)) && self.context.stop.is_cancelled() {
@@ -159,7 +159,7 @@ impl Reconciliation<'_> {
 /// Returns the status at the end of a reconciliation.
 fn final_status(
     object: &GitRepository,
-    observed: &Observed,
+    observed: &Observed<'_>,
     change: &UpstreamChange,
     outcome: &Outcome,
     now: Timestamp,
@@ -273,7 +273,7 @@ fn set_verified(
 fn set_failure(
     conditions: &mut ConditionSet<'_>,
     object: &GitRepository,
-    observed: &Observed,
+    observed: &Observed<'_>,
     change: &UpstreamChange,
     error: &ReconcileError,
 ) {

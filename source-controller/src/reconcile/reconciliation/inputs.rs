@@ -1,19 +1,44 @@
-//! What a reconciliation reads before it requests anything from the remote: the source, and the included artifacts.
+//! What a reconciliation reads before it requests anything from the remote: storage, the source, and the included artifacts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use kube::ResourceExt as _;
 use sluice_api::condition::{SourceCondition, find};
-use sluice_api::source::Artifact;
+use sluice_api::source::{Artifact, GitRepository};
 use sluice_runtime::schedule::ObjectKey;
 use tokio::time::Instant;
 
+use super::super::error::ReconcileError;
+use super::super::events;
 use super::super::include::{self, IncludeError, Included};
-use super::super::observe;
+use super::super::observe::{self, Observed};
 use super::super::resolve::{self, MIN_LOOKUP_AGE, ResolveError, Source};
 use super::{EarlyExit, Reconciliation};
 use crate::git::FetchError;
+use crate::storage::ObjectDirectory;
 
 impl Reconciliation<'_> {
+    /// Observes the artifacts of the object.
+    pub(super) async fn observe<'o>(
+        &self,
+        object: &'o Arc<GitRepository>,
+    ) -> Result<(ObjectDirectory, Observed<'o>), ReconcileError> {
+        let directory = ObjectDirectory::git_repository(&self.namespace, &object.name_any())?;
+        let storage = &self.context.storage;
+        if let Some(observed) = observe::unchanged(&**storage, &directory, object.status.as_ref()) {
+            return Ok((directory, observed));
+        }
+        let (ttl, now) = (self.context.retention.ttl, self.context.clock.now());
+        let (storage, slot, object) = (Arc::clone(storage), directory.clone(), Arc::clone(object));
+        let observe = move || observe::observe(&*storage, &slot, object.status.as_ref(), ttl, now);
+        let observed = Box::pin(self.run_blocking(observe)).await??;
+        for event in events::storage_events(&observed) {
+            self.record_event(event);
+        }
+        Ok((directory, observed))
+    }
+
     /// Resolves the source, unless the process stops.
     pub(super) async fn resolve(&self) -> Result<Source, EarlyExit> {
         tokio::select! {

@@ -34,12 +34,12 @@ pub(super) use wait::QueueWait;
 use super::content::{Change, ContentConfig};
 use super::error::ReconcileError;
 use super::include::{self, Included};
-use super::observe::{self, Observed};
+use super::observe::Observed;
 use super::resolve::Source;
 use super::slots::Slot;
 use super::submodules::SubmoduleFetcher;
 use super::verify::{SignatureState, Verification, VerifyError};
-use super::{Context, UnreportedError, events};
+use super::{Context, UnreportedError};
 use crate::git::{Checkout, FetchError, Head};
 use crate::storage::ObjectDirectory;
 use crate::tree::{Module, Tree};
@@ -143,12 +143,13 @@ impl<'a> Reconciliation<'a> {
                 .finish(&Observed::recorded(&self.object), Outcome::Suspended)
                 .await;
         }
-        let (observed, result) = match self.observe().await {
+        let object = Arc::clone(&self.object);
+        let (observed, result) = match self.observe(&object).await {
             Ok((directory, observed)) => {
                 let result = Box::pin(self.attempt(&directory, &observed)).await;
                 (observed, result)
             }
-            Err(error) => (Observed::recorded(&self.object), Err(EarlyExit::failed(error))),
+            Err(error) => (Observed::recorded(&object), Err(EarlyExit::failed(error))),
         };
         let outcome = match result {
             Ok(outcome) => outcome,
@@ -167,7 +168,7 @@ impl<'a> Reconciliation<'a> {
     async fn attempt(
         &mut self,
         directory: &ObjectDirectory,
-        observed: &Observed,
+        observed: &Observed<'_>,
     ) -> Result<Outcome, EarlyExit> {
         if let Some(text) = progress::announcement(&self.object, observed) {
             for warning in self.context.durations.warnings(&self.object.spec) {
@@ -210,7 +211,7 @@ impl<'a> Reconciliation<'a> {
     }
 
     /// Keeps the stored artifact, after verifying its revision again if required.
-    async fn reuse_stored(&self, observed: &Observed, inputs: BuildInputs) -> Result<Outcome, EarlyExit> {
+    async fn reuse_stored(&self, observed: &Observed<'_>, inputs: BuildInputs) -> Result<Outcome, EarlyExit> {
         let (source, head, content) = (&inputs.source, &inputs.head, inputs.content);
         let verification = inputs.verification.map_err(EarlyExit::failed)?;
         let status = self.object.status.as_ref();
@@ -227,7 +228,7 @@ impl<'a> Reconciliation<'a> {
     /// Verifies the revision of the stored artifact.
     async fn verify_again(
         &self,
-        observed: &Observed,
+        observed: &Observed<'_>,
         source: &Source,
         head: &Head,
         verification: Verification,
@@ -241,7 +242,7 @@ impl<'a> Reconciliation<'a> {
     async fn build(
         &mut self,
         directory: &ObjectDirectory,
-        observed: &Observed,
+        observed: &Observed<'_>,
         inputs: BuildInputs,
     ) -> Result<Outcome, EarlyExit> {
         let (source, head) = (&inputs.source, &inputs.head);
@@ -288,7 +289,7 @@ impl<'a> Reconciliation<'a> {
     /// Returns why a new artifact is required: the revision or a setting differs from those of the stored one.
     fn build_reason(
         &self,
-        observed: &Observed,
+        observed: &Observed<'_>,
         revision: &str,
         content: &ContentConfig,
     ) -> Option<&'static str> {
@@ -299,22 +300,6 @@ impl<'a> Reconciliation<'a> {
             return Some("the revision is new");
         }
         content.change_since(status).map(Change::as_str)
-    }
-
-    async fn observe(&self) -> Result<(ObjectDirectory, Observed), ReconcileError> {
-        let directory = ObjectDirectory::git_repository(&self.namespace, &self.object.name_any())?;
-        let (storage, now) = (Arc::clone(&self.context.storage), self.context.clock.now());
-        if let Some(observed) = observe::unchanged(&*storage, &directory, self.object.status.as_ref()) {
-            return Ok((directory, observed));
-        }
-        let ttl = self.context.retention.ttl;
-        let (slot, object) = (directory.clone(), Arc::clone(&self.object));
-        let observe = move || observe::observe(&*storage, &slot, object.status.as_ref(), ttl, now);
-        let observed = self.run_blocking(observe).await??;
-        for event in events::storage_events(&observed) {
-            self.record_event(event);
-        }
-        Ok((directory, observed))
     }
 
     /// Runs work on storage or a mirror on a blocking thread, within the time limit.

@@ -33,7 +33,7 @@ pub(super) struct UpstreamChange {
 
 impl UpstreamChange {
     /// Returns the revision, if it differs from that of the stored artifact.
-    fn new_revision(&self, observed: &Observed) -> Option<&str> {
+    fn new_revision(&self, observed: &Observed<'_>) -> Option<&str> {
         let existing = observed.artifact.as_ref();
         self.revision
             .as_deref()
@@ -41,7 +41,7 @@ impl UpstreamChange {
     }
 
     /// Returns whether a new artifact is required.
-    pub(super) fn requires_build(&self, observed: &Observed) -> bool {
+    pub(super) fn requires_build(&self, observed: &Observed<'_>) -> bool {
         self.includes || self.new_revision(observed).is_some()
     }
 }
@@ -78,7 +78,7 @@ impl Reconciliation<'_> {
     }
 
     /// Does so with the upstream changes found so far.
-    pub(super) fn expect_change(&self, observed: &Observed) {
+    pub(super) fn expect_change(&self, observed: &Observed<'_>) {
         self.expect_progress(progress(&self.object, observed, &self.change));
     }
 
@@ -89,7 +89,7 @@ impl Reconciliation<'_> {
     /// The progress cannot be written.
     pub(super) async fn with_progress<T>(
         &self,
-        observed: &Observed,
+        observed: &Observed<'_>,
         step: impl Future<Output = T>,
     ) -> Result<T, WriteError> {
         if lock(&self.progress).pending.is_none() {
@@ -102,7 +102,7 @@ impl Reconciliation<'_> {
     /// Runs a step, and writes the pending message as soon as it is due.
     async fn announce_during<T>(
         &self,
-        observed: &Observed,
+        observed: &Observed<'_>,
         step: impl Future<Output = T>,
     ) -> Result<T, WriteError> {
         if Instant::now() >= self.progress_due {
@@ -119,7 +119,7 @@ impl Reconciliation<'_> {
         written.map(|()| done)
     }
 
-    async fn announce_pending(&self, observed: &Observed) -> Result<(), WriteError> {
+    async fn announce_pending(&self, observed: &Observed<'_>) -> Result<(), WriteError> {
         let pending = lock(&self.progress).pending.take();
         match pending {
             Some(text) => self.announce(observed, &text).await,
@@ -128,7 +128,7 @@ impl Reconciliation<'_> {
     }
 
     /// Writes the progress of the reconciliation now.
-    pub(super) async fn announce(&self, observed: &Observed, text: &str) -> Result<(), WriteError> {
+    pub(super) async fn announce(&self, observed: &Observed<'_>, text: &str) -> Result<(), WriteError> {
         let (change, now) = (&self.change, self.context.clock.now());
         let written = self
             .write(|object| progress_status(object, observed, text, change, now))
@@ -177,7 +177,7 @@ impl Reconciliation<'_> {
 
 /// Returns the progress message to write at the start of a reconciliation, if any: only for a new generation, a new
 /// request or a missing artifact, and once for each.
-pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Option<String> {
+pub(super) fn announcement(object: &GitRepository, observed: &Observed<'_>) -> Option<String> {
     let status = object.status.as_ref();
     let is_announced = || {
         let existing = status.and_then(|status| find(&status.conditions, Kind::Reconciling));
@@ -197,7 +197,7 @@ pub(super) fn announcement(object: &GitRepository, observed: &Observed) -> Optio
 }
 
 /// Returns the message of `Reconciling` for the current progress.
-pub(super) fn progress(object: &GitRepository, observed: &Observed, change: &UpstreamChange) -> String {
+pub(super) fn progress(object: &GitRepository, observed: &Observed<'_>, change: &UpstreamChange) -> String {
     if let Some(revision) = change.new_revision(observed) {
         return format!("building artifact: new upstream revision '{revision}'");
     }
@@ -216,7 +216,7 @@ pub(super) fn progress(object: &GitRepository, observed: &Observed, change: &Ups
 /// stays unchanged.
 fn progress_status(
     object: &GitRepository,
-    observed: &Observed,
+    observed: &Observed<'_>,
     text: &str,
     change: &UpstreamChange,
     now: Timestamp,
@@ -248,15 +248,15 @@ fn progress_status(
 }
 
 /// Returns the current status with the artifact that storage holds.
-pub(super) fn with_artifact(object: &GitRepository, observed: &Observed) -> GitRepositoryStatus {
+pub(super) fn with_artifact(object: &GitRepository, observed: &Observed<'_>) -> GitRepositoryStatus {
     GitRepositoryStatus {
-        artifact: observed.artifact.clone(),
+        artifact: observed.artifact.as_deref().cloned(),
         ..object.status.clone().unwrap_or_default()
     }
 }
 
 /// Returns the current conditions, without `ArtifactInStorage` if there is no artifact.
-pub(super) fn current_conditions<'a>(object: &'a GitRepository, observed: &Observed) -> ConditionSet<'a> {
+pub(super) fn current_conditions<'a>(object: &'a GitRepository, observed: &Observed<'_>) -> ConditionSet<'a> {
     let existing = object
         .status
         .as_ref()
@@ -279,7 +279,11 @@ pub(super) fn clear_failed_verification(conditions: &mut ConditionSet<'_>) {
 }
 
 /// Sets `ArtifactOutdated` if the remote has a newer revision than the stored artifact.
-pub(super) fn set_outdated(conditions: &mut ConditionSet<'_>, observed: &Observed, change: &UpstreamChange) {
+pub(super) fn set_outdated(
+    conditions: &mut ConditionSet<'_>,
+    observed: &Observed<'_>,
+    change: &UpstreamChange,
+) {
     let new = change.new_revision(observed);
     match new.filter(|_| observed.artifact.is_some()) {
         Some(new) => {
@@ -367,7 +371,7 @@ mod tests {
 
     /// Returns the size of the future of the phases.
     fn size_of_attempt<'a, F>(
-        _: impl FnOnce(&'a mut Reconciliation<'a>, &'a ObjectDirectory, &'a Observed) -> F,
+        _: impl FnOnce(&'a mut Reconciliation<'a>, &'a ObjectDirectory, &'a Observed<'a>) -> F,
     ) -> usize
     where
         F: Future<Output = Result<Outcome, EarlyExit>>,
