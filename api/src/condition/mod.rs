@@ -189,8 +189,19 @@ pub fn merge_conditions<K: ConditionType>(
             conditions.push(update.to_condition(existing, generation, now));
         }
     }
-    conditions.sort_by_cached_key(|c| (rank(&c.type_), Reverse(c.observed_generation), c.type_.clone()));
+    conditions.sort_by(|left, right| order(left).cmp(&order(right)));
     conditions
+}
+
+/// Returns whether conditions are in the order of [`merge_conditions`].
+#[must_use]
+pub fn is_ordered(conditions: &[Condition]) -> bool {
+    conditions.is_sorted_by_key(order)
+}
+
+fn order(condition: &Condition) -> (u8, Reverse<Option<i64>>, &str) {
+    let kind = condition.type_.as_str();
+    (rank(kind), Reverse(condition.observed_generation), kind)
 }
 
 /// Sorts the three types that kstatus and kubectl read first to the front.

@@ -222,6 +222,9 @@ proptest! {
     fn merging_twice_changes_nothing(reasons in proptest::collection::vec("[A-Z][a-z]{0,5}", 9), now in 0i64..1000) {
         let updates: Vec<_> = S::OWNED.iter().zip(&reasons).map(|(kind, reason)| update(*kind, ConditionStatus::True, reason)).collect();
         let once = merge_conditions(&[], &updates, Some(3), at(now));
+        prop_assert!(is_ordered(&once));
+        let reversed: Vec<_> = once.iter().rev().cloned().collect();
+        prop_assert!(!is_ordered(&reversed));
         prop_assert_eq!(merge_conditions(&once, &updates, Some(3), at(now + 5)), once);
     }
 }

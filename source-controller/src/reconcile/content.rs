@@ -99,10 +99,23 @@ impl ContentConfig {
         status.content_config_checksum = Some(self.checksum(keys).to_string());
     }
 
+    /// Returns whether this is the text of the checksum without keys. Unlike a comparison with the text, this allocates no digest.
+    #[must_use]
+    pub(super) fn has_checksum(&self, text: &str) -> bool {
+        let mut digits = [0_u8; 64];
+        let is_encoded = hex::encode_to_slice(self.hash(None), &mut digits).is_ok();
+        let found = text.strip_prefix("sha256:").map(str::as_bytes);
+        is_encoded && found == Some(&digits[..])
+    }
+
     /// Returns a digest over all settings and the digest of the verification keys. Each field is prefixed with its
     /// length, so that no two configurations encode to the same bytes; an absent setting differs from an empty one.
     #[must_use]
     pub(super) fn checksum(&self, keys: Option<&Digest>) -> Digest {
+        Digest::sha256(self.hash(keys))
+    }
+
+    fn hash(&self, keys: Option<&Digest>) -> [u8; 32] {
         let mut hash = Sha256::new();
         let mut put = |field: Option<&str>| match field {
             None => hash.update([0]),
@@ -133,7 +146,7 @@ impl ContentConfig {
         if let Some(keys) = keys {
             put(Some(&keys.to_string()));
         }
-        Digest::sha256(hash.finalize().into())
+        hash.finalize().into()
     }
 }
 
@@ -299,9 +312,10 @@ mod tests {
         config.clone().record(&mut status, None);
         assert_eq!(config.change_since(&status), None);
         assert_eq!(status.included_artifacts[0].revision, "r");
-        assert_eq!(
-            status.content_config_checksum,
-            Some(config.checksum(None).to_string())
-        );
+        let checksum = config.checksum(None).to_string();
+        assert!(config.has_checksum(&checksum));
+        assert!(!config.has_checksum(&checksum.to_uppercase()));
+        assert!(!config.has_checksum(&config.checksum(Some(&Digest::sha256([1; 32]))).to_string()));
+        assert_eq!(status.content_config_checksum, Some(checksum));
     }
 }

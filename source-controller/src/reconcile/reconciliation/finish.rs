@@ -11,6 +11,7 @@ use sluice_api::source::{Artifact, FINALIZER, GitRepository, GitRepositoryStatus
 use sluice_runtime::event::Event;
 use sluice_runtime::failure::{Class, Failure as _};
 use sluice_runtime::finalizer;
+use sluice_runtime::status::WriteError;
 use sluice_runtime::watch::Requeue;
 
 use super::super::content::ContentConfig;
@@ -24,6 +25,7 @@ use super::progress::{
     ConditionSet, UpstreamChange, clear_failed_verification, current_conditions, progress, set_outdated,
     with_artifact,
 };
+use super::unchanged::{SUCCEEDED, is_final, stored_text};
 use crate::storage::ObjectDirectory;
 
 /// A newly stored artifact.
@@ -70,12 +72,7 @@ impl Reconciliation<'_> {
             // A reconciliation interrupted by shutdown is not a failure of the object.
             return Ok(Requeue::OnChange);
         }
-        let now = self.context.clock.now();
-        let Some(after) = self
-            .write(|object| final_status(object, observed, &self.change, &outcome, now))
-            .await?
-            .object()
-        else {
+        let Some(after) = self.report(observed, &outcome).await? else {
             return Ok(Requeue::OnChange);
         };
         self.export_trace(&outcome);
@@ -109,6 +106,20 @@ impl Reconciliation<'_> {
                 }
             }
         })
+    }
+
+    /// Writes the status, if it changes. Returns the object with it, unless the object was deleted.
+    async fn report(
+        &self,
+        observed: &Observed<'_>,
+        outcome: &Outcome,
+    ) -> Result<Option<Arc<GitRepository>>, WriteError> {
+        if self.is_unwritten() && is_final(&self.object, observed, outcome) {
+            return Ok(Some(Arc::clone(&self.object)));
+        }
+        let now = self.context.clock.now();
+        let write = self.write(|object| final_status(object, observed, &self.change, outcome, now));
+        Ok(Box::pin(write).await?.object())
     }
 
     /// Removes the artifacts and then the finalizer. Needs neither the remote nor a Secret, so that deletion cannot block on
@@ -156,8 +167,8 @@ impl Reconciliation<'_> {
     }
 }
 
-/// Returns the status at the end of a reconciliation.
-fn final_status(
+/// Returns the status at the end of a reconciliation. [`is_final`] must agree with it.
+pub(super) fn final_status(
     object: &GitRepository,
     observed: &Observed<'_>,
     change: &UpstreamChange,
@@ -244,8 +255,7 @@ fn set_success(conditions: &mut ConditionSet<'_>, revision: &str) {
     ] {
         conditions.delete(kind);
     }
-    let text = format!("stored artifact for revision '{revision}'");
-    conditions.set_true(Kind::ArtifactInStorage, "Succeeded", &text);
+    conditions.set_true(Kind::ArtifactInStorage, SUCCEEDED, &stored_text(revision));
 }
 
 /// Sets `SourceVerified` for this generation. The caller removes it if no verification is requested.
@@ -265,7 +275,7 @@ fn set_verified(
         }
     };
     if let Some(text) = text {
-        conditions.set_true(Kind::SourceVerified, "Succeeded", &text);
+        conditions.set_true(Kind::SourceVerified, SUCCEEDED, &text);
     }
 }
 

@@ -10,6 +10,7 @@ mod finish;
 mod inputs;
 mod progress;
 mod trace;
+mod unchanged;
 mod wait;
 
 use std::sync::{Arc, Mutex};

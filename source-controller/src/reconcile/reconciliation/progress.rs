@@ -141,6 +141,11 @@ impl Reconciliation<'_> {
         Ok(())
     }
 
+    /// Returns whether the status is the one from the start of this reconciliation, which has written none.
+    pub(super) fn is_unwritten(&self) -> bool {
+        Arc::ptr_eq(&lock(&self.progress).latest, &self.object)
+    }
+
     /// Writes a status computed from this reconciliation's object and the current status.
     pub(super) async fn write(
         &self,
