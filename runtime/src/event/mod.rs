@@ -165,6 +165,12 @@ impl Recorder {
         Self { poster, ..self }
     }
 
+    /// Returns whether events of this severity are written, posted or logged. Others need not be built.
+    #[must_use]
+    pub fn is_read(&self, severity: Severity) -> bool {
+        severity != Severity::Trace || self.trace || tracing::enabled!(tracing::Level::DEBUG)
+    }
+
     /// Records an event about an object. Never waits and never fails: a full queue drops the event with a log line. The
     /// correlator limits the events that are written per object; all are posted.
     pub fn record<K: Resource<DynamicType = ()>>(&self, object: &K, event: Event) {

@@ -162,6 +162,7 @@ async fn an_expired_event_is_created_again() {
 async fn routine_is_written_only_with_tracing_and_failures_are_not_fatal() {
     let fake = Arc::new(FakeApi::default());
     let (quiet, tracing) = (fake.recorder(clock(), false), fake.recorder(clock(), true));
+    assert!(tracing.is_read(Severity::Trace) && quiet.is_read(Severity::Normal));
     quiet.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
     quiet.flush().await;
     assert_eq!(fake.table(), Vec::<String>::new());

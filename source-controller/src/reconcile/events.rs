@@ -35,18 +35,15 @@ pub(super) fn storage_events(observed: &Observed<'_>) -> Vec<Event> {
     damage.into_iter().chain(collected).collect()
 }
 
-/// Returns the events about the outcome: verified signatures and the artifact.
-#[must_use]
+/// Returns the events about the outcome: verified signatures and the artifact. That nothing has changed is only told if `is_traced`.
 pub(super) fn outcome_events(
     before: &GitRepository,
     outcome: &Outcome,
     after: Option<&Artifact>,
-) -> Vec<Event> {
-    let artifact = artifact_event(before, outcome, after);
-    verified_event(before, outcome)
-        .into_iter()
-        .chain(artifact)
-        .collect()
+    is_traced: bool,
+) -> impl Iterator<Item = Event> {
+    let artifact = artifact_event(before, outcome, after, is_traced);
+    verified_event(before, outcome).into_iter().chain(artifact)
 }
 
 /// Returns an event if the verification differs from the one in the status.
@@ -69,31 +66,30 @@ fn verified_event(before: &GitRepository, outcome: &Outcome) -> Option<Event> {
 
 /// Returns the event about the artifact. An artifact is new if its digest is; a recovery is only reported without a new
 /// artifact.
-fn artifact_event(before: &GitRepository, outcome: &Outcome, artifact: Option<&Artifact>) -> Option<Event> {
+fn artifact_event(
+    before: &GitRepository,
+    outcome: &Outcome,
+    artifact: Option<&Artifact>,
+    is_traced: bool,
+) -> Option<Event> {
     let status = before.status.as_ref();
-    let revision = artifact.map_or("", |existing| &existing.revision);
-    let text = match outcome {
+    let stored = match outcome {
         Outcome::Suspended => return None,
-        Outcome::Failed(error) => {
-            let is_quiet = match error {
-                ReconcileError::Fetch(FetchError::Throttled { .. })
-                | ReconcileError::Resolve(ResolveError::Identity(IdentityError::Token(
-                    TokenError::Throttled { .. },
-                ))) => status.is_some_and(was_throttled),
-                error => matches!(error.class(), Class::Waiting(_)),
-            };
-            let event = if is_quiet { Event::trace } else { Event::warning };
-            return Some(event(error.reason(), error.message()));
-        }
-        Outcome::Stored(stored) => format!("stored artifact for commit '{}'", shortened(&stored.subject)),
-        Outcome::UpToDate { .. } => format!("stored artifact for commit '{revision}'"),
+        Outcome::Failed(error) => return Some(failure_event(status, error)),
+        Outcome::Stored(stored) => Some(stored),
+        Outcome::UpToDate { .. } => None,
+    };
+    let revision = artifact.map_or("", |existing| &existing.revision);
+    let text = || {
+        let commit = stored.map_or_else(|| revision.to_owned(), |stored| shortened(&stored.subject));
+        format!("stored artifact for commit '{commit}'")
     };
     let previous = status.and_then(|status| status.artifact.as_ref());
     if previous.map(|existing| &existing.digest) != artifact.map(|existing| &existing.digest) {
-        let event = with_artifact_metadata(Event::normal("NewArtifact", text), artifact);
-        return Some(match outcome {
-            Outcome::Stored(stored) => event.with(EVENT_FILES, stored.files.to_string()),
-            _ => event,
+        let event = with_artifact_metadata(Event::normal("NewArtifact", text()), artifact);
+        return Some(match stored {
+            Some(stored) => event.with(EVENT_FILES, stored.files.to_string()),
+            None => event,
         });
     }
     let failures = [
@@ -104,16 +100,35 @@ fn artifact_event(before: &GitRepository, outcome: &Outcome, artifact: Option<&A
     let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
     let had_failed = conditions.any(|existing| failures.iter().any(|kind| kind.as_str() == existing.type_));
     if had_failed {
-        return Some(with_artifact_metadata(Event::normal("Succeeded", text), artifact));
+        return Some(with_artifact_metadata(
+            Event::normal("Succeeded", text()),
+            artifact,
+        ));
     }
-    let (reason, text) = match outcome {
-        Outcome::UpToDate { .. } => (
-            "GitOperationSucceeded",
-            "no changes since last reconciliation: observed revision",
-        ),
-        _ => ("ArtifactUpToDate", "artifact up-to-date with remote revision:"),
+    is_traced.then(|| {
+        let (reason, text) = if stored.is_some() {
+            ("ArtifactUpToDate", "artifact up-to-date with remote revision:")
+        } else {
+            (
+                "GitOperationSucceeded",
+                "no changes since last reconciliation: observed revision",
+            )
+        };
+        Event::trace(reason, format!("{text} '{revision}'"))
+    })
+}
+
+/// Returns the event about a failure. A wait, or throttling that was reported before, is routine.
+fn failure_event(status: Option<&GitRepositoryStatus>, error: &ReconcileError) -> Event {
+    let is_quiet = match error {
+        ReconcileError::Fetch(FetchError::Throttled { .. })
+        | ReconcileError::Resolve(ResolveError::Identity(IdentityError::Token(TokenError::Throttled {
+            ..
+        }))) => status.is_some_and(was_throttled),
+        error => matches!(error.class(), Class::Waiting(_)),
     };
-    Some(Event::trace(reason, format!("{text} '{revision}'")))
+    let event = if is_quiet { Event::trace } else { Event::warning };
+    event(error.reason(), error.message())
 }
 
 /// Returns whether the status already reports throttling. The messages differ in their times.

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use sluice_api::annotation::requested_at;
 use sluice_api::condition::{ConditionStatus, SourceCondition as Kind, ready_condition};
 use sluice_api::source::{Artifact, FINALIZER, GitRepository, GitRepositoryStatus};
-use sluice_runtime::event::Event;
+use sluice_runtime::event::{Event, Severity};
 use sluice_runtime::failure::{Class, Failure as _};
 use sluice_runtime::finalizer;
 use sluice_runtime::status::WriteError;
@@ -77,7 +77,8 @@ impl Reconciliation<'_> {
         };
         self.export_trace(&outcome);
         let artifact = after.status.as_ref().and_then(|status| status.artifact.as_ref());
-        for event in events::outcome_events(&self.object, &outcome, artifact) {
+        let is_traced = self.context.recorder.is_read(Severity::Trace);
+        for event in events::outcome_events(&self.object, &outcome, artifact, is_traced) {
             self.record_event(event);
         }
         let interval = || {
