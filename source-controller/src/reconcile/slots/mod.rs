@@ -91,7 +91,7 @@ impl Slot {
     pub(super) fn release(&mut self) {
         let Some(lane) = self.lane.take() else { return };
         self.shared
-            .update(None, |state| state.queue.release(&self.namespace, &lane));
+            .update(|state| state.queue.release(&self.namespace, &lane));
     }
 }
 
@@ -101,7 +101,7 @@ impl Drop for Slot {
         if lane.is_none() && !self.is_reconciliation {
             return;
         }
-        self.shared.update(None, |state| {
+        self.shared.update(|state| {
             if let Some(lane) = &lane {
                 state.queue.release(&self.namespace, lane);
             }
@@ -140,40 +140,43 @@ impl Slots {
     /// Acquires a slot for a reconciliation of the object, or queues the object. A queued object that requests another
     /// lane is queued for that lane instead.
     pub(super) fn acquire(&self, key: &ObjectKey, request: &SlotRequest) -> Acquisition {
-        let (granted, mismatched) = {
-            let mut state = self.0.lock();
-            match state.ready.remove(key) {
-                Some(slot) if slot.lane.as_ref() == Some(&request.lane) => (Some(slot), None),
-                mismatched => (None, mismatched),
-            }
-        };
-        // Drop the slot after releasing the lock: its destructor takes the lock.
-        drop(mismatched);
-        if let Some(slot) = granted {
-            return Acquisition::Slot(slot);
-        }
-        self.0.update(Some(key), |state| state.enqueue(key, request));
         let mut state = self.0.lock();
-        if let Some(waiting) = state.objects.get(key) {
-            return Acquisition::Queued {
-                since: waiting.since,
-                is_reported: waiting.is_reported,
-            };
+        if !state.ready.is_empty()
+            && let Some(slot) = state.ready.remove(key)
+        {
+            // Release the lock first: the destructor of a slot takes it.
+            drop(state);
+            if slot.lane.as_ref() == Some(&request.lane) {
+                return Acquisition::Slot(slot);
+            }
+            drop(slot);
+            state = self.0.lock();
         }
-        match state.ready.remove(key) {
-            Some(slot) => Acquisition::Slot(slot),
-            // The slot was granted and withdrawn concurrently, because the object was deleted.
-            None => Acquisition::Queued {
-                since: Instant::now(),
-                is_reported: true,
-            },
+        let (queued, has_left) = if state.queue.grant_now(&key.namespace, request) {
+            // It may have been queued for another lane.
+            (None, state.withdraw(key))
+        } else {
+            let (queued, has_left) = state.enqueue(key, request);
+            (Some(queued), has_left)
+        };
+        drop(state);
+        if has_left {
+            self.0.update(|_| ());
         }
+        queued.unwrap_or_else(|| {
+            Acquisition::Slot(Slot {
+                shared: Arc::clone(&self.0),
+                namespace: key.namespace.clone(),
+                lane: Some(request.lane.clone()),
+                is_reconciliation: request.lane.is_host(),
+            })
+        })
     }
 
     /// Waits for an additional slot of a running reconciliation.
     pub(super) async fn acquire_additional(&self, namespace: &str, lane: Lane) -> Option<Slot> {
         let (sender, slot) = oneshot::channel();
-        self.0.update(None, |state| {
+        self.0.update(|state| {
             let ticket = state.ticket(namespace, lane, false, false);
             state
                 .waiters
@@ -197,15 +200,14 @@ impl Slots {
 
     /// Removes a deleted object and its slot.
     pub(super) fn forget(&self, key: &ObjectKey) {
-        let slot = {
+        let (has_left, slot) = {
             let mut state = self.0.lock();
-            if let Some(waiting) = state.objects.remove(key) {
-                state.waiters.remove(&waiting.ticket.number);
-                state.queue.remove(&waiting.ticket);
-            }
-            state.ready.remove(key)
+            (state.withdraw(key), state.ready.remove(key))
         };
         drop(slot);
+        if has_left {
+            self.0.update(|_| ());
+        }
     }
 
     /// Returns the message for a wait in this lane.
@@ -226,8 +228,8 @@ impl Shared {
     }
 
     /// Updates the state and grants free slots. Sends them after releasing the lock, since a slot without a receiver is
-    /// dropped, which returns it. The `caller` takes its slot directly and is not triggered.
-    fn update(self: &Arc<Self>, caller: Option<&ObjectKey>, update: impl FnOnce(&mut State)) {
+    /// dropped, which returns it.
+    fn update(self: &Arc<Self>, update: impl FnOnce(&mut State)) {
         let mut additional = Vec::new();
         {
             let mut state = self.lock();
@@ -243,10 +245,8 @@ impl Shared {
                     Some(Waiter::Object(key)) => {
                         state.objects.remove(&key);
                         state.ready.insert(key.clone(), slot);
-                        if caller != Some(&key) {
-                            // Sending fails only on shutdown.
-                            drop(self.granted.unbounded_send(key));
-                        }
+                        // Sending fails only on shutdown.
+                        drop(self.granted.unbounded_send(key));
                     }
                     Some(Waiter::Reconciliation(sender)) => additional.push((sender, slot)),
                     None => additional.push((oneshot::channel().0, slot)),
@@ -277,18 +277,22 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, key: &ObjectKey, request: &SlotRequest) {
+    /// Queues an object that gets no slot now, or updates its ticket. Also returns whether an earlier ticket of it left
+    /// the queue: the one behind that may have capacity.
+    fn enqueue(&mut self, key: &ObjectKey, request: &SlotRequest) -> (Acquisition, bool) {
         let mut since = Instant::now();
         let mut is_reported = false;
+        let mut has_left = false;
         if let Some(waiting) = self.objects.remove(key) {
+            (since, is_reported) = (waiting.since, waiting.is_reported);
             let existing = &waiting.ticket;
             if existing.lane == request.lane && existing.is_urgent >= request.is_urgent {
                 self.objects.insert(key.clone(), waiting);
-                return;
+                return (Acquisition::Queued { since, is_reported }, false);
             }
             self.waiters.remove(&existing.number);
             self.queue.remove(existing);
-            (since, is_reported) = (waiting.since, waiting.is_reported);
+            has_left = true;
         }
         let ticket = self.ticket(&key.namespace, request.lane.clone(), request.is_urgent, true);
         self.waiters.insert(ticket.number, Waiter::Object(key.clone()));
@@ -299,6 +303,21 @@ impl State {
             is_reported,
         };
         self.objects.insert(key.clone(), waiting);
+        (Acquisition::Queued { since, is_reported }, has_left)
+    }
+
+    /// Removes an object from the queue, and returns whether it was there: the ticket behind may have capacity.
+    fn withdraw(&mut self, key: &ObjectKey) -> bool {
+        // Most often nothing is queued, and the key needs no hash.
+        if self.objects.is_empty() {
+            return false;
+        }
+        let Some(waiting) = self.objects.remove(key) else {
+            return false;
+        };
+        self.waiters.remove(&waiting.ticket.number);
+        self.queue.remove(&waiting.ticket);
+        true
     }
 }
 

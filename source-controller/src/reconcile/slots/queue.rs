@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::lane::Lane;
+use super::lane::{Lane, SlotRequest};
 
 /// Maximum number of consecutive urgent grants while others wait.
 const MAX_URGENT_IN_A_ROW: u32 = 3;
@@ -78,7 +78,11 @@ impl Usage {
 
     fn acquire(&mut self, namespace: &str) {
         self.total += 1;
-        *self.by_namespace.entry(namespace.to_owned()).or_default() += 1;
+        if let Some(usage) = self.by_namespace.get_mut(namespace) {
+            *usage += 1;
+        } else {
+            self.by_namespace.insert(namespace.to_owned(), 1);
+        }
     }
 
     fn release(&mut self, namespace: &str) {
@@ -156,28 +160,39 @@ impl SlotQueue {
         };
         let ticket = order.into_iter().find_map(|urgent| self.next_of(urgent))?;
         self.remove(&ticket);
-        self.consecutive_urgent = if ticket.is_urgent {
-            self.consecutive_urgent + 1
-        } else {
-            0
-        };
+        let starts_at_host = ticket.starts_reconciliation && ticket.lane.is_host();
+        self.take(&ticket.namespace, &ticket.lane, ticket.is_urgent, starts_at_host);
+        Some(ticket)
+    }
+
+    /// Grants a slot to a new reconciliation at once, if its lane has capacity, and returns whether it did. This equals
+    /// [`Self::push`] and [`Self::grant_next`], without a ticket: the tickets that wait have no capacity, since they are
+    /// granted whenever there is some, and so no older ticket of this namespace and lane waits.
+    pub(super) fn grant_now(&mut self, namespace: &str, request: &SlotRequest) -> bool {
+        let starts_at_host = request.lane.is_host();
+        let can_grant = self.can_grant(namespace, &request.lane, starts_at_host);
+        if can_grant {
+            self.take(namespace, &request.lane, request.is_urgent, starts_at_host);
+        }
+        can_grant
+    }
+
+    /// Takes a slot.
+    fn take(&mut self, namespace: &str, lane: &Lane, is_urgent: bool, starts_at_host: bool) {
+        self.consecutive_urgent = if is_urgent { self.consecutive_urgent + 1 } else { 0 };
         // Move the namespace to the back of the rotation.
-        if let Some(at) = self
-            .rotation
-            .iter()
-            .position(|namespace| *namespace == ticket.namespace)
-        {
+        if let Some(at) = self.rotation.iter().position(|other| *other == namespace) {
             let namespace = self.rotation.remove(at);
             self.rotation.extend(namespace);
         }
-        self.lanes
-            .entry(ticket.lane.clone())
-            .or_default()
-            .acquire(&ticket.namespace);
-        if ticket.starts_reconciliation && ticket.lane.is_host() {
-            self.reconciliations.acquire(&ticket.namespace);
+        if let Some(usage) = self.lanes.get_mut(lane) {
+            usage.acquire(namespace);
+        } else {
+            self.lanes.entry(lane.clone()).or_default().acquire(namespace);
         }
-        Some(ticket)
+        if starts_at_host {
+            self.reconciliations.acquire(namespace);
+        }
     }
 
     /// Returns the next ticket of this urgency that can get a slot.
@@ -186,18 +201,19 @@ impl SlotQueue {
             let waiting = self.waiting.get(namespace)?.iter();
             let heads = waiting.filter(|((urgent, _), _)| *urgent == is_urgent);
             let heads = heads.filter_map(|(_, tickets)| tickets.front());
-            let free = heads.filter(|ticket| self.can_grant(ticket));
+            let free = heads.filter(|ticket| {
+                let starts_at_host = ticket.starts_reconciliation && ticket.lane.is_host();
+                self.can_grant(namespace, &ticket.lane, starts_at_host)
+            });
             free.min_by_key(|ticket| ticket.number).cloned()
         })
     }
 
-    fn can_grant(&self, ticket: &Ticket) -> bool {
-        let (lane, namespace) = (&ticket.lane, &ticket.namespace);
+    fn can_grant(&self, namespace: &str, lane: &Lane, starts_at_host: bool) -> bool {
         let limit = self.limits.limit(lane);
         let usage = self.lanes.get(lane);
         usage.is_none_or(|usage| usage.has_capacity(limit, namespace))
-            && (!ticket.starts_reconciliation
-                || !lane.is_host()
+            && (!starts_at_host
                 || self
                     .reconciliations
                     .has_capacity(self.limits.reconciliations, namespace))

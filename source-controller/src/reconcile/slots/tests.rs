@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use futures::{FutureExt as _, StreamExt as _};
+use sluice_runtime::random::{Generator, Random as _};
 
 use super::*;
 
@@ -262,4 +263,79 @@ async fn no_slot_leaks_with_a_deleted_object_a_cancelled_reconciliation_or_a_cha
     slot.release();
     assert_eq!(slots.load(&lane("h")), (0, 0));
     assert!(slots.acquire_additional("x", lane("h")).await.is_some());
+}
+
+#[tokio::test]
+async fn a_ticket_that_leaves_the_queue_lets_the_one_behind_it_pass() {
+    for moves_to in [Some("other"), None] {
+        let slots = slots(4, 1);
+        let _running = slot(slots.acquire(&key("x", "1"), &request("h", false))).unwrap();
+        assert!(slot(slots.acquire(&key("x", "2"), &request("h", false))).is_none());
+        let mut additional = slots.acquire_additional("x", lane("h")).boxed();
+        assert!(additional.as_mut().now_or_never().is_none());
+        if let Some(host) = moves_to {
+            assert!(slot(slots.acquire(&key("x", "2"), &request(host, false))).is_none());
+        } else {
+            slots.forget(&key("x", "2"));
+        }
+        assert!(matches!(additional.now_or_never(), Some(Some(_))), "{moves_to:?}");
+    }
+}
+
+/// Returns the tickets that are granted now.
+fn grants(queue: &mut SlotQueue) -> Vec<Ticket> {
+    std::iter::from_fn(|| queue.grant_next()).collect()
+}
+
+#[test]
+fn a_slot_is_granted_at_once_as_it_is_through_the_queue() {
+    let limits = SlotLimits {
+        per_host: 2,
+        reconciliations: 3,
+        ..SlotLimits::of(1, 1)
+    };
+    let (mut direct, mut queued) = (SlotQueue::new(limits), SlotQueue::new(limits));
+    let lanes = [lane("h"), lane("i"), Lane::Local];
+    let random = Generator::seeded(5);
+    let below = |limit: usize| usize::try_from(random.bits() >> 32).unwrap() % limit;
+    let mut running = Vec::<Ticket>::new();
+    let (mut at_once, mut later) = (0, 0);
+    for number in 0..5000 {
+        // The queue grows and becomes empty in turns.
+        let ends_of_nine = if number % 200 < 100 { 3 } else { 7 };
+        if below(9) < ends_of_nine && !running.is_empty() {
+            let ended = running.swap_remove(below(running.len()));
+            for queue in [&mut direct, &mut queued] {
+                queue.release(&ended.namespace, &ended.lane);
+                if ended.lane.is_host() {
+                    queue.end_reconciliation(&ended.namespace);
+                }
+            }
+        } else {
+            let ticket = Ticket {
+                number,
+                namespace: format!("n{}", below(3)),
+                lane: lanes[below(3)].clone(),
+                is_urgent: below(3) == 0,
+                starts_reconciliation: true,
+            };
+            let request = SlotRequest {
+                lane: ticket.lane.clone(),
+                is_urgent: ticket.is_urgent,
+            };
+            queued.push(ticket.clone());
+            if direct.grant_now(&ticket.namespace, &request) {
+                at_once += 1;
+                assert_eq!(grants(&mut queued), [ticket.clone()]);
+                running.push(ticket);
+            } else {
+                later += 1;
+                direct.push(ticket);
+            }
+        }
+        let granted = grants(&mut direct);
+        assert_eq!(grants(&mut queued), granted);
+        running.extend(granted);
+    }
+    assert!(at_once > 100 && later > 100, "{at_once} at once, {later} later");
 }
