@@ -78,8 +78,8 @@ pub enum Requeue {
     OnChange,
     /// The reconciliation failed: after the object's back-off.
     Backoff,
-    /// The reconciler only queued the object and resumes it with [`Watch::resume`], or after this time at the latest. Does
-    /// not change the back-off.
+    /// The reconciler only queued the object and resumes it with [`Reconciler::wait_in_place`] or [`Watch::resume`], or after
+    /// this time at the latest. Does not change the back-off.
     Queued(Duration),
 }
 
@@ -109,6 +109,14 @@ pub trait Reconciler<K>: Send + Sync + 'static {
     /// Removes from an object what the reconciler never reads, before it is cached. The version stays, so a write is based on
     /// the whole object.
     fn trim(_object: &mut K) {}
+
+    /// Waits for the turn of an object that the reconciler queued ([`Requeue::Queued`]), for at most this time, and returns
+    /// whether it is reconciled again at once, as the cache shows it then. That spares the way through the queue of the watch.
+    /// With `false`, [`Watch::resume`] resumes it. The wait is dropped on a stop, and the object is not resumed. By default,
+    /// nothing waits here.
+    fn wait_in_place(&self, _key: &ObjectKey, _at_most: Duration) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
 
     /// Moves the actual state towards the desired state. Never runs twice at once for the same object.
     fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
@@ -248,7 +256,8 @@ impl<K: Kind> Watch<K> {
         let concurrent = settings.concurrent.max(1);
         let concurrency = if R::LIMITS_CONCURRENCY { 0 } else { concurrent };
         settings.metrics.set_workers(settings.controller, concurrent);
-        let reconciliations = Arc::new(Reconciliations::new(reconciler, settings, objects.clone()));
+        let reconciliations = Reconciliations::new(reconciler, settings, objects.clone(), stop.clone());
+        let reconciliations = Arc::new(reconciliations);
         let api = reconciliations.settings().scope.api::<K>(client);
         let [forgetting, context, observer, listener] = std::array::from_fn(|_| Arc::clone(&reconciliations));
         let (found, dependents) = mpsc::unbounded();

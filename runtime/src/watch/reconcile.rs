@@ -21,6 +21,7 @@ use crate::event::{Event, reference};
 use crate::metrics::{Queue, ReconcileResult};
 use crate::random::uuid;
 use crate::schedule::{ObjectKey, align};
+use crate::shutdown::Token;
 use crate::sync::lock;
 
 /// State shared by all reconciliations of a controller.
@@ -33,10 +34,12 @@ pub(super) struct Reconciliations<K: Kind, R> {
     undecodable: Mutex<HashSet<ObjectKey>>,
     /// When it was created.
     began: Instant,
+    /// Ends the waits of queued objects.
+    stop: Token,
 }
 
 impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
-    pub(super) fn new(reconciler: R, settings: Settings, objects: ObjectCache<K>) -> Self {
+    pub(super) fn new(reconciler: R, settings: Settings, objects: ObjectCache<K>, stop: Token) -> Self {
         Self {
             queue: settings.metrics.queue(settings.controller),
             reconciler,
@@ -44,6 +47,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             objects,
             undecodable: Mutex::default(),
             began: Instant::now(),
+            stop,
         }
     }
 
@@ -94,12 +98,37 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         Ok(shared.measure(key, object).instrument(span).await)
     }
 
-    async fn measure(&self, key: ObjectKey, object: Arc<K>) -> Action {
+    /// Reconciles the object, again after each wait in place. Only the reconciler's own time counts as work.
+    async fn measure(&self, key: ObjectKey, mut object: Arc<K>) -> Action {
+        loop {
+            let (next, started) = self.attempt(object).await;
+            let (result, after) = match next {
+                Requeue::Queued(after) => {
+                    self.queue.requeue(&key, Instant::now());
+                    if !self.wait_in_place(&key, after).await {
+                        return Action::requeue(after.max(MIN_REQUEUE));
+                    }
+                    let Some(newest) = self.objects.get(&key) else {
+                        // Deleted or undecodable. The reconciler may hold something for its turn.
+                        self.forget(&key);
+                        return Action::await_change();
+                    };
+                    self.queue.begin(&key, Instant::now());
+                    object = newest;
+                    continue;
+                }
+                Requeue::OnChange => (ReconcileResult::Success, None),
+                Requeue::After(after) => (ReconcileResult::RequeueAfter, Some(after)),
+                Requeue::Backoff => (ReconcileResult::Error, Some(self.settings.backoff.fail(&key))),
+            };
+            return self.end(&key, result, after, started.elapsed());
+        }
+    }
+
+    /// Runs the reconciler once. Returns what follows, and when it started.
+    async fn attempt(&self, object: Arc<K>) -> (Requeue, Instant) {
         let Settings {
-            controller,
-            metrics,
-            backoff,
-            ..
+            controller, metrics, ..
         } = &self.settings;
         let _running = metrics.begin(controller);
         let started = Instant::now();
@@ -121,25 +150,41 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
                 Requeue::Backoff
             }
         };
-        let (result, after) = match next {
-            Requeue::Queued(after) => {
-                self.queue.requeue(&key, Instant::now());
-                return Action::requeue(after.max(MIN_REQUEUE));
-            }
-            Requeue::OnChange => (ReconcileResult::Success, None),
-            Requeue::After(after) => (ReconcileResult::RequeueAfter, Some(after)),
-            Requeue::Backoff => (ReconcileResult::Error, Some(backoff.fail(&key))),
-        };
-        if result != ReconcileResult::Error {
-            backoff.reset(&key);
+        (next, started)
+    }
+
+    /// Waits for the turn of a queued object, but not beyond a stop. Returns whether to reconcile it again now.
+    async fn wait_in_place(&self, key: &ObjectKey, at_most: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            is_due = self.reconciler.wait_in_place(key, at_most) => is_due,
+        }
+    }
+
+    /// Records the end of a reconciliation, and returns when the next one is due.
+    fn end(
+        &self,
+        key: &ObjectKey,
+        result: ReconcileResult,
+        after: Option<Duration>,
+        took: Duration,
+    ) -> Action {
+        let Settings {
+            controller,
+            metrics,
+            backoff,
+            ..
+        } = &self.settings;
+        let has_failed = result == ReconcileResult::Error;
+        if !has_failed {
+            backoff.reset(key);
         }
         let after = after.map(|after| align(after, self.began.elapsed()));
-        let took = started.elapsed();
-        metrics.end(controller, &K::kind(&()), &key, result, took);
-        self.queue
-            .end(&key, Instant::now(), after, result == ReconcileResult::Error);
-        if !self.objects.contains(&key) {
-            self.forget(&key);
+        metrics.end(controller, &K::kind(&()), key, result, took);
+        self.queue.end(key, Instant::now(), after, has_failed);
+        if !self.objects.contains(key) {
+            self.forget(key);
         }
         tracing::debug!(result = ?result, after = ?after, took = ?took, "reconciliation ended");
         after.map_or_else(Action::await_change, |after| {

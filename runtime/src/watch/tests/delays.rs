@@ -20,7 +20,7 @@ async fn action_of(delay: Duration) -> Action {
     let api = Arc::new(FakeApi::default());
     let settings = settings(&api);
     let objects = Watch::<ConfigMap>::new(api.client(), settings.clone()).objects();
-    let reconciliations = Reconciliations::new(DelayingReconciler(delay), settings, objects);
+    let reconciliations = Reconciliations::new(DelayingReconciler(delay), settings, objects, Token::new());
     let object = Arc::new(WatchedObject(Ok(Arc::default())));
     let Ok(action) = Reconciliations::reconcile(object, Arc::new(reconciliations)).await;
     action

@@ -20,6 +20,7 @@ mod dependents;
 mod fake_api;
 mod tasks;
 mod trimmed;
+mod waiting;
 
 const LONG: Duration = Duration::from_secs(30);
 
