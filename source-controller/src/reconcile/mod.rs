@@ -139,6 +139,7 @@ impl Reconciler<GitRepository> for GitRepositories {
 
     fn enqueued(&self, key: &ObjectKey) {
         self.0.tracker.record_trigger(key, Instant::now());
+        self.0.slots.end_wait(key);
     }
 
     fn deleted(&self, key: &ObjectKey) {
@@ -156,6 +157,10 @@ impl Reconciler<GitRepository> for GitRepositories {
                 object.metadata.annotations = None;
             }
         }
+    }
+
+    fn wait_in_place(&self, key: &ObjectKey, at_most: Duration) -> impl Future<Output = bool> + Send {
+        self.0.slots.wait_in_place(key, at_most)
     }
 
     async fn reconcile(&self, cached: Arc<GitRepository>) -> Result<Requeue, UnreportedError> {

@@ -1,8 +1,10 @@
 //! Concurrency slots for reconciliations: at hosts, for local work and for packing.
 //!
 //! Objects wait in a queue instead of inside a reconciliation, so that a waiting object holds no thread and sends no
-//! request. A free slot is granted to the next object, which is then triggered once ([`Slots::granted`]). `queue`
-//! defines the order, `lane` the resources.
+//! request. A free slot is granted to the next object, which is then triggered once ([`Slots::granted`]). The task of
+//! an object costs memory, and a trigger costs time: so a few objects wait in their tasks
+//! ([`Slots::wait_in_place`]), and the others have none. The order is the same for both. `queue` defines it, `lane`
+//! the resources.
 
 mod lane;
 mod queue;
@@ -19,10 +21,13 @@ use queue::{SlotQueue, Ticket};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Prefix of the message while an object waits for a slot.
 pub(super) const WAITING: &str = "waiting for a slot at";
+
+/// Maximum number of objects that wait in their tasks: more than one burst of polls, and little memory.
+const MAX_WAITING_IN_PLACE: usize = 64;
 
 /// The slots of all lanes; cheap to clone.
 #[derive(Clone, Debug)]
@@ -46,6 +51,8 @@ struct State {
     objects: HashMap<ObjectKey, QueuedObject>,
     /// Slots granted to objects whose reconciliation has not started yet.
     ready: HashMap<ObjectKey, Slot>,
+    /// The number of objects that wait in their tasks.
+    in_place: usize,
 }
 
 #[derive(Debug)]
@@ -61,6 +68,8 @@ struct QueuedObject {
     ticket: Ticket,
     since: Instant,
     is_reported: bool,
+    /// Wakes the task that waits for the slot, if one does; dropped to end its wait early.
+    in_place: Option<oneshot::Sender<()>>,
 }
 
 /// The result of a request for a slot.
@@ -125,6 +134,7 @@ impl Slots {
                 waiters: HashMap::new(),
                 objects: HashMap::new(),
                 ready: HashMap::new(),
+                in_place: 0,
             }),
             granted,
             calls: Mutex::new(Some(calls)),
@@ -171,6 +181,43 @@ impl Slots {
                 is_reconciliation: request.lane.is_host(),
             })
         })
+    }
+
+    /// Waits in place for the turn of a queued object, for at most this time. Returns whether to acquire its slot now:
+    /// the slot is granted, or the time is over. Otherwise the object was not waiting, or its wait was ended, and it is
+    /// triggered. Dropped before its end, it withdraws the object.
+    ///
+    /// An object whose wait was reported does not wait here: a host that hangs takes no place from others.
+    pub(super) async fn wait_in_place(&self, key: &ObjectKey, at_most: Duration) -> bool {
+        let entered = self.0.lock().enter(key);
+        let Some(granted) = entered else {
+            return false;
+        };
+        let mut place = Place {
+            slots: self,
+            key,
+            has_ended: false,
+        };
+        let ended = timeout(at_most, granted).await;
+        place.has_ended = true;
+        if let Ok(granted) = ended {
+            return granted.is_ok();
+        }
+        // It stays queued. If it was granted a slot in the meantime, the caller finds that.
+        self.end_wait(key);
+        true
+    }
+
+    /// Ends the wait of an object in its task, because something triggered the object: what it requests may differ.
+    /// It stays queued.
+    pub(super) fn end_wait(&self, key: &ObjectKey) {
+        let mut state = self.0.lock();
+        if state.in_place == 0 {
+            return;
+        }
+        if let Some(waiting) = state.objects.get_mut(key) {
+            waiting.in_place = None;
+        }
     }
 
     /// Waits for an additional slot of a running reconciliation.
@@ -228,7 +275,7 @@ impl Shared {
     }
 
     /// Updates the state and grants free slots. Sends them after releasing the lock, since a slot without a receiver is
-    /// dropped, which returns it.
+    /// dropped, which returns it. An object that waits in its task is woken instead of triggered.
     fn update(self: &Arc<Self>, update: impl FnOnce(&mut State)) {
         let mut additional = Vec::new();
         {
@@ -243,10 +290,16 @@ impl Shared {
                 };
                 match state.waiters.remove(&ticket.number) {
                     Some(Waiter::Object(key)) => {
-                        state.objects.remove(&key);
-                        state.ready.insert(key.clone(), slot);
-                        // Sending fails only on shutdown.
-                        drop(self.granted.unbounded_send(key));
+                        let waiting = state.objects.remove(&key);
+                        if let Some(wake) = waiting.and_then(|waiting| waiting.in_place) {
+                            state.ready.insert(key, slot);
+                            // Fails if the wait is being cancelled, which returns the slot.
+                            let _ = wake.send(());
+                        } else {
+                            state.ready.insert(key.clone(), slot);
+                            // Sending fails only on shutdown.
+                            drop(self.granted.unbounded_send(key));
+                        }
                     }
                     Some(Waiter::Reconciliation(sender)) => additional.push((sender, slot)),
                     None => additional.push((oneshot::channel().0, slot)),
@@ -301,6 +354,7 @@ impl State {
             ticket,
             since,
             is_reported,
+            in_place: None,
         };
         self.objects.insert(key.clone(), waiting);
         (Acquisition::Queued { since, is_reported }, has_left)
@@ -318,6 +372,40 @@ impl State {
         self.waiters.remove(&waiting.ticket.number);
         self.queue.remove(&waiting.ticket);
         true
+    }
+
+    /// Lets a queued object wait in its task, and returns what completes with its grant. `None`: there is no place, its
+    /// wait was reported, or it is not queued any more. After a grant it is triggered anyway.
+    fn enter(&mut self, key: &ObjectKey) -> Option<oneshot::Receiver<()>> {
+        if self.in_place >= MAX_WAITING_IN_PLACE {
+            return None;
+        }
+        let waiting = self.objects.get_mut(key)?;
+        if waiting.is_reported {
+            return None;
+        }
+        let (wake, granted) = oneshot::channel();
+        waiting.in_place = Some(wake);
+        self.in_place += 1;
+        Some(granted)
+    }
+}
+
+/// The place of an object that waits in its task.
+struct Place<'a> {
+    slots: &'a Slots,
+    key: &'a ObjectKey,
+    /// Whether the wait ended by itself.
+    has_ended: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.slots.0.lock().in_place -= 1;
+        if !self.has_ended {
+            // Nobody else would take the slot.
+            self.slots.forget(self.key);
+        }
     }
 }
 

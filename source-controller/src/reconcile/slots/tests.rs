@@ -8,6 +8,8 @@ use sluice_runtime::random::{Generator, Random as _};
 
 use super::*;
 
+mod in_place;
+
 fn lane(host: &str) -> Lane {
     Lane::Host {
         host: host.to_owned(),

@@ -49,6 +49,10 @@ impl Reconciler<GitRepository> for CountingReconciler {
         GitRepositories::trim(object);
     }
 
+    fn wait_in_place(&self, key: &ObjectKey, at_most: Duration) -> impl Future<Output = bool> + Send {
+        self.reconciliations.wait_in_place(key, at_most)
+    }
+
     async fn reconcile(&self, object: Arc<GitRepository>) -> Result<Requeue, UnreportedError> {
         let name = ObjectKey::of(&*object).name;
         let ended = self.reconciliations.reconcile(object).await;
