@@ -126,7 +126,11 @@ impl Backoff {
 
     /// Resets the object's failures.
     pub fn reset(&self, key: &ObjectKey) {
-        lock(&self.failures).remove(key);
+        let mut failures = lock(&self.failures);
+        // Most often there are none, and the key needs no hash.
+        if !failures.is_empty() {
+            failures.remove(key);
+        }
     }
 
     /// Returns the number of consecutive failures of the object.

@@ -204,7 +204,8 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
     /// Uncounts an object that decodes again or is gone.
     fn set_decodable(&self, key: &ObjectKey) {
         let mut undecodable = lock(&self.undecodable);
-        if undecodable.remove(key) {
+        // Most often there is none, and the key needs no hash.
+        if !undecodable.is_empty() && undecodable.remove(key) {
             let (controller, count) = (self.settings.controller, undecodable.len());
             self.settings.metrics.set_undecodable(controller, count);
         }
