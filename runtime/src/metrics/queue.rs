@@ -4,7 +4,7 @@
 //! starts, and ends with the time of the next one.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -148,9 +148,36 @@ struct Wait {
 /// The objects of a queue, by the hashes of their keys: the metrics show none of them, and the texts take more memory than all else.
 #[derive(Debug, Default)]
 struct State {
-    waiting: HashMap<u64, Wait>,
-    running: HashMap<u64, Instant>,
+    waiting: ByHash<Wait>,
+    running: ByHash<Instant>,
 }
+
+type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Unchanged>>;
+
+/// Takes a hash as it is, since a hash of it would be no better.
+#[derive(Debug, Default)]
+struct Unchanged(u64);
+
+impl Hasher for Unchanged {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    /// Not called for hashes.
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// An object in a queue whose reconciliation began: the hash of its key.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueKey(u64);
 
 /// The queue metrics of one controller; cheap to clone.
 #[derive(Clone, Debug)]
@@ -181,35 +208,40 @@ impl Queue {
     }
 
     /// Records the start of its reconciliation.
-    pub fn begin(&self, key: &ObjectKey, now: Instant) {
-        let key = self.hasher.hash_one(key);
+    #[must_use]
+    pub fn begin(&self, key: &ObjectKey, now: Instant) -> QueueKey {
+        let key = QueueKey(self.hasher.hash_one(key));
+        self.resume(key, now);
+        key
+    }
+
+    /// Records the start of its reconciliation after it kept waiting ([`Self::requeue`]).
+    pub fn resume(&self, key: QueueKey, now: Instant) {
         let mut state = lock(&self.state);
-        let wait = state.waiting.remove(&key);
+        let wait = state.waiting.remove(&key.0);
         if !wait.is_some_and(|wait| wait.is_counted) {
             self.adds.inc();
         }
         let waited = wait.map_or(Duration::ZERO, |wait| now.saturating_duration_since(wait.since));
         self.waited.observe(waited.as_secs_f64());
-        state.running.insert(key, now);
+        state.running.insert(key.0, now);
     }
 
     /// Records that it keeps waiting.
-    pub fn requeue(&self, key: &ObjectKey, now: Instant) {
-        let key = self.hasher.hash_one(key);
+    pub fn requeue(&self, key: QueueKey, now: Instant) {
         let mut state = lock(&self.state);
-        state.running.remove(&key);
+        state.running.remove(&key.0);
         let wait = Wait {
             since: now,
             is_counted: true,
         };
-        state.waiting.insert(key, wait);
+        state.waiting.insert(key.0, wait);
     }
 
     /// Records the end of its reconciliation, and the time until the next one.
-    pub fn end(&self, key: &ObjectKey, now: Instant, again: Option<Duration>, failed: bool) {
-        let key = self.hasher.hash_one(key);
+    pub fn end(&self, key: QueueKey, now: Instant, again: Option<Duration>, failed: bool) {
         let mut state = lock(&self.state);
-        if let Some(begun) = state.running.remove(&key) {
+        if let Some(begun) = state.running.remove(&key.0) {
             self.worked
                 .observe(now.saturating_duration_since(begun).as_secs_f64());
         }
@@ -222,7 +254,7 @@ impl Queue {
                 is_counted: false,
             };
             // Enqueued in the meantime: the earlier time counts.
-            state.waiting.entry(key).or_insert(wait);
+            state.waiting.entry(key.0).or_insert(wait);
         }
     }
 
@@ -274,7 +306,7 @@ mod tests {
     fn no_names_of_objects_are_kept() {
         let queue = Metrics::new().queue("gitrepository");
         queue.enqueue(&key("the-object"), Instant::now());
-        queue.begin(&key("the-object"), Instant::now());
+        let _running = queue.begin(&key("the-object"), Instant::now());
         queue.enqueue(&key("the-object"), Instant::now());
         let kept = format!("{queue:?}");
         assert!(!kept.contains("the-object"), "{kept}");
@@ -291,24 +323,41 @@ mod tests {
         queue.enqueue(&key("b"), at(1));
         assert_eq!(shown(&metrics, at(1), "depth"), "2");
         assert_eq!(shown(&metrics, at(1), "adds_total"), "2");
-        queue.begin(&key("a"), at(3));
-        queue.begin(&key("b"), at(4));
+        let a = queue.begin(&key("a"), at(3));
+        let b = queue.begin(&key("b"), at(4));
         assert_eq!(shown(&metrics, at(4), "depth"), "0");
         assert_eq!(shown(&metrics, at(4), "queue_duration_seconds_sum"), "6.0");
         assert_eq!(shown(&metrics, at(6), "unfinished_work_seconds"), "5.0");
         assert_eq!(shown(&metrics, at(6), "longest_running_processor_seconds"), "3.0");
-        queue.end(&key("a"), at(7), Some(Duration::from_secs(10)), true);
-        queue.end(&key("b"), at(7), None, false);
+        queue.end(a, at(7), Some(Duration::from_secs(10)), true);
+        queue.end(b, at(7), None, false);
         assert_eq!(shown(&metrics, at(7), "work_duration_seconds_sum"), "7.0");
         assert_eq!(shown(&metrics, at(7), "retries_total"), "1");
         // A repetition waits from its time on, and is counted when it comes.
         assert_eq!(shown(&metrics, at(16), "depth"), "0");
         assert_eq!(shown(&metrics, at(17), "depth"), "1");
-        queue.begin(&key("a"), at(18));
+        let a = queue.begin(&key("a"), at(18));
         assert_eq!(shown(&metrics, at(18), "adds_total"), "3");
         assert_eq!(shown(&metrics, at(18), "queue_duration_seconds_sum"), "7.0");
-        queue.end(&key("a"), at(18), Some(Duration::from_secs(10)), false);
+        queue.end(a, at(18), Some(Duration::from_secs(10)), false);
         queue.forget(&key("a"));
         assert_eq!(shown(&metrics, at(40), "depth"), "0");
+    }
+
+    #[test]
+    fn an_object_that_keeps_waiting_is_added_once_and_runs_no_longer() {
+        let metrics = Metrics::new();
+        let queue = metrics.queue("gitrepository");
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let a = queue.begin(&key("a"), at(0));
+        queue.requeue(a, at(1));
+        assert_eq!(shown(&metrics, at(4), "depth"), "1");
+        assert_eq!(shown(&metrics, at(4), "unfinished_work_seconds"), "0.0");
+        queue.resume(a, at(4));
+        assert_eq!(shown(&metrics, at(4), "depth"), "0");
+        assert_eq!(shown(&metrics, at(4), "adds_total"), "1");
+        assert_eq!(shown(&metrics, at(4), "queue_duration_seconds_sum"), "3.0");
+        assert_eq!(shown(&metrics, at(6), "unfinished_work_seconds"), "2.0");
     }
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::object::WatchedObject;
 use super::{Kind, ObjectCache, Reconciler, Requeue, Settings};
 use crate::event::{Event, reference};
-use crate::metrics::{Queue, ReconcileResult};
+use crate::metrics::{Queue, QueueKey, ReconcileResult};
 use crate::random::uuid;
 use crate::schedule::{ObjectKey, align};
 use crate::shutdown::Token;
@@ -67,7 +67,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         shared: Arc<Self>,
     ) -> Result<Action, Infallible> {
         let key = ObjectKey::of(&*object);
-        shared.queue.begin(&key, Instant::now());
+        let begun = shared.queue.begin(&key, Instant::now());
         let object = match &object.0 {
             Ok(object) => {
                 shared.set_decodable(&key);
@@ -76,7 +76,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             Err(invalid) => {
                 shared.set_undecodable(&key, &object, invalid);
                 shared.reconciler.deleted(&key);
-                shared.queue.end(&key, Instant::now(), None, false);
+                shared.queue.end(begun, Instant::now(), None, false);
                 if !shared.objects.contains(&key) {
                     shared.forget(&key);
                 }
@@ -95,16 +95,16 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
                 .encode_lower(&mut Uuid::encode_buffer()),
             generation = object.meta().generation,
         );
-        Ok(shared.measure(key, object).instrument(span).await)
+        Ok(shared.measure(key, begun, object).instrument(span).await)
     }
 
     /// Reconciles the object, again after each wait in place. Only the reconciler's own time counts as work.
-    async fn measure(&self, key: ObjectKey, mut object: Arc<K>) -> Action {
+    async fn measure(&self, key: ObjectKey, begun: QueueKey, mut object: Arc<K>) -> Action {
         loop {
             let (next, started) = self.attempt(object).await;
             let (result, after) = match next {
                 Requeue::Queued(after) => {
-                    self.queue.requeue(&key, Instant::now());
+                    self.queue.requeue(begun, Instant::now());
                     if !self.wait_in_place(&key, after).await {
                         return Action::requeue(after.max(MIN_REQUEUE));
                     }
@@ -113,7 +113,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
                         self.forget(&key);
                         return Action::await_change();
                     };
-                    self.queue.begin(&key, Instant::now());
+                    self.queue.resume(begun, Instant::now());
                     object = newest;
                     continue;
                 }
@@ -121,7 +121,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
                 Requeue::After(after) => (ReconcileResult::RequeueAfter, Some(after)),
                 Requeue::Backoff => (ReconcileResult::Error, Some(self.settings.backoff.fail(&key))),
             };
-            return self.end(&key, result, after, started.elapsed());
+            return self.end(&key, begun, result, after, started.elapsed());
         }
     }
 
@@ -166,6 +166,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
     fn end(
         &self,
         key: &ObjectKey,
+        begun: QueueKey,
         result: ReconcileResult,
         after: Option<Duration>,
         took: Duration,
@@ -182,7 +183,7 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
         }
         let after = after.map(|after| align(after, self.began.elapsed()));
         metrics.end(controller, &K::kind(&()), key, result, took);
-        self.queue.end(key, Instant::now(), after, has_failed);
+        self.queue.end(begun, Instant::now(), after, has_failed);
         if !self.objects.contains(key) {
             self.forget(key);
         }
