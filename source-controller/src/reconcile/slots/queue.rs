@@ -158,8 +158,8 @@ impl SlotQueue {
         } else {
             [false, true]
         };
-        let ticket = order.into_iter().find_map(|urgent| self.next_of(urgent))?;
-        self.remove(&ticket);
+        let (namespace, queue) = order.into_iter().find_map(|urgent| self.next_of(urgent))?;
+        let ticket = self.pop(namespace, queue)?;
         let starts_at_host = ticket.starts_reconciliation && ticket.lane.is_host();
         self.take(&ticket.namespace, &ticket.lane, ticket.is_urgent, starts_at_host);
         Some(ticket)
@@ -172,6 +172,11 @@ impl SlotQueue {
         let starts_at_host = request.lane.is_host();
         let can_grant = self.can_grant(namespace, &request.lane, starts_at_host);
         if can_grant {
+            // Move the namespace to the back of the rotation.
+            if let Some(at) = self.rotation.iter().position(|other| *other == namespace) {
+                let namespace = self.rotation.remove(at);
+                self.rotation.extend(namespace);
+            }
             self.take(namespace, &request.lane, request.is_urgent, starts_at_host);
         }
         can_grant
@@ -180,11 +185,6 @@ impl SlotQueue {
     /// Takes a slot.
     fn take(&mut self, namespace: &str, lane: &Lane, is_urgent: bool, starts_at_host: bool) {
         self.consecutive_urgent = if is_urgent { self.consecutive_urgent + 1 } else { 0 };
-        // Move the namespace to the back of the rotation.
-        if let Some(at) = self.rotation.iter().position(|other| *other == namespace) {
-            let namespace = self.rotation.remove(at);
-            self.rotation.extend(namespace);
-        }
         if let Some(usage) = self.lanes.get_mut(lane) {
             usage.acquire(namespace);
         } else {
@@ -195,18 +195,37 @@ impl SlotQueue {
         }
     }
 
-    /// Returns the next ticket of this urgency that can get a slot.
-    fn next_of(&self, is_urgent: bool) -> Option<Ticket> {
-        self.rotation.iter().find_map(|namespace| {
-            let waiting = self.waiting.get(namespace)?.iter();
-            let heads = waiting.filter(|((urgent, _), _)| *urgent == is_urgent);
-            let heads = heads.filter_map(|(_, tickets)| tickets.front());
-            let free = heads.filter(|ticket| {
+    /// Returns where the next ticket of this urgency that can get a slot is: the number of its namespace in the rotation,
+    /// and that of its queue in the namespace.
+    fn next_of(&self, is_urgent: bool) -> Option<(usize, usize)> {
+        self.rotation.iter().enumerate().find_map(|(at, namespace)| {
+            let queues = self.waiting.get(namespace)?.iter().enumerate();
+            let queues = queues.filter(|(_, ((urgent, _), _))| *urgent == is_urgent);
+            let heads = queues.filter_map(|(queue, (_, tickets))| Some((queue, tickets.front()?)));
+            let free = heads.filter(|(_, ticket)| {
                 let starts_at_host = ticket.starts_reconciliation && ticket.lane.is_host();
                 self.can_grant(namespace, &ticket.lane, starts_at_host)
             });
-            free.min_by_key(|ticket| ticket.number).cloned()
+            let (queue, _) = free.min_by_key(|(_, ticket)| ticket.number)?;
+            Some((at, queue))
         })
+    }
+
+    /// Takes the first ticket of a queue. Its namespace moves to the back of the rotation, or leaves it without tickets.
+    fn pop(&mut self, namespace: usize, queue: usize) -> Option<Ticket> {
+        let namespace = self.rotation.remove(namespace)?;
+        let queues = self.waiting.get_mut(&namespace)?;
+        let (_, tickets) = queues.iter_mut().nth(queue)?;
+        let ticket = tickets.pop_front()?;
+        if tickets.is_empty() {
+            queues.retain(|_, tickets| !tickets.is_empty());
+        }
+        if queues.is_empty() {
+            self.waiting.remove(&namespace);
+        } else {
+            self.rotation.push_back(namespace);
+        }
+        Some(ticket)
     }
 
     fn can_grant(&self, namespace: &str, lane: &Lane, starts_at_host: bool) -> bool {
