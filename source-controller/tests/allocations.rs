@@ -29,8 +29,8 @@ const OBJECTS: usize = 4;
 /// Reconciliations that are counted.
 const RECONCILIATIONS: usize = 12;
 /// The most allocations of a reconciliation, and their bytes. A client or the certificates of authorities take many thousands.
-const ALLOCATIONS: u64 = 1_500;
-const BYTES: u64 = 512 << 10;
+const ALLOCATIONS: u64 = 250;
+const BYTES: u64 = 64 << 10;
 
 #[test]
 fn a_reconciliation_without_changes_allocates_little() {
