@@ -8,11 +8,19 @@ use sha2::{Digest as _, Sha256};
 use sluice_runtime::http::Proxy;
 
 use super::address::Address;
-use super::checkout::Extent;
 use super::credentials::{Credentials, hash_parts};
 use super::tls::Tls;
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Which objects of its commits a mirror contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All objects.
+    Full,
+    /// All trees, and only the requested blobs.
+    Partial,
+}
 
 /// The address of a repository, its reader, and the route to it.
 #[derive(Clone, Debug)]

@@ -14,6 +14,7 @@ use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
 use sluice_git_pack::BlobReader;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Extent;
 use super::error::{FetchError, ReadError};
 use super::mirror::{Generation, Mirror};
 use super::object::{Commit, Kind, TreeEntry, tag_target, tree_entries};
@@ -34,15 +35,6 @@ const STOP_CHECK_INTERVAL: u64 = 256;
 const MAX_TAG_CHAIN: usize = 16;
 /// Maximum size of a commit or tag object.
 const MAX_COMMIT_BYTES: usize = 4 << 20;
-
-/// Which objects of its commits a mirror contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// All objects.
-    Full,
-    /// All trees, and only the requested blobs.
-    Partial,
-}
 
 /// A selection of files by their paths from the root of a commit, without a slash at either end.
 pub trait Selection: Debug + Send + Sync {

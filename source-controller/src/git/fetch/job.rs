@@ -10,7 +10,8 @@ use sluice_git_pack::{Bases, Indexed, Limit, PackError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::super::checkout::{Checkout, Extent};
+use super::super::access::Extent;
+use super::super::checkout::Checkout;
 use super::super::error::FetchError;
 use super::super::mirror::{Mirror, OpenGeneration};
 use super::super::remote::{DELTA_BYTES_FLAG, Limits, PACK_OBJECTS_FLAG, UNPACKED_BYTES_FLAG};

@@ -25,7 +25,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transfer::{Attempt, Haves, TransferRequest};
 
-use super::checkout::{Checkout, Extent, Selection};
+use super::access::Extent;
+use super::checkout::{Checkout, Selection};
 use super::error::{FetchError, ReadError};
 use super::mirror::{Mirror, Mirrors, OpenGeneration, Writer};
 use super::protocol::fetch::PackMode;

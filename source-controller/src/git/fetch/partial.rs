@@ -8,7 +8,8 @@ use std::sync::Arc;
 use git2::Oid;
 use tokio_util::sync::CancellationToken;
 
-use super::super::checkout::{Checkout, Extent, Selection};
+use super::super::access::Extent;
+use super::super::checkout::{Checkout, Selection};
 use super::super::error::{FetchError, ReadError};
 use super::super::mirror::{Mirrors, OpenGeneration};
 use super::super::protocol::advertisement::Capabilities;

@@ -10,7 +10,7 @@ use sluice_git_pack::PackError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::checkout::Extent;
+use super::super::access::Extent;
 use super::super::error::FetchError;
 use super::super::mirror::{Mirror, OpenGeneration, Record, RecoveryPoint, Writer};
 use super::super::remote::{Limits, PACK_BYTES_FLAG};

@@ -29,7 +29,7 @@ use usage::DiskUsage;
 use writer::Verified;
 pub(super) use writer::{OpenGeneration, Writer};
 
-use super::checkout::Extent;
+use super::access::Extent;
 use super::remote::Remote;
 use super::threads::Threads;
 
