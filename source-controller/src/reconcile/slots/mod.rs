@@ -68,6 +68,8 @@ struct QueuedObject {
     ticket: Ticket,
     since: Instant,
     is_reported: bool,
+    /// Whether something triggered it since its last request: its next reconciliation waits for the end of its task.
+    is_due: bool,
     /// Wakes the task that waits for the slot, if one does; dropped to end its wait early.
     in_place: Option<oneshot::Sender<()>>,
 }
@@ -187,7 +189,8 @@ impl Slots {
     /// the slot is granted, or the time is over. Otherwise the object was not waiting, or its wait was ended, and it is
     /// triggered. Dropped before its end, it withdraws the object.
     ///
-    /// An object whose wait was reported does not wait here: a host that hangs takes no place from others.
+    /// An object whose wait was reported does not wait here: a host that hangs takes no place from others. Nor does one that
+    /// was triggered since its request.
     pub(super) async fn wait_in_place(&self, key: &ObjectKey, at_most: Duration) -> bool {
         let entered = self.0.lock().enter(key);
         let Some(granted) = entered else {
@@ -208,15 +211,16 @@ impl Slots {
         true
     }
 
-    /// Ends the wait of an object in its task, because something triggered the object: what it requests may differ.
-    /// It stays queued.
+    /// Ends the wait of an object in its task, also one that is about to begin, because something triggered the object: what
+    /// it requests may differ. It stays queued.
     pub(super) fn end_wait(&self, key: &ObjectKey) {
         let mut state = self.0.lock();
-        if state.in_place == 0 {
+        // Most often nothing is queued, and the key needs no hash.
+        if state.objects.is_empty() {
             return;
         }
         if let Some(waiting) = state.objects.get_mut(key) {
-            waiting.in_place = None;
+            (waiting.is_due, waiting.in_place) = (true, None);
         }
     }
 
@@ -336,10 +340,11 @@ impl State {
         let mut since = Instant::now();
         let mut is_reported = false;
         let mut has_left = false;
-        if let Some(waiting) = self.objects.remove(key) {
+        if let Some(mut waiting) = self.objects.remove(key) {
             (since, is_reported) = (waiting.since, waiting.is_reported);
             let existing = &waiting.ticket;
             if existing.lane == request.lane && existing.is_urgent >= request.is_urgent {
+                waiting.is_due = false;
                 self.objects.insert(key.clone(), waiting);
                 return (Acquisition::Queued { since, is_reported }, false);
             }
@@ -354,6 +359,7 @@ impl State {
             ticket,
             since,
             is_reported,
+            is_due: false,
             in_place: None,
         };
         self.objects.insert(key.clone(), waiting);
@@ -375,13 +381,13 @@ impl State {
     }
 
     /// Lets a queued object wait in its task, and returns what completes with its grant. `None`: there is no place, its
-    /// wait was reported, or it is not queued any more. After a grant it is triggered anyway.
+    /// wait was reported, it was triggered, or it is not queued any more. After a grant it is triggered anyway.
     fn enter(&mut self, key: &ObjectKey) -> Option<oneshot::Receiver<()>> {
         if self.in_place >= MAX_WAITING_IN_PLACE {
             return None;
         }
         let waiting = self.objects.get_mut(key)?;
-        if waiting.is_reported {
+        if waiting.is_reported || waiting.is_due {
             return None;
         }
         let (wake, granted) = oneshot::channel();

@@ -139,6 +139,20 @@ async fn a_trigger_ends_a_wait_in_place_and_the_object_becomes_urgent() {
 }
 
 #[tokio::test]
+async fn a_trigger_before_a_wait_in_place_prevents_it_until_the_next_request() {
+    let queued = Queued::new(1);
+    let (slots, key) = (&queued.slots, &queued.keys[0]);
+    slots.end_wait(key);
+    assert_eq!(slots.wait_in_place(key, LONG).now_or_never(), Some(false));
+    assert_eq!(slots.load(&lane("h")), (1, 1), "it stays queued");
+    assert!(slot(slots.acquire(key, &request("h", false))).is_none());
+    let turn = wait(slots, key);
+    drop(queued.slot_in_use);
+    assert_eq!(turn.now_or_never(), Some(true));
+    take_turn(slots, key);
+}
+
+#[tokio::test]
 async fn only_a_few_objects_wait_in_place() {
     let queued = Queued::new(MAX_WAITING_IN_PLACE + 2);
     let (slots, keys) = (&queued.slots, &queued.keys);
