@@ -112,8 +112,9 @@ pub trait Reconciler<K>: Send + Sync + 'static {
 
     /// Waits for the turn of an object that the reconciler queued ([`Requeue::Queued`]), for at most this time, and returns
     /// whether it is reconciled again at once, as the cache shows it then. That spares the way through the queue of the watch.
-    /// With `false`, [`Watch::resume`] resumes it. The wait is dropped on a stop, and the object is not resumed. By default,
-    /// nothing waits here.
+    /// With `false`, [`Watch::resume`] resumes it. The wait is dropped on a stop, and the object is not resumed. It is not
+    /// called if the cache shows a later version already: a trigger by that needs the end of this task. By default, nothing
+    /// waits here.
     fn wait_in_place(&self, _key: &ObjectKey, _at_most: Duration) -> impl Future<Output = bool> + Send {
         std::future::ready(false)
     }

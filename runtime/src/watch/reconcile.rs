@@ -101,11 +101,11 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
     /// Reconciles the object, again after each wait in place. Only the reconciler's own time counts as work.
     async fn measure(&self, key: ObjectKey, begun: QueueKey, mut object: Arc<K>) -> Action {
         loop {
-            let (next, started) = self.attempt(object).await;
+            let (next, started) = self.attempt(Arc::clone(&object)).await;
             let (result, after) = match next {
                 Requeue::Queued(after) => {
                     self.queue.requeue(begun, Instant::now());
-                    if !self.wait_in_place(&key, after).await {
+                    if !self.is_newest(&key, &object) || !self.wait_in_place(&key, after).await {
                         return Action::requeue(after.max(MIN_REQUEUE));
                     }
                     let Some(newest) = self.objects.get(&key) else {
@@ -151,6 +151,12 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             }
         };
         (next, started)
+    }
+
+    /// Returns whether the cache shows no later version of the object. A trigger by a later one takes effect after the end of this task.
+    fn is_newest(&self, key: &ObjectKey, object: &Arc<K>) -> bool {
+        let shown = self.objects.get(key);
+        shown.is_some_and(|shown| Arc::ptr_eq(&shown, object))
     }
 
     /// Waits for the turn of a queued object, but not beyond a stop. Returns whether to reconcile it again now.

@@ -56,11 +56,17 @@ struct QueuedReconciliation {
 impl QueuedReconciliation {
     /// Starts it and runs it up to its wait.
     async fn start(waits: bool) -> Self {
+        Self::start_with(waits, None).await
+    }
+
+    /// Starts it, with a version in the cache that it does not have yet.
+    async fn start_with(waits: bool, later: Option<WatchedObject<ConfigMap>>) -> Self {
         let api = Arc::new(FakeApi::default());
         let settings = settings(&api);
         let (reader, mut writer) = reflector::store();
         let first = version(1);
-        writer.apply_watcher_event(&watcher::Event::Apply(first.clone()));
+        let shown = later.unwrap_or_else(|| first.clone());
+        writer.apply_watcher_event(&watcher::Event::Apply(shown));
         let reconciler = QueueingReconciler {
             seen: Arc::default(),
             gone: Arc::default(),
@@ -143,6 +149,12 @@ async fn a_queued_object_goes_on_in_its_task_as_the_cache_shows_it() {
 async fn a_queued_object_that_does_not_wait_in_place_is_left_to_the_watch() {
     let queued = QueuedReconciliation::start(false).await;
     assert!(queued.counts_as_waiting());
+    assert_eq!(queued.end().await, (vec![Some(1)], Action::requeue(LONG)));
+}
+
+#[tokio::test]
+async fn a_queued_object_with_a_later_version_in_the_cache_is_left_to_its_trigger() {
+    let queued = QueuedReconciliation::start_with(true, Some(version(2))).await;
     assert_eq!(queued.end().await, (vec![Some(1)], Action::requeue(LONG)));
 }
 
