@@ -114,6 +114,9 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
                         return Action::await_change();
                     };
                     self.queue.resume(begun, Instant::now());
+                    if newest.meta().generation != object.meta().generation {
+                        tracing::Span::current().record("generation", newest.meta().generation);
+                    }
                     object = newest;
                     continue;
                 }

@@ -2,8 +2,25 @@
 
 use kube::runtime::controller::Action;
 use tokio::task::JoinHandle;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
+use crate::telemetry::JsonLines;
+
+/// The lines of a log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Queues an object once.
 struct QueueingReconciler {
@@ -156,6 +173,26 @@ async fn a_queued_object_that_does_not_wait_in_place_is_left_to_the_watch() {
 async fn a_queued_object_with_a_later_version_in_the_cache_is_left_to_its_trigger() {
     let queued = QueuedReconciliation::start_with(true, Some(version(2))).await;
     assert_eq!(queued.end().await, (vec![Some(1)], Action::requeue(LONG)));
+}
+
+#[tokio::test]
+async fn log_lines_after_a_wait_have_the_generation_that_is_reconciled() {
+    let lines = Lines::default();
+    let out = lines.clone();
+    let layer = JsonLines::new(Arc::new(SystemClock), move || out.clone());
+    let _logging = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let mut queued = QueuedReconciliation::start(true).await;
+    queued
+        .writer
+        .apply_watcher_event(&watcher::Event::Apply(version(2)));
+    queued.turn.notify_one();
+    assert_eq!(queued.end().await.0, [Some(1), Some(2)]);
+    let text = String::from_utf8(lock(&lines.0).clone()).unwrap();
+    let end = text.lines().find(|line| line.contains("reconciliation ended"));
+    assert!(
+        end.is_some_and(|line| line.contains("\"generation\":2,")),
+        "{text}"
+    );
 }
 
 #[tokio::test]
