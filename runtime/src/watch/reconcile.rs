@@ -105,7 +105,8 @@ impl<K: Kind, R: Reconciler<K>> Reconciliations<K, R> {
             let (result, after) = match next {
                 Requeue::Queued(after) => {
                     self.queue.requeue(begun, Instant::now());
-                    if !self.is_newest(&key, &object) || !self.wait_in_place(&key, after).await {
+                    // In a box, like the reconciliation.
+                    if !self.is_newest(&key, &object) || !Box::pin(self.wait_in_place(&key, after)).await {
                         return Action::requeue(after.max(MIN_REQUEUE));
                     }
                     let Some(newest) = self.objects.get(&key) else {

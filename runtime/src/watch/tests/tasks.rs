@@ -2,11 +2,18 @@
 
 use super::*;
 
-/// A reconciler whose future holds 8 KiB.
+/// A reconciler whose futures hold 8 KiB.
 struct LargeReconciler;
 
 impl Reconciler<ConfigMap> for LargeReconciler {
     type Error = Lost;
+
+    async fn wait_in_place(&self, _key: &ObjectKey, _at_most: Duration) -> bool {
+        let held = [0_u8; 8 << 10];
+        tokio::task::yield_now().await;
+        std::hint::black_box(&held);
+        false
+    }
 
     async fn reconcile(&self, _object: Arc<ConfigMap>) -> Result<Requeue, Lost> {
         let held = [0_u8; 8 << 10];
