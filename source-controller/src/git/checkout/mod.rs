@@ -11,12 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use counterpart::Counterpart;
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags, OdbObject, Oid};
-use sluice_git_pack::BlobReader;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Extent;
 use super::error::{FetchError, ReadError};
-use super::mirror::{Generation, Mirror};
+use super::mirror::{Generation, Mirror, Reader};
 use super::object::{Commit, Kind, TreeEntry, tag_target, tree_entries};
 use super::remote::{BLOB_BYTES_FLAG, ENTRIES_FLAG, Limits};
 
@@ -53,15 +52,15 @@ pub struct Checkout(Arc<Inner>);
 struct Inner {
     // Closed before the directory may be deleted.
     odb: Odb<'static>,
-    /// For [`Checkout::read_undeltified`], which opens it; `None` if that failed.
-    blobs: OnceLock<Option<BlobReader>>,
+    /// For [`Checkout::read_undeltified`], which opens it; `None` if it cannot be opened.
+    reader: OnceLock<Option<Reader>>,
     generation: Arc<Generation>,
     commit: Commit,
     limits: Limits,
     /// How many trees [`Checkout::directory`] read.
     trees_listed: AtomicU64,
     // Keeps the mirror open, so that the same directory is not opened twice.
-    _mirror: Arc<Mirror>,
+    mirror: Arc<Mirror>,
 }
 
 impl Checkout {
@@ -86,12 +85,12 @@ impl Checkout {
             Commit::parse(commit, &read(&odb, commit, MAX_COMMIT_BYTES)?).map_err(ReadError::from)?;
         Ok(Self(Arc::new(Inner {
             odb,
-            blobs: OnceLock::new(),
+            reader: OnceLock::new(),
             generation,
             commit,
             limits,
             trees_listed: AtomicU64::new(0),
-            _mirror: mirror,
+            mirror,
         })))
     }
 

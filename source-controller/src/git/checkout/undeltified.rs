@@ -1,7 +1,6 @@
 //! Reads most files of a commit without libgit2, which is slower (`sluice_git_pack::BlobReader`).
 
 use git2::Oid;
-use sluice_git_pack::BlobReader;
 
 use super::super::large_blob::LARGE_BLOB_BYTES;
 use super::{Checkout, Inner};
@@ -11,13 +10,14 @@ impl Checkout {
     /// [`Checkout::read`], which also report what is missing, damaged or too large.
     pub(crate) fn read_undeltified(&self, id: Oid) -> Option<Vec<u8>> {
         let Inner {
-            blobs,
+            reader,
             generation,
             limits,
+            mirror,
             ..
         } = &*self.0;
-        let blobs = blobs.get_or_init(|| BlobReader::open(&generation.packs()).ok());
-        blobs
+        let reader = reader.get_or_init(|| mirror.open_reader(&generation.packs()));
+        reader
             .as_ref()?
             .read(id, limits.blob_bytes.min(LARGE_BLOB_BYTES - 1))
     }

@@ -6,6 +6,7 @@
 //! synced to disk. Opening a mirror removes the leftovers of a crash.
 
 mod generation;
+mod readers;
 mod recovery;
 mod usage;
 mod writer;
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use generation::{Generation, Record, open_objects};
+pub(super) use readers::Reader;
+use readers::Readers;
 use recovery::Recovery;
 pub(super) use recovery::RecoveryPoint;
 pub(crate) use recovery::{MAX_BYTES as MAX_RECOVERY_BYTES, Pieces, RecoveryStore};
@@ -50,6 +53,8 @@ pub struct Mirrors {
 struct Shared {
     /// Threads for blocking work.
     threads: Threads,
+    /// Readers of checkouts.
+    readers: Readers,
     root: PathBuf,
     state: Mutex<State>,
     deleted: AtomicU64,
@@ -127,6 +132,7 @@ impl Mirrors {
             deleted: AtomicU64::new(0),
             recovery: OnceLock::new(),
             threads: Threads::default(),
+            readers: Readers::default(),
         });
         Ok(Self { shared, _lock: lock })
     }
@@ -197,13 +203,7 @@ impl Mirrors {
         if let Some(mirror) = state.open.get(name).and_then(Weak::upgrade) {
             return mirror;
         }
-        let mirror = Arc::new(Mirror::new(
-            Arc::downgrade(&self.shared),
-            &self.shared.root,
-            name,
-            recovery,
-            self.shared.threads.clone(),
-        ));
+        let mirror = Arc::new(Mirror::new(&self.shared, name, recovery));
         state.open.insert(name.to_owned(), Arc::downgrade(&mirror));
         mirror
     }
@@ -337,20 +337,16 @@ fn directory_bytes(directory: &Path) -> io::Result<u64> {
 #[derive(Debug)]
 pub struct Mirror {
     threads: Threads,
+    readers: Readers,
     writer: Arc<tokio::sync::Mutex<Writer>>,
 }
 
 impl Mirror {
-    fn new(
-        shared: Weak<Shared>,
-        root: &Path,
-        name: &str,
-        recovery: Option<Recovery>,
-        threads: Threads,
-    ) -> Self {
-        let writer = Writer::new(shared, root, name, recovery);
+    fn new(shared: &Arc<Shared>, name: &str, recovery: Option<Recovery>) -> Self {
+        let writer = Writer::new(Arc::downgrade(shared), &shared.root, name, recovery);
         Self {
-            threads,
+            threads: shared.threads.clone(),
+            readers: shared.readers.clone(),
             writer: Arc::new(tokio::sync::Mutex::new(writer)),
         }
     }
@@ -358,6 +354,11 @@ impl Mirror {
     /// Returns the threads for its fetches.
     pub(super) const fn threads(&self) -> &Threads {
         &self.threads
+    }
+
+    /// Opens the packs of a directory for a checkout, unless too many are open for others.
+    pub(super) fn open_reader(&self, packs: &Path) -> Option<Reader> {
+        self.readers.open(packs)
     }
 
     /// Waits for the write lock.
