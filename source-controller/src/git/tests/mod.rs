@@ -11,6 +11,7 @@ mod partial;
 mod pins;
 mod proxies;
 mod redirects;
+mod retries;
 mod ssh;
 mod tags;
 mod tls;
