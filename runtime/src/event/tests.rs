@@ -10,6 +10,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::BoxError;
+use tracing::subscriber::with_default;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
 use crate::clock::ManualClock;
@@ -173,6 +176,17 @@ async fn routine_is_written_only_with_tracing_and_failures_are_not_fatal() {
     tracing.record(&object(), Event::trace("GitOperationSucceeded", "no changes"));
     tracing.flush().await;
     assert_eq!(fake.table(), ["Normal GitOperationSucceeded no changes x1"]);
+}
+
+#[tokio::test]
+async fn routine_is_read_at_the_level_at_which_it_is_logged() {
+    let fake = Arc::new(FakeApi::default());
+    let quiet = fake.recorder(clock(), false);
+    for (level, is_read) in [(LevelFilter::INFO, false), (LevelFilter::DEBUG, true)] {
+        let subscriber = tracing_subscriber::registry().with(level);
+        let found = with_default(subscriber, || quiet.is_read(Severity::Trace));
+        assert_eq!(found, is_read, "{level}");
+    }
 }
 
 fn named(name: &str) -> ConfigMap {
