@@ -65,8 +65,8 @@ impl<'de> Deserialize<'de> for DigestedResource {
 }
 
 impl PriorState {
-    /// Whether it has neither resources nor outputs besides the new ones: the CLI shows those too if it knows their values. It omits an
-    /// empty state.
+    /// Whether it has neither resources nor outputs, apart from new outputs, which the CLI shows too if it knows their values. The CLI
+    /// omits an empty state.
     pub(in crate::plan) fn is_empty(&self, is_new_output: impl Fn(&str) -> bool) -> bool {
         self.values.as_ref().is_none_or(|values| {
             let module = &values.root_module;
