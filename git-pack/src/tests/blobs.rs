@@ -9,6 +9,15 @@ use sluice_harness::git::pack::PackWriter;
 use super::*;
 use crate::blob::{BlobStream, open_blob};
 
+/// What is wrong with an index.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Damage {
+    /// The byte at this offset.
+    Byte(usize),
+    /// It has only so many bytes.
+    Length(usize),
+}
+
 /// An object directory with packs.
 pub(super) struct Objects {
     folder: TempDir,
@@ -43,6 +52,21 @@ impl Objects {
         })
         .unwrap();
         (odb, ids)
+    }
+
+    /// Calls `check` with the index damaged in every third byte, and truncated to several lengths.
+    pub(super) fn damage_index(&self, check: impl Fn(Damage)) {
+        let index = std::fs::read(self.file("idx")).unwrap();
+        for at in (0..index.len()).step_by(3) {
+            let mut damaged = index.clone();
+            damaged[at] ^= 0x81;
+            self.replace("idx", &damaged);
+            check(Damage::Byte(at));
+        }
+        for length in [0, 7, 8, 1000, 1032, 1050, index.len() - 41] {
+            self.replace("idx", &index[..length]);
+            check(Damage::Length(length));
+        }
     }
 
     pub(super) fn file(&self, extension: &str) -> PathBuf {
@@ -127,22 +151,10 @@ fn damage_of_the_pack_is_an_error() {
 fn damage_of_the_index_never_panics() {
     let (pack, id, _) = one_blob();
     let objects = Objects::new(&pack);
-    let index = std::fs::read(objects.file("idx")).unwrap();
-    for at in (0..index.len()).step_by(3) {
-        let mut damaged = index.clone();
-        damaged[at] ^= 0x81;
-        objects.replace("idx", &damaged);
-        if let Ok(Some(stream)) = open_blob(&objects.packs(), id) {
-            let _ = content(Some(stream));
-        }
-    }
-    for length in [0, 7, 8, 1000, 1032, 1050, index.len() - 41] {
-        objects.replace("idx", &index[..length]);
-        assert!(
-            !matches!(open_blob(&objects.packs(), id), Ok(Some(_))),
-            "{length}"
-        );
-    }
+    objects.damage_index(|damage| match open_blob(&objects.packs(), id) {
+        Ok(Some(stream)) if matches!(damage, Damage::Byte(_)) => drop(content(Some(stream))),
+        opened => assert!(!matches!(opened, Ok(Some(_))), "{damage:?}"),
+    });
 }
 
 /// Offsets of 2 GiB and more are in a table of their own.
