@@ -153,7 +153,7 @@ fn damage_of_the_index_gives_nothing_or_the_blob() {
     let objects = Objects::new(&pack);
     objects.damage_index(|damage| match read_blob(&objects, id) {
         Some(content) if matches!(damage, Damage::Byte(_)) => {
-            assert!(content == text.as_bytes(), "{damage:?}")
+            assert!(content == text.as_bytes(), "{damage:?}");
         }
         content => assert_eq!(content, None, "{damage:?}"),
     });
