@@ -2,6 +2,7 @@
 
 use futures::future::BoxFuture;
 
+use super::super::in_place::MAX_WAITING_IN_PLACE;
 use super::*;
 
 const LONG: Duration = Duration::from_mins(1);
