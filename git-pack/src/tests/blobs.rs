@@ -10,12 +10,12 @@ use super::*;
 use crate::blob::{BlobStream, open_blob};
 
 /// What is wrong with an index.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// The byte at this offset.
-    Byte(usize),
-    /// It has only so many bytes.
-    Length(usize),
+    /// A byte.
+    Byte,
+    /// Its length.
+    Length,
 }
 
 /// An object directory with packs.
@@ -54,18 +54,19 @@ impl Objects {
         (odb, ids)
     }
 
-    /// Calls `check` with the index damaged in every third byte, and truncated to several lengths.
-    pub(super) fn damage_index(&self, check: impl Fn(Damage)) {
+    /// Calls `check` with the index damaged in every third byte, and truncated to several lengths; and with the offset of the byte, or
+    /// the length.
+    pub(super) fn damage_index(&self, check: impl Fn(Damage, usize)) {
         let index = std::fs::read(self.file("idx")).unwrap();
         for at in (0..index.len()).step_by(3) {
             let mut damaged = index.clone();
             damaged[at] ^= 0x81;
             self.replace("idx", &damaged);
-            check(Damage::Byte(at));
+            check(Damage::Byte, at);
         }
         for length in [0, 7, 8, 1000, 1032, 1050, index.len() - 41] {
             self.replace("idx", &index[..length]);
-            check(Damage::Length(length));
+            check(Damage::Length, length);
         }
     }
 
@@ -151,9 +152,9 @@ fn damage_of_the_pack_is_an_error() {
 fn damage_of_the_index_never_panics() {
     let (pack, id, _) = one_blob();
     let objects = Objects::new(&pack);
-    objects.damage_index(|damage| match open_blob(&objects.packs(), id) {
-        Ok(Some(stream)) if matches!(damage, Damage::Byte(_)) => drop(content(Some(stream))),
-        opened => assert!(!matches!(opened, Ok(Some(_))), "{damage:?}"),
+    objects.damage_index(|damage, at| match open_blob(&objects.packs(), id) {
+        Ok(Some(stream)) if damage == Damage::Byte => drop(content(Some(stream))),
+        opened => assert!(!matches!(opened, Ok(Some(_))), "{damage:?} {at}"),
     });
 }
 

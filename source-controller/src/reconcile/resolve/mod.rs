@@ -121,15 +121,13 @@ pub(super) async fn resolve(
     let principal = found
         .filter(|_| uses_secret)
         .map(|found| principal(&secret, &found.uid, &address));
+    let namespace = namespace.clone();
     let access = Access {
         address,
         credentials,
         tls,
         proxy,
-        owner: Owner {
-            namespace: namespace.clone(),
-            principal,
-        },
+        owner: Owner { namespace, principal },
     };
     let remote = Remote {
         transport: transport.clone(),

@@ -328,7 +328,7 @@ fn a_slot_is_granted_at_once_as_it_is_through_the_queue() {
             queued.push(ticket.clone());
             if direct.grant_now(&ticket.namespace, &request) {
                 at_once += 1;
-                assert_eq!(grants(&mut queued), [ticket.clone()]);
+                assert_eq!(grants(&mut queued), std::slice::from_ref(&ticket));
                 running.push(ticket);
             } else {
                 later += 1;
