@@ -18,8 +18,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of memory of one segment: at most 2 MiB, and as much again while it is compressed.
 const SEGMENT_BYTES: u64 = 4 << 20;
-/// Number of large archives that are built at once. Besides its segments, each holds what it has compressed and not hashed yet, and
-/// libgit2 caches up to 16 MiB of each pack.
+/// Number of large archives that [`Capacity::new`] lets be built at once.
 const LARGE_BUILDS: usize = 2;
 
 /// How many threads compress one archive, how many segments all archives together hold in memory at once, and how many large archives
@@ -71,11 +70,17 @@ impl Capacity {
 
     /// Creates the capacity of this machine: a thread for each core that the process may use, and two segments for each of them, so
     /// that a thread need not wait until its last segment is written.
+    ///
+    /// As many large archives are built at once as keep all cores busy: two that share the cores would end no sooner than one after the
+    /// other. Besides its segments, each holds what it has compressed and not hashed yet, and libgit2 caches up to 16 MiB of each pack.
     #[must_use]
     pub fn of_machine() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = cores.min(MAX_THREADS);
-        Self::new(threads, 2 * threads + 2)
+        Self {
+            large_builds: Shared::new((cores / MAX_THREADS).max(1)),
+            ..Self::new(threads, 2 * threads + 2)
+        }
     }
 
     /// Returns the number of threads for one archive.
@@ -105,7 +110,7 @@ impl Capacity {
     #[cfg(test)]
     pub(super) fn large_builds(&self) -> (usize, usize) {
         let state = lock(&self.large_builds.state);
-        (LARGE_BUILDS - state.available, state.waiting.len())
+        (self.large_builds.total - state.available, state.waiting.len())
     }
 }
 
