@@ -35,7 +35,9 @@ impl Session {
             .args(arguments)
             .env("PATH", search_path().unwrap())
             .env("TERM", term)
-            .env_remove("NO_COLOR");
+            .env_remove("NO_COLOR")
+            // Of a file that is missing, Terraform warns after each command, which moves other lines off the screen.
+            .env_remove("TF_CLI_CONFIG_FILE");
         Self {
             terminal: Terminal::start(command, COLUMNS).unwrap(),
             picture: Parser::new(ROWS, COLUMNS, 0),
