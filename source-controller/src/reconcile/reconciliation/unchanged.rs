@@ -1,5 +1,5 @@
 //! Whether an object already has the status with which its reconciliation ends. Nearly every reconciliation finds no change, and a
-//! comparison costs a fraction of building the status anew.
+//! comparison needs a fraction of the instructions that a new status needs.
 
 use std::borrow::Cow;
 

@@ -82,7 +82,7 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.slots.0.lock().in_place -= 1;
         if !self.has_ended {
-            // Nobody else would take the slot.
+            // No other task takes the slot.
             self.slots.forget(self.key);
         }
     }
