@@ -11,8 +11,6 @@ use super::address::Address;
 use super::credentials::{Credentials, hash_parts};
 use super::tls::Tls;
 
-const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-
 /// Which objects of its commits a mirror contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
@@ -177,7 +175,7 @@ impl Digests {
             Extent::Full => hash,
             Extent::Partial => hash.chain_update(b"blob:none"),
         };
-        hexadecimal(&hash.finalize().into())
+        hex::encode(hash.finalize())
     }
 
     /// Digest of the reader for the name of the mirror. It covers the source of the credentials, so renewed credentials
@@ -218,17 +216,6 @@ fn route_digest(access: &Access) -> [u8; 32] {
         hash_parts(&mut hash, [proxy.to_string().as_str(), name, password]);
     }
     hash.finalize().into()
-}
-
-/// Writes a digest in hexadecimal. `hex::encode` collects an iterator of characters, which is slow.
-fn hexadecimal(digest: &[u8; 32]) -> String {
-    let mut text = String::with_capacity(2 * digest.len());
-    for byte in digest {
-        for digit in [byte >> 4, byte & 0xf] {
-            text.push(char::from(HEX_DIGITS[usize::from(digit)]));
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -327,11 +314,5 @@ mod tests {
         let elsewhere = changed(|access| access.address = Address::parse("https://h/other").unwrap());
         assert_eq!(elsewhere.access_digest(), first.access_digest());
         assert_ne!(elsewhere.access_key(), first.access_key());
-    }
-
-    #[test]
-    fn a_digest_is_written_in_hexadecimal() {
-        let digest: [u8; 32] = std::array::from_fn(|index| u8::try_from(index * 8 + 7).unwrap());
-        assert_eq!(hexadecimal(&digest), hex::encode(digest));
     }
 }
