@@ -4,7 +4,7 @@
 //! starts, and ends with the time of the next one.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -148,31 +148,8 @@ struct Wait {
 /// The objects of a queue, by the hashes of their keys: the metrics show none of them, and the texts take more memory than all else.
 #[derive(Debug, Default)]
 struct State {
-    waiting: ByHash<Wait>,
-    running: ByHash<Instant>,
-}
-
-type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Unchanged>>;
-
-/// Takes a hash as it is, since a hash of it would be no better.
-#[derive(Debug, Default)]
-struct Unchanged(u64);
-
-impl Hasher for Unchanged {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    /// Not called for hashes.
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
+    waiting: HashMap<u64, Wait>,
+    running: HashMap<u64, Instant>,
 }
 
 /// An object in a queue whose reconciliation began: the hash of its key.
