@@ -94,7 +94,7 @@ impl Job {
         let objects = Objects::of(&generation);
         let indexed = index_chunks(
             &objects,
-            &generation.writable_packs(),
+            &generation.packs(),
             chunks,
             &self.limits,
             &self.host,

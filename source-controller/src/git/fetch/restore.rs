@@ -58,10 +58,7 @@ impl Restore {
 
     fn fill(&self, mut point: RecoveryPoint, opened: &mut OpenGeneration) -> Result<(), FetchError> {
         let record = std::mem::take(&mut point.record);
-        let (packs, objects) = (
-            opened.generation.writable_packs(),
-            Objects::of(&opened.generation),
-        );
+        let (packs, objects) = (opened.generation.packs(), Objects::of(&opened.generation));
         let is_stopped = || self.stop.is_cancelled() || Instant::now() >= self.deadline;
         let mut left = self.limits.pack_bytes;
         let mut pieces = point.map(|piece: io::Result<Bytes>| -> Result<Bytes, PackError> {

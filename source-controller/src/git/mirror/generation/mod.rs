@@ -42,8 +42,6 @@ static DELETED_COUNT: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub(in super::super) struct Generation {
     directory: PathBuf,
-    /// Whether this process has created it, and no pack was written into it since: there is none to list.
-    empty: AtomicBool,
     retired: AtomicBool,
     corrupt: AtomicBool,
 }
@@ -79,13 +77,12 @@ impl Generation {
             fs::create_dir(directory.join(name))?;
         }
         fs::write(directory.join("HEAD"), HEAD)?;
-        Ok(Self::new(directory, true))
+        Ok(Self::new(directory))
     }
 
-    fn new(directory: PathBuf, empty: bool) -> Self {
+    const fn new(directory: PathBuf) -> Self {
         Self {
             directory,
-            empty: AtomicBool::new(empty),
             retired: AtomicBool::new(false),
             corrupt: AtomicBool::new(false),
         }
@@ -96,23 +93,14 @@ impl Generation {
         &self.directory
     }
 
-    /// Returns the directory of its packs, to read them.
+    /// Returns the directory of its packs.
     pub(in super::super) fn packs(&self) -> PathBuf {
         self.directory.join("objects/pack")
-    }
-
-    /// Returns the directory of its packs, to write one into it.
-    pub(in super::super) fn writable_packs(&self) -> PathBuf {
-        self.empty.store(false, Ordering::Relaxed);
-        self.packs()
     }
 
     /// Returns the sizes of its packs in bytes.
     pub(super) fn pack_sizes(&self) -> io::Result<Vec<u64>> {
         let mut sizes = Vec::new();
-        if self.empty.load(Ordering::Relaxed) {
-            return Ok(sizes);
-        }
         for entry in fs::read_dir(self.packs())? {
             let entry = entry?;
             if entry
@@ -222,7 +210,7 @@ pub(super) fn open_latest(mirror: &Path) -> io::Result<Option<(Generation, Recor
             fs::remove_dir_all(&directory)?;
         } else {
             remove_leftovers(&directory.join("objects/pack"))?;
-            found = Some((Generation::new(directory, false), record));
+            found = Some((Generation::new(directory), record));
         }
     }
     Ok(found)

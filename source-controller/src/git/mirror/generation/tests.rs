@@ -47,16 +47,6 @@ fn a_mirror_without_a_directory_gets_one_for_its_first_generation() {
 }
 
 #[test]
-fn the_packs_of_a_new_generation_are_listed_once_one_may_be_written() {
-    let mirror = tempfile::tempdir().unwrap();
-    let generation = Generation::create(mirror.path()).unwrap();
-    fs::write(generation.packs().join("pack-1.pack"), "x").unwrap();
-    assert_eq!(generation.pack_sizes().unwrap(), [0_u64; 0]);
-    fs::write(generation.writable_packs().join("pack-2.pack"), "x").unwrap();
-    assert_eq!(generation.pack_sizes().unwrap(), [1, 1]);
-}
-
-#[test]
 fn leftovers_of_an_interrupted_fetch_are_removed() {
     let mirror = tempfile::tempdir().unwrap();
     let generation = Generation::create(mirror.path()).unwrap();
