@@ -205,8 +205,9 @@ impl Http {
 
     fn attempt(&self, remote: &Remote, call: &Call<'_>) -> Result<ResponseFuture, FetchError> {
         let (tls, proxy) = (call.tls(remote), remote.proxy.as_ref());
-        let response = self.pools.request(&tls, proxy, call.request(remote));
-        response.map_err(|error| FetchError::Tls(chain(&error)))
+        let pool = self.pools.get(&tls, proxy);
+        let pool = pool.map_err(|error| FetchError::Tls(chain(&error)))?;
+        Ok(pool.request(call.request(remote)))
     }
 }
 

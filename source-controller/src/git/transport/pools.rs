@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::Request;
 use http_body_util::Full;
-use hyper_util::client::legacy::ResponseFuture;
 use sluice_runtime::http::{HttpClient, Proxy, Route, Settings, TlsError, certificates, client};
 use sluice_runtime::sync::lock;
 use tokio::time::Instant;
@@ -49,24 +47,10 @@ impl Pools {
 
     /// Returns the pool for these settings and creates it if necessary.
     pub(super) fn get(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>) -> Result<Pool, TlsError> {
-        if is_default(tls, proxy) {
+        if proxy.is_none() && **tls == Tls::default() {
             return Ok(self.default.clone());
         }
         self.get_at(tls, proxy, Instant::now())
-    }
-
-    /// Sends a request on a connection for these settings.
-    pub(super) fn request(
-        &self,
-        tls: &Arc<Tls>,
-        proxy: Option<&Arc<Proxy>>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<ResponseFuture, TlsError> {
-        if is_default(tls, proxy) {
-            // The client itself makes the copy that the response needs.
-            return Ok(self.default.request(request));
-        }
-        Ok(self.get_at(tls, proxy, Instant::now())?.request(request))
     }
 
     fn get_at(&self, tls: &Arc<Tls>, proxy: Option<&Arc<Proxy>>, now: Instant) -> Result<Pool, TlsError> {
@@ -107,11 +91,6 @@ impl Pools {
     pub(super) const fn route(&self) -> &Route {
         &self.settings.route
     }
-}
-
-/// Whether the default pool is for these settings.
-fn is_default(tls: &Tls, proxy: Option<&Arc<Proxy>>) -> bool {
-    proxy.is_none() && *tls == Tls::default()
 }
 
 #[cfg(test)]
