@@ -91,7 +91,7 @@ impl Refs {
     }
 
     /// Returns the connection to the pool after the list was read completely.
-    pub(super) async fn finish(self) {
+    pub(super) async fn finish(&mut self) {
         self.packets.finish().await;
     }
 }
@@ -105,7 +105,7 @@ pub(super) async fn find(remote: &Remote, name: &str) -> Result<Option<RemoteRef
             found = Some(next);
         }
     }
-    refs.packets.read_rest().await;
+    refs.finish().await;
     Ok(found)
 }
 

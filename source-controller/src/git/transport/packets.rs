@@ -125,12 +125,7 @@ impl Packets {
     }
 
     /// Reads the bytes after the last packet, so that the connection can be reused.
-    pub(in super::super) async fn finish(mut self) {
-        self.read_rest().await;
-    }
-
-    /// Does the same as [`Self::finish`], for a caller that drops the packets then.
-    pub(in super::super) async fn read_rest(&mut self) {
+    pub(in super::super) async fn finish(&mut self) {
         self.limit = self.bytes_read.saturating_add(MAX_TRAILING_BYTES);
         while matches!(self.read_more().await, Ok(true)) {
             self.buffer.clear();
