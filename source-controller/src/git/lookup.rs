@@ -70,14 +70,14 @@ pub(crate) async fn head(remote: &Remote, reference: &Reference) -> Result<Head,
 /// # Errors
 /// The remote is unreachable, breaks the protocol, or denies access.
 pub async fn verify_access(remote: &Remote) -> Result<(), FetchError> {
-    let verified = async {
+    let verified = pin!(async {
         match refs::find(remote, "HEAD").await {
             Err(error) if remote.transport.is_assumption_wrong(remote, &error) => {
-                refs::find(remote, "HEAD").await
+                Box::pin(refs::find(remote, "HEAD")).await
             }
             found => found,
         }
-    };
+    });
     let result = remote.within_timeout(verified).await;
     result.map(drop).inspect_err(|_| {
         remote.transport.forget(remote);
@@ -112,7 +112,6 @@ async fn candidates(
     reference: &Reference,
     further: &[Reference],
 ) -> Result<Candidates, FetchError> {
-    // Pinned here: passed on by value, it would take its space twice, or a box of its own.
     let resolved = pin!(async {
         match resolve_reference(remote, reference, further).await {
             Err(error) if remote.transport.is_assumption_wrong(remote, &error) => {
@@ -121,8 +120,7 @@ async fn candidates(
             resolved => resolved,
         }
     });
-    let result = tokio::time::timeout(remote.timeout, resolved).await;
-    let result = result.unwrap_or_else(|_| Err(remote.timed_out()));
+    let result = remote.within_timeout(resolved).await;
     result.inspect_err(|_| {
         remote.transport.forget(remote);
     })

@@ -29,13 +29,12 @@ impl Deref for Remote {
 }
 
 impl Remote {
-    /// Runs `work` within the timeout.
+    /// Runs `work` within the timeout. It is pinned, because a future that is passed on by value takes its space twice.
     pub(super) async fn within_timeout<T>(
         &self,
-        work: impl Future<Output = Result<T, FetchError>>,
+        work: impl Future<Output = Result<T, FetchError>> + Unpin,
     ) -> Result<T, FetchError> {
-        // In a box: a future that is passed on by value takes its space twice.
-        let result = tokio::time::timeout(self.timeout, Box::pin(work)).await;
+        let result = tokio::time::timeout(self.timeout, work).await;
         result.unwrap_or_else(|_| Err(self.timed_out()))
     }
 

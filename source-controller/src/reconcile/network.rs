@@ -1,6 +1,7 @@
 //! Access to remotes, behind a trait so that tests can inject faults.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -86,10 +87,8 @@ impl Network {
         let Source {
             remote, reference, ..
         } = source;
-        // As `throttled` does, to which the future would be passed by value: that takes its space twice.
-        self.throttle.check(remote, self.clock.now())?;
-        let heads = git::resolve(mirror, remote, reference, &further, stop).await;
-        let heads = heads.map_err(|error| self.throttle.record(remote, error, self.clock.now()))?;
+        let resolved = pin!(git::resolve(mirror, remote, reference, &further, stop));
+        let heads = self.throttled(remote, resolved).await?;
         if remote.needs_access_check() && !is_pinned(&heads.head) {
             // Only a pinned commit is resolved without a request. Remotes without a check do not need the record.
             self.mirrors.record_access(remote);
@@ -101,19 +100,20 @@ impl Network {
         let Source { remote, parts, .. } = source;
         let Some(sparse) = Sparse::new(&parts.sparse) else {
             let mirror = self.mirrors.open(remote);
-            let fetched = git::fetch(&mirror, remote, head, stop);
+            let fetched = pin!(git::fetch(&mirror, remote, head, stop));
             return self.throttled(remote, fetched).await;
         };
         let sparse: Arc<dyn Selection> = Arc::new(sparse);
-        let part = git::fetch_partial(&self.mirrors, remote, head, &sparse, stop);
+        let part = pin!(git::fetch_partial(&self.mirrors, remote, head, &sparse, stop));
         self.throttled(remote, part).await
     }
 
-    /// Sends a request unless the host has asked to wait, and records a new throttling response.
+    /// Sends a request unless the host has asked to wait, and records a new throttling response. It is pinned, because a
+    /// future that is passed on by value takes its space twice.
     async fn throttled<T>(
         &self,
         remote: &Remote,
-        request: impl Future<Output = Result<T, FetchError>>,
+        request: impl Future<Output = Result<T, FetchError>> + Unpin,
     ) -> Result<T, FetchError> {
         self.throttle.check(remote, self.clock.now())?;
         let answer = request.await;
@@ -149,7 +149,7 @@ impl Origin for Network {
         Box::pin(async move {
             let remote = &source.remote;
             if is_pinned(head) && remote.needs_access_check() && !self.mirrors.is_access_verified(remote) {
-                self.throttled(remote, git::verify_access(remote)).await?;
+                self.throttled(remote, pin!(git::verify_access(remote))).await?;
                 self.mirrors.record_access(remote);
             }
             match self.fetch_once(source, head, stop).await {
