@@ -90,19 +90,14 @@ impl Environment {
 
     /// Returns the proxy for the parts of a URL, see [`Self::proxy`].
     pub(super) fn choose(&self, scheme: &str, host: &str, port: Option<u16>) -> Option<&Proxy> {
-        let (proxy, usual_port) = self.of_scheme(scheme)?;
-        (!self.is_exempt(host, port.unwrap_or(usual_port))).then_some(proxy)
-    }
-
-    /// Returns the proxy for URLs of a scheme that are not exempt, and the scheme's usual port.
-    pub(super) fn of_scheme(&self, scheme: &str) -> Option<(&Proxy, u16)> {
         let (proxy, usual_port) = match scheme {
             "http" => (&self.http, 80),
             "https" => (&self.https, 443),
             "ssh" => (&self.all, 22),
             _ => return None,
         };
-        Some((proxy.as_ref()?, usual_port))
+        let proxy = proxy.as_ref()?;
+        (!self.is_exempt(host, port.unwrap_or(usual_port))).then_some(proxy)
     }
 
     fn is_exempt(&self, host: &str, port: u16) -> bool {

@@ -49,10 +49,7 @@ impl Route {
             Self::Direct => None,
             Self::Through(proxy) => Some(proxy),
             Self::Environment(environment) => {
-                let scheme = uri.scheme_str()?;
-                // Most environments have no proxy at all: then the host is not read.
-                environment.of_scheme(scheme)?;
-                environment.choose(scheme, uri.host()?, uri.port_u16())
+                environment.choose(uri.scheme_str()?, uri.host()?, uri.port_u16())
             }
         }
     }
