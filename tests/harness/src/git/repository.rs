@@ -319,11 +319,13 @@ pub(super) fn hermetic_program(program: &Path, home: &Path) -> Command {
         .env("GIT_COMMITTER_NAME", AUTHOR)
         .env("GIT_COMMITTER_EMAIL", EMAIL);
     // In a container the temporary folder may belong to another user than the process; command scope is trusted.
-    command.env("GIT_CONFIG_COUNT", "3");
+    command.env("GIT_CONFIG_COUNT", "4");
     for (number, (key, value)) in [
         ("safe.directory", "*"),
         ("gc.auto", "0"),
         ("protocol.file.allow", "always"),
+        // Without sample hooks: each repository has a dozen files less.
+        ("init.templateDir", ""),
     ]
     .iter()
     .enumerate()
