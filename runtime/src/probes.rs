@@ -1,6 +1,7 @@
 //! The probes `/healthz` and `/readyz`. Readiness is set explicitly, and may carry the reason why a program is not ready.
 
 use std::fmt::Display;
+use std::future;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ impl Readiness {
 
 /// Serves the probes until `stop`.
 pub async fn run(listener: TcpListener, ready: Readiness, stop: Token) {
-    serve(listener, move |path| ready.page(path), stop).await;
+    serve(listener, move |path| future::ready(ready.page(path)), stop).await;
 }
 
 #[cfg(test)]

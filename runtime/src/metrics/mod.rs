@@ -1,6 +1,7 @@
 //! Metrics with the names that existing dashboards of Flux and controller-runtime use.
 
 mod duration;
+mod pages;
 mod parts;
 mod process;
 mod queue;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duration::DurationHistogram;
-use http::StatusCode;
+use pages::Pages;
 use parts::Parts;
 use process::Process;
 use prometheus_client::collector::Collector;
@@ -30,7 +31,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::schedule::ObjectKey;
-use crate::serve::{Page, serve};
+use crate::serve::serve;
 use crate::shutdown::Token;
 use crate::sync::lock;
 
@@ -341,25 +342,11 @@ impl Drop for ActiveGuard {
     }
 }
 
-/// Response to requests for Go's profiles.
-const NO_PPROF: &str =
-    "not a Go program: there are no pprof profiles; use perf or /proc/<pid> of the process\n";
-
 /// Serves `/metrics` until `stop`.
 pub async fn run(listener: TcpListener, metrics: Metrics, stop: Token) {
-    serve(listener, move |path| page(&metrics, path), stop).await;
-}
-
-fn page(metrics: &Metrics, path: &str) -> Option<Page> {
-    match path {
-        "/metrics" => Some(Page {
-            status: StatusCode::OK,
-            content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            body: metrics.parts_at(Instant::now()),
-        }),
-        _ if path.starts_with("/debug/pprof") => Some(Page::text(StatusCode::NOT_FOUND, NO_PPROF)),
-        _ => None,
-    }
+    let pages = Arc::new(Pages::new(metrics, stop.clone()));
+    let page = move |path: &str| Arc::clone(&pages).page(path.to_owned());
+    serve(listener, page, stop).await;
 }
 
 #[cfg(test)]

@@ -133,19 +133,6 @@ fn process_metrics_are_present() {
 }
 
 #[test]
-fn requests_for_profiles_get_an_explanation() {
-    let metrics = Metrics::new();
-    for path in ["/debug/pprof/", "/debug/pprof/heap"] {
-        let page = page(&metrics, path).unwrap();
-        assert_eq!(page.status, StatusCode::NOT_FOUND);
-        assert!(page.body[0].contains("perf"), "{}", page.body[0]);
-    }
-    assert!(page(&metrics, "/").is_none());
-    let body = page(&metrics, "/metrics").unwrap().body.concat();
-    assert!(body.ends_with("# EOF\n"), "{body}");
-}
-
-#[test]
 fn bounds_of_histograms_are_those_of_the_original() {
     let metrics = Metrics::new();
     metrics.set_workers("gitrepository", 2);

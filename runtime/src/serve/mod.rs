@@ -95,12 +95,11 @@ impl Page {
 /// longest.
 const CONNECTIONS: usize = 64;
 
-/// Serves `page(path)` for `GET` and `HEAD`, or 404 without a page, until `stop`.
-pub async fn serve(
-    listener: TcpListener,
-    page: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
-    stop: Token,
-) {
+/// Serves the page of `page(path)` for `GET` and `HEAD`, or 404 without a page, until `stop`.
+pub async fn serve<F>(listener: TcpListener, page: impl Fn(&str) -> F + Send + Sync + 'static, stop: Token)
+where
+    F: Future<Output = Option<Page>> + Send + 'static,
+{
     let page = Arc::new(page);
     let limit = ConnectionLimit::new(CONNECTIONS);
     let mut connections = JoinSet::new();
@@ -120,9 +119,13 @@ pub async fn serve(
         let (page, slot) = (Arc::clone(&page), limit.admit());
         let used = slot.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            drop(used.begin_response());
-            let response = answer(request.method(), page(request.uri().path()));
-            async move { Ok::<_, Infallible>(response) }
+            let answering = used.begin_response();
+            let (method, page) = (request.method().clone(), page(request.uri().path()));
+            async move {
+                let response = answer(&method, page).await;
+                drop(answering);
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -138,13 +141,12 @@ pub async fn serve(
     }
 }
 
-fn answer(method: &Method, page: Option<Page>) -> Response<PageBody> {
-    let page = match page {
-        _ if *method != Method::GET && *method != Method::HEAD => {
-            Page::text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n")
-        }
-        Some(page) => page,
-        None => Page::text(StatusCode::NOT_FOUND, "not found\n"),
+async fn answer(method: &Method, page: impl Future<Output = Option<Page>> + Send) -> Response<PageBody> {
+    let page = if matches!(*method, Method::GET | Method::HEAD) {
+        let found = page.await;
+        found.unwrap_or_else(|| Page::text(StatusCode::NOT_FOUND, "not found\n"))
+    } else {
+        Page::text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n")
     };
     let mut response = Response::new(PageBody(page.body.into_iter()));
     *response.status_mut() = page.status;
@@ -180,6 +182,8 @@ impl Body for PageBody {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use http_body_util::{BodyExt as _, Empty};
 
     use super::*;
@@ -206,13 +210,15 @@ mod tests {
             .unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let stop = Token::new();
-        let page = |path: &str| match path {
-            "/a" => Some(Page::text(StatusCode::OK, "ok")),
-            "/parts" => Some(Page {
-                body: vec!["one ".to_owned(), "two".to_owned()],
-                ..Page::text(StatusCode::OK, "")
-            }),
-            _ => None,
+        let page = |path: &str| {
+            ready(match path {
+                "/a" => Some(Page::text(StatusCode::OK, "ok")),
+                "/parts" => Some(Page {
+                    body: vec!["one ".to_owned(), "two".to_owned()],
+                    ..Page::text(StatusCode::OK, "")
+                }),
+                _ => None,
+            })
         };
         let server = tokio::spawn(serve(listener, page, stop.clone()));
         let client = crate::http::client::<Empty<Bytes>>(&crate::http::Settings {
@@ -253,7 +259,8 @@ mod tests {
             .unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Token::new();
-        let page = |path: &str| (path == "/healthz").then(|| Page::text(StatusCode::OK, "x".repeat(1 << 20)));
+        let page =
+            |path: &str| ready((path == "/healthz").then(|| Page::text(StatusCode::OK, "x".repeat(1 << 20))));
         let server = tokio::spawn(serve(listener, page, stop.clone()));
         let mut open = Vec::new();
         for sent in [
