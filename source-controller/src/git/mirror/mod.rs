@@ -28,7 +28,7 @@ pub(crate) use recovery::{MAX_BYTES as MAX_RECOVERY_BYTES, Pieces, RecoveryStore
 use sluice_runtime::sync::lock;
 use tokio::sync::OwnedMutexGuard;
 pub use usage::DiskLimits;
-use usage::DiskUsage;
+use usage::{DiskUsage, MirrorUsage};
 use writer::Verified;
 pub(super) use writer::{OpenGeneration, Writer};
 
@@ -56,7 +56,10 @@ struct Shared {
     /// Readers of checkouts.
     readers: Readers,
     root: PathBuf,
+    /// Never held during I/O: reconciliations take it on the thread that serves all of them.
     state: Mutex<State>,
+    /// Held while a mirror is renamed for its deletion. Taken on blocking threads only, and before `state`.
+    renaming: Mutex<()>,
     deleted: AtomicU64,
     /// Where recovery points are, if they are stored.
     recovery: OnceLock<Recovery>,
@@ -129,6 +132,7 @@ impl Mirrors {
                 usage,
                 ..State::default()
             }),
+            renaming: Mutex::default(),
             deleted: AtomicU64::new(0),
             recovery: OnceLock::new(),
             threads: Threads::default(),
@@ -253,7 +257,12 @@ impl Shared {
         }
     }
 
-    /// Deletes unused mirrors. The lock, which reconciliations need, is held for a rename, never for the deletion.
+    /// Waits for the mirror that is being renamed, if there is one. The caller has opened its own mirror: it is not renamed later. Blocking.
+    fn wait_for_rename(&self) {
+        drop(lock(&self.renaming));
+    }
+
+    /// Deletes unused mirrors, and returns their number. Each is renamed first, so that it can be opened again during the deletion.
     fn discard(&self, names: Vec<String>) -> usize {
         let renamed = names
             .into_iter()
@@ -273,6 +282,22 @@ impl Shared {
     fn rename_for_deletion(&self, name: &str) -> Option<PathBuf> {
         let number = self.deleted.fetch_add(1, Ordering::Relaxed);
         let renamed = self.root.join(format!("{DELETED_PREFIX}{number}"));
+        // Held from the check on: who opens the mirror after the check waits for the rename before it uses the directory.
+        let _renaming = lock(&self.renaming);
+        let usage = self.forget_unused(name)?;
+        match fs::rename(self.root.join(name), &renamed) {
+            Ok(()) => Some(renamed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => {
+                // The mirror still counts, and the deletion is retried.
+                self.lock_state().usage.put_back(name, usage);
+                None
+            }
+        }
+    }
+
+    /// Forgets a mirror, and returns its usage; `None` if it is in use, or another thread is deleting it.
+    fn forget_unused(&self, name: &str) -> Option<MirrorUsage> {
         let mut state = self.lock_state();
         if state.is_open(name) {
             return None;
@@ -280,18 +305,7 @@ impl Shared {
         state.verified_access.remove(name);
         state.verified.remove(name);
         state.restored.remove(name);
-        match fs::rename(self.root.join(name), &renamed) {
-            Ok(()) => {
-                state.usage.forget(name);
-                Some(renamed)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                state.usage.forget(name);
-                None
-            }
-            // The mirror still counts, and the deletion is retried.
-            Err(_) => None,
-        }
+        state.usage.take(name)
     }
 }
 
@@ -366,3 +380,6 @@ impl Mirror {
         Arc::clone(&self.writer).lock_owned().await
     }
 }
+
+#[cfg(test)]
+mod tests;

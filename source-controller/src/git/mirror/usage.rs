@@ -18,8 +18,9 @@ pub struct DiskLimits {
     pub namespace: u64,
 }
 
+/// One mirror on disk.
 #[derive(Clone, Debug, Default)]
-struct Entry {
+pub(super) struct MirrorUsage {
     bytes: u64,
     /// Value of the use counter at the last use.
     last_use: u64,
@@ -34,7 +35,7 @@ struct Entry {
 pub(super) struct DiskUsage {
     limits: DiskLimits,
     use_count: u64,
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, MirrorUsage>,
 }
 
 impl DiskUsage {
@@ -46,10 +47,10 @@ impl DiskUsage {
         };
         for (name, bytes) in found {
             let last_use = usage.next_use();
-            let entry = Entry {
+            let entry = MirrorUsage {
                 bytes,
                 last_use,
-                ..Entry::default()
+                ..MirrorUsage::default()
             };
             usage.entries.insert(name, entry);
         }
@@ -92,9 +93,15 @@ impl DiskUsage {
         }
     }
 
-    /// Removes a deleted mirror.
-    pub(super) fn forget(&mut self, name: &str) {
-        self.entries.remove(name);
+    /// Removes a mirror that is about to be deleted.
+    pub(super) fn take(&mut self, name: &str) -> Option<MirrorUsage> {
+        self.entries.remove(name)
+    }
+
+    /// Adds a mirror again that could not be deleted. If it was used meanwhile, the later use counts.
+    pub(super) fn put_back(&mut self, name: &str, taken: MirrorUsage) {
+        let bytes = taken.bytes;
+        self.entries.entry(name.to_owned()).or_insert(taken).bytes = bytes;
     }
 
     /// Returns the mirrors that were not used since the previous call.
@@ -150,7 +157,7 @@ impl DiskUsage {
         needed.map(|(name, _)| name.to_owned()).collect()
     }
 
-    fn unused_by_last_use(&self, in_use: impl Fn(&str) -> bool) -> Vec<(&str, &Entry)> {
+    fn unused_by_last_use(&self, in_use: impl Fn(&str) -> bool) -> Vec<(&str, &MirrorUsage)> {
         let entries = self.entries.iter().map(|(name, entry)| (name.as_str(), entry));
         let mut idle: Vec<_> = entries.filter(|(name, _)| !in_use(name)).collect();
         idle.sort_by_key(|(_, entry)| entry.last_use);
@@ -158,7 +165,7 @@ impl DiskUsage {
     }
 }
 
-fn counted_bytes(entry: &Entry) -> u64 {
+fn counted_bytes(entry: &MirrorUsage) -> u64 {
     entry.bytes.max(MIN_BYTES)
 }
 
@@ -170,14 +177,14 @@ struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    fn add(&mut self, entry: &'a Entry) {
+    fn add(&mut self, entry: &'a MirrorUsage) {
         self.total += counted_bytes(entry);
         for namespace in &entry.namespaces {
             *self.namespaces.entry(namespace).or_default() += counted_bytes(entry);
         }
     }
 
-    fn remove(&mut self, entry: &'a Entry) {
+    fn remove(&mut self, entry: &'a MirrorUsage) {
         self.total = self.total.saturating_sub(counted_bytes(entry));
         for namespace in &entry.namespaces {
             let bytes = self.namespaces.entry(namespace).or_default();
@@ -225,8 +232,27 @@ mod tests {
         assert_eq!(usage.over_limit(|name| name == "a"), ["b"]);
         usage.record_use("a", "x");
         assert_eq!(usage.over_limit(|_| false), ["b"]);
-        usage.forget("b");
+        usage.take("b").unwrap();
         assert!(usage.over_limit(|_| false).is_empty());
+    }
+
+    #[test]
+    fn a_mirror_that_could_not_be_deleted_counts_again() {
+        let limits = DiskLimits {
+            total: 7 * MIB,
+            namespace: 0,
+        };
+        let mut usage = usage(limits, &[("a", "x", 4), ("b", "y", 4)]);
+        for (is_used_meanwhile, next) in [(false, "a"), (true, "b")] {
+            let taken = usage.take("a").unwrap();
+            assert!(usage.take("a").is_none());
+            assert!(usage.over_limit(|_| false).is_empty());
+            if is_used_meanwhile {
+                usage.record_use("a", "x");
+            }
+            usage.put_back("a", taken);
+            assert_eq!(usage.over_limit(|_| false), [next]);
+        }
     }
 
     #[test]

@@ -109,6 +109,10 @@ impl Writer {
         if let Some(current) = &self.current {
             return Ok(current.clone());
         }
+        if let Some(shared) = self.shared.upgrade() {
+            // The directory may be that of the deleted predecessor.
+            shared.wait_for_rename();
+        }
         let opened = match generation::open_latest(&self.directory)? {
             Some((generation, record)) => OpenGeneration {
                 verified: self.verified(generation.directory()),
