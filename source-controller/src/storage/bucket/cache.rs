@@ -87,17 +87,30 @@ impl Cache {
         }
     }
 
-    /// Forgets the files of an object for which `is_gone` holds.
+    /// Forgets the files of an object for which `is_gone` holds, except those that are used meanwhile. It may look at the disk: downloads
+    /// do not wait for it.
     pub(super) fn forget(&self, directory: &ObjectDirectory, is_gone: impl Fn(&ArtifactPath) -> bool) {
+        let mut gone = self.files_of(directory);
+        gone.retain(|(path, _)| is_gone(path));
         let mut files = lock(&self.files);
-        let paths = files.by_path.keys();
-        let gone: Vec<ArtifactPath> = paths
-            .filter(|path| path.directory() == directory && is_gone(path))
-            .cloned()
-            .collect();
-        for path in gone {
-            files.forget(&path);
+        for (path, last_use) in gone {
+            let file = files.by_path.get(&path);
+            if file.is_some_and(|file| file.last_use == last_use) {
+                files.forget(&path);
+            }
         }
+    }
+
+    /// Returns the files of an object with their last uses.
+    fn files_of(&self, directory: &ObjectDirectory) -> Vec<(ArtifactPath, u64)> {
+        let files = lock(&self.files);
+        let of_object = files
+            .by_path
+            .iter()
+            .filter(|(path, _)| path.directory() == directory);
+        of_object
+            .map(|(path, file)| (path.clone(), file.last_use))
+            .collect()
     }
 }
 
@@ -146,6 +159,20 @@ mod tests {
         let unlimited = Cache::new(0);
         assert!(insert(&unlimited, "a", u64::MAX / 2).is_empty());
         assert!(insert(&unlimited, "b", 1).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_was_stored_again_meanwhile_is_not_forgotten() {
+        let cache = Cache::new(10);
+        assert!(insert(&cache, "a", 4).is_empty());
+        assert!(insert(&cache, "b", 4).is_empty());
+        cache.forget(path("a").directory(), |other| {
+            if *other == path("b") {
+                assert!(insert(&cache, "b", 4).is_empty());
+            }
+            true
+        });
+        assert_eq!(insert(&cache, "c", 7), [path("b")]);
     }
 
     #[test]
