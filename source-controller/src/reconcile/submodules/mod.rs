@@ -7,6 +7,7 @@ mod error;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use error::SubmoduleError;
@@ -58,8 +59,9 @@ struct FetchState<'a> {
     /// The host at which the reconciliation already has a slot.
     host: String,
     count: AtomicUsize,
-    /// Slots at other hosts.
-    slots: Mutex<HashMap<String, Slot>>,
+    /// Slots at other hosts, while fetches use them. Not longer: a reconciliation that waits for one slot must not hold
+    /// another one, for which the holder of the first may wait.
+    slots: Mutex<HashMap<String, Weak<Slot>>>,
 }
 
 impl SubmoduleFetcher<'_> {
@@ -121,8 +123,9 @@ impl FetchState<'_> {
         }
         let remote = remote(parent, &path, &submodule.url)?;
         self.count(&path)?;
-        self.acquire_slot(&path, &remote).await?;
+        let slot = self.acquire_slot(&path, &remote).await?;
         let checkout = self.fetch(parent, &remote, &path, commit).await?;
+        drop(slot);
         tracing::debug!(path, url = %remote.address, %commit, "submodule checked out");
         let module = self.module(remote, checkout, format!("{path}/"), depth).await?;
         Ok((submodule.local, module))
@@ -138,12 +141,15 @@ impl FetchState<'_> {
         })
     }
 
-    /// Waits for a slot at the submodule's host, unless there is one already.
-    async fn acquire_slot(&self, path: &str, remote: &Remote) -> Result<(), SubmoduleError> {
+    /// Waits for a slot at the submodule's host; `None` at the host of the reconciliation. Fetches from one host share it.
+    async fn acquire_slot(&self, path: &str, remote: &Remote) -> Result<Option<Arc<Slot>>, SubmoduleError> {
         let host = remote.address.host();
+        if host == self.host {
+            return Ok(None);
+        }
         let mut slots = self.slots.lock().await;
-        if host == self.host || slots.contains_key(&host) {
-            return Ok(());
+        if let Some(slot) = slots.get(&host).and_then(Weak::upgrade) {
+            return Ok(Some(slot));
         }
         let fetcher = self.fetcher;
         let lane = Lane::Host {
@@ -158,8 +164,9 @@ impl FetchState<'_> {
                 limit: remote.timeout,
             });
         };
-        slots.insert(host, slot);
-        Ok(())
+        let slot = Arc::new(slot);
+        slots.insert(host, Arc::downgrade(&slot));
+        Ok(Some(slot))
     }
 
     async fn fetch(

@@ -12,7 +12,7 @@ use sluice_harness::git::{GitServer, Repository, Step};
 use sluice_runtime::watch::Requeue;
 
 use super::environment::{NAMESPACE, TestEnvironment};
-use crate::reconcile::slots::Lane;
+use crate::reconcile::slots::{Lane, Slot, Slots};
 
 const INTERVAL: Requeue = Requeue::After(Duration::from_mins(5));
 
@@ -232,6 +232,24 @@ async fn a_submodule_url_may_contain_its_own_credentials() {
     );
 }
 
+/// Returns the lane of the server with this URL.
+fn lane_of(url: &str) -> Lane {
+    let host = url.trim_start_matches("http://").split('/').next().unwrap();
+    Lane::Host {
+        host: host.to_owned(),
+        proxy: None,
+    }
+}
+
+/// Takes all slots of a lane, and leaves a cancelled request in its queue.
+fn occupy(slots: &Slots, lane: &Lane) -> Vec<Slot> {
+    let mut slots_in_use = Vec::new();
+    while let Some(Some(slot)) = slots.acquire_additional(NAMESPACE, lane.clone()).now_or_never() {
+        slots_in_use.push(slot);
+    }
+    slots_in_use
+}
+
 #[tokio::test]
 async fn a_submodule_waits_for_a_slot_at_its_host() {
     let mut env = TestEnvironment::new().await;
@@ -242,21 +260,12 @@ async fn a_submodule_waits_for_a_slot_at_its_host() {
     env.commit("links", &[]);
     env.create("app", recursing(&json!({}))).await;
     let context = env.context();
-    let host = url
-        .trim_start_matches("http://")
-        .split('/')
-        .next()
-        .unwrap()
-        .to_owned();
-    let lane = Lane::Host { host, proxy: None };
+    let lane = lane_of(&url);
     let slots = context.slots.clone();
-    let mut slots_in_use = Vec::new();
-    while let Some(Some(slot)) = slots.acquire_additional(NAMESPACE, lane.clone()).now_or_never() {
-        slots_in_use.push(slot);
-    }
+    let mut slots_in_use = occupy(&slots, &lane);
     let release = async {
         // The reconciliation is queued for the other host.
-        while slots.load(&lane).1 == 0 {
+        while slots.load(&lane).1 < 2 {
             tokio::task::yield_now().await;
         }
         assert_eq!(foreign.requests().len(), 0);
@@ -265,6 +274,40 @@ async fn a_submodule_waits_for_a_slot_at_its_host() {
     let (next, ()) = tokio::join!(env.reconcile_in(context, "app"), release);
     assert!(matches!(next, Requeue::After(_)), "{next:?}");
     assert!(packed(&env, "app").await.contains(&"far/far.tf".to_owned()));
+}
+
+/// A reconciliation that has that slot may wait for one at the first host.
+#[tokio::test]
+async fn a_submodule_that_waits_for_a_slot_holds_none_of_another_host() {
+    let mut env = TestEnvironment::new().await;
+    let servers = [
+        GitServer::start().await.unwrap(),
+        GitServer::start().await.unwrap(),
+    ];
+    let module = repository(&[("module.tf", "")]);
+    let urls = servers.each_ref().map(|server| server.serve("module", &module));
+    for (path, url) in ["first", "second"].into_iter().zip(&urls) {
+        link(&env.repository, path, url, &module.head().unwrap());
+    }
+    env.commit("links", &[]);
+    env.create("app", recursing(&json!({}))).await;
+    let context = env.context();
+    let slots = context.slots.clone();
+    let [first, second] = urls.each_ref().map(|url| lane_of(url));
+    let mut slots_in_use = occupy(&slots, &second);
+    let release = async {
+        while slots.load(&second).1 < 2 || servers[0].requests().is_empty() || slots.load(&first) != (0, 0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(servers[1].requests().len(), 0);
+        slots_in_use.clear();
+    };
+    let (next, ()) = tokio::join!(env.reconcile_in(context, "app"), release);
+    assert_eq!(next, INTERVAL);
+    let names = packed(&env, "app").await;
+    for path in ["first/module.tf", "second/module.tf"] {
+        assert!(names.contains(&path.to_owned()), "{names:?}");
+    }
 }
 
 #[tokio::test]
