@@ -3,11 +3,12 @@
 //! Objects wait in a queue instead of inside a reconciliation, so that a waiting object holds no thread and sends no
 //! request. A free slot is granted to the next object, which is then triggered once ([`Slots::granted`]). The task of
 //! an object costs memory, and a trigger costs time: so a few objects wait in their tasks (`in_place`), and the others
-//! have none. The order is the same for both. `queue` defines it, `lane` the resources.
+//! have none. The order is the same for both. `queue` defines it with the `tickets` that wait, `lane` the resources.
 
 mod in_place;
 mod lane;
 mod queue;
+mod tickets;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,9 +18,10 @@ use futures::Stream;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 pub(super) use lane::{Lane, SlotRequest};
 pub use queue::SlotLimits;
-use queue::{SlotQueue, Ticket};
+use queue::SlotQueue;
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::sync::lock;
+use tickets::Ticket;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -91,6 +93,7 @@ pub(super) struct Slot {
     shared: Arc<Shared>,
     namespace: String,
     lane: Option<Lane>,
+    /// Whether it started a reconciliation at a host, which ends with it.
     is_reconciliation: bool,
 }
 
@@ -98,8 +101,11 @@ impl Slot {
     /// Releases the lane; the reconciliation continues without it.
     pub(super) fn release(&mut self) {
         let Some(lane) = self.lane.take() else { return };
-        self.shared
-            .update(|state| state.queue.release(&self.namespace, &lane));
+        self.shared.update(|state| {
+            state
+                .queue
+                .release(&self.namespace, &lane, self.is_reconciliation);
+        });
     }
 }
 
@@ -111,7 +117,7 @@ impl Drop for Slot {
         }
         self.shared.update(|state| {
             if let Some(lane) = &lane {
-                state.queue.release(&self.namespace, lane);
+                state.queue.release(&self.namespace, lane, self.is_reconciliation);
             }
             if self.is_reconciliation {
                 state.queue.end_reconciliation(&self.namespace);
@@ -161,28 +167,22 @@ impl Slots {
             drop(slot);
             state = self.0.lock();
         }
-        let (queued, has_left) = if state.queue.grant_now(&key.namespace, request) {
-            // It may have been queued for another lane.
-            (None, state.withdraw(key))
-        } else {
-            let (queued, has_left) = state.enqueue(key, request);
-            (Some(queued), has_left)
-        };
-        drop(state);
-        if has_left {
-            self.0.update(|_| ());
+        if !state.queue.grant_now(&key.namespace, request) {
+            return state.enqueue(key, request);
         }
-        queued.unwrap_or_else(|| {
-            Acquisition::Slot(Slot {
-                shared: Arc::clone(&self.0),
-                namespace: key.namespace.clone(),
-                lane: Some(request.lane.clone()),
-                is_reconciliation: request.lane.is_host(),
-            })
+        // It may have been queued for another lane.
+        state.withdraw(key);
+        drop(state);
+        Acquisition::Slot(Slot {
+            shared: Arc::clone(&self.0),
+            namespace: key.namespace.clone(),
+            lane: Some(request.lane.clone()),
+            is_reconciliation: request.lane.is_host(),
         })
     }
 
-    /// Waits for an additional slot of a running reconciliation.
+    /// Waits for an additional slot of a running reconciliation, before all objects that wait for their start. Its release
+    /// must not depend on a wait for another slot: otherwise two reconciliations may wait for each other.
     pub(super) async fn acquire_additional(&self, namespace: &str, lane: Lane) -> Option<Slot> {
         let (sender, slot) = oneshot::channel();
         self.0.update(|state| {
@@ -209,14 +209,12 @@ impl Slots {
 
     /// Removes a deleted object and its slot.
     pub(super) fn forget(&self, key: &ObjectKey) {
-        let (has_left, slot) = {
+        let slot = {
             let mut state = self.0.lock();
-            (state.withdraw(key), state.ready.remove(key))
+            state.withdraw(key);
+            state.ready.remove(key)
         };
         drop(slot);
-        if has_left {
-            self.0.update(|_| ());
-        }
     }
 
     /// Returns the message for a wait in this lane.
@@ -246,7 +244,7 @@ impl Shared {
             while let Some(ticket) = state.queue.grant_next() {
                 let slot = Slot {
                     shared: Arc::clone(self),
-                    is_reconciliation: ticket.starts_reconciliation && ticket.lane.is_host(),
+                    is_reconciliation: ticket.starts_at_host(),
                     namespace: ticket.namespace,
                     lane: Some(ticket.lane),
                 };
@@ -292,23 +290,20 @@ impl State {
         }
     }
 
-    /// Queues an object that gets no slot now, or updates its ticket. Also returns whether an earlier ticket of it left
-    /// the queue: the one behind that may have capacity.
-    fn enqueue(&mut self, key: &ObjectKey, request: &SlotRequest) -> (Acquisition, bool) {
+    /// Queues an object that gets no slot now, or updates its ticket.
+    fn enqueue(&mut self, key: &ObjectKey, request: &SlotRequest) -> Acquisition {
         let mut since = Instant::now();
         let mut is_reported = false;
-        let mut has_left = false;
         if let Some(mut waiting) = self.objects.remove(key) {
             (since, is_reported) = (waiting.since, waiting.is_reported);
             let existing = &waiting.ticket;
             if existing.lane == request.lane && existing.is_urgent >= request.is_urgent {
                 waiting.is_due = false;
                 self.objects.insert(key.clone(), waiting);
-                return (Acquisition::Queued { since, is_reported }, false);
+                return Acquisition::Queued { since, is_reported };
             }
             self.waiters.remove(&existing.number);
-            self.queue.remove(existing);
-            has_left = true;
+            self.queue.remove_start(existing);
         }
         let ticket = self.ticket(&key.namespace, request.lane.clone(), request.is_urgent, true);
         self.waiters.insert(ticket.number, Waiter::Object(key.clone()));
@@ -321,21 +316,19 @@ impl State {
             in_place: None,
         };
         self.objects.insert(key.clone(), waiting);
-        (Acquisition::Queued { since, is_reported }, has_left)
+        Acquisition::Queued { since, is_reported }
     }
 
-    /// Removes an object from the queue, and returns whether it was there: the ticket behind may have capacity.
-    fn withdraw(&mut self, key: &ObjectKey) -> bool {
+    /// Removes an object from the queue.
+    fn withdraw(&mut self, key: &ObjectKey) {
         // Most often nothing is queued, and the key needs no hash.
         if self.objects.is_empty() {
-            return false;
+            return;
         }
-        let Some(waiting) = self.objects.remove(key) else {
-            return false;
-        };
-        self.waiters.remove(&waiting.ticket.number);
-        self.queue.remove(&waiting.ticket);
-        true
+        if let Some(waiting) = self.objects.remove(key) {
+            self.waiters.remove(&waiting.ticket.number);
+            self.queue.remove_start(&waiting.ticket);
+        }
     }
 }
 

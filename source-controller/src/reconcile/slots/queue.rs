@@ -1,14 +1,23 @@
 //! The order of grants: a pure decision from slots in use and waiting tickets.
 //!
-//! Urgent tickets come first, but at most [`MAX_URGENT_IN_A_ROW`] of them while others wait. Within each urgency the
-//! namespaces take turns; within a namespace, the oldest ticket whose lane has capacity is next. In a full lane, a
-//! namespace without a slot may exceed the limit, up to twice the limit in total. So hanging reconciliations delay no
-//! other namespace, and no slot stays unused otherwise.
+//! A running reconciliation that waits for an additional slot comes before objects that start: it holds resources, ends
+//! sooner so, and would fail at its deadline with most of its work done. Among the starts, urgent tickets come first, but
+//! at most [`MAX_URGENT_IN_A_ROW`] of them while others wait. Within each kind and urgency the namespaces take turns
+//! (`tickets`).
+//!
+//! A full lane grants slots beyond its limit in two cases, so that nothing waits for ever:
+//! * A namespace without a slot gets one, up to twice the limit in total. So hanging reconciliations delay no other
+//!   namespace.
+//! * If only starts or only additional slots hold the lane, the other kind gets one. So additional requests without an
+//!   end starve no start. And reconciliations that started at two hosts and need an additional slot at the other one do
+//!   not wait for each other: only additional slots delay an additional request, and they are released without a wait for
+//!   another slot.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::lane::{Lane, SlotRequest};
+use super::tickets::{Ticket, WaitingTickets};
 
 /// Maximum number of consecutive urgent grants while others wait.
 const MAX_URGENT_IN_A_ROW: u32 = 3;
@@ -51,18 +60,6 @@ impl SlotLimits {
     }
 }
 
-/// A queue entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ticket {
-    pub(super) number: u64,
-    pub(super) namespace: String,
-    pub(super) lane: Lane,
-    pub(super) is_urgent: bool,
-    /// Whether the ticket starts a reconciliation, which counts towards [`SlotLimits::reconciliations`], or belongs to
-    /// a running one.
-    pub(super) starts_reconciliation: bool,
-}
-
 /// Slots in use.
 #[derive(Debug, Default)]
 struct Usage {
@@ -96,59 +93,107 @@ impl Usage {
     }
 }
 
-/// The tickets of one namespace by urgency and lane, oldest first.
-type NamespaceQueue = BTreeMap<(bool, Lane), VecDeque<Ticket>>;
+/// Slots of a lane in use.
+#[derive(Debug, Default)]
+struct LaneUsage {
+    slots: Usage,
+    /// The number of slots that started a reconciliation at the host. The others are additional, or the lane is no host
+    /// and has one kind only.
+    starts: usize,
+}
+
+impl LaneUsage {
+    fn has_capacity(&self, limit: usize, namespace: &str, starts_at_host: bool) -> bool {
+        let of_kind = if starts_at_host {
+            self.starts
+        } else {
+            self.slots.total.saturating_sub(self.starts)
+        };
+        of_kind == 0 || self.slots.has_capacity(limit, namespace)
+    }
+
+    fn acquire(&mut self, namespace: &str, starts_at_host: bool) {
+        self.slots.acquire(namespace);
+        self.starts += usize::from(starts_at_host);
+    }
+
+    fn release(&mut self, namespace: &str, started_at_host: bool) {
+        self.slots.release(namespace);
+        self.starts = self.starts.saturating_sub(usize::from(started_at_host));
+    }
+}
+
+/// Slots in use, and their limits.
+#[derive(Debug)]
+struct SlotsInUse {
+    limits: SlotLimits,
+    lanes: HashMap<Lane, LaneUsage>,
+    /// Reconciliations at hosts.
+    reconciliations: Usage,
+}
+
+impl SlotsInUse {
+    fn can_grant(&self, namespace: &str, lane: &Lane, starts_at_host: bool) -> bool {
+        let limit = self.limits.limit(lane);
+        let usage = self.lanes.get(lane);
+        usage.is_none_or(|usage| usage.has_capacity(limit, namespace, starts_at_host))
+            && (!starts_at_host
+                || self
+                    .reconciliations
+                    .has_capacity(self.limits.reconciliations, namespace))
+    }
+
+    fn take(&mut self, namespace: &str, lane: &Lane, starts_at_host: bool) {
+        if let Some(usage) = self.lanes.get_mut(lane) {
+            usage.acquire(namespace, starts_at_host);
+        } else {
+            let usage = self.lanes.entry(lane.clone()).or_default();
+            usage.acquire(namespace, starts_at_host);
+        }
+        if starts_at_host {
+            self.reconciliations.acquire(namespace);
+        }
+    }
+}
 
 /// The queue of all lanes.
 #[derive(Debug)]
 pub(super) struct SlotQueue {
-    limits: SlotLimits,
-    lanes: HashMap<Lane, Usage>,
-    /// Reconciliations at hosts.
-    reconciliations: Usage,
-    waiting: HashMap<String, NamespaceQueue>,
-    /// The waiting namespaces; the front is next.
-    rotation: VecDeque<String>,
+    in_use: SlotsInUse,
+    /// The tickets of running reconciliations; none is urgent.
+    additional: WaitingTickets,
+    /// The tickets of objects that start.
+    starts: WaitingTickets,
+    /// Starts only: additional grants between them neither count nor interrupt.
     consecutive_urgent: u32,
 }
 
 impl SlotQueue {
     pub(super) fn new(limits: SlotLimits) -> Self {
         Self {
-            limits,
-            lanes: HashMap::new(),
-            reconciliations: Usage::default(),
-            waiting: HashMap::new(),
-            rotation: VecDeque::new(),
+            in_use: SlotsInUse {
+                limits,
+                lanes: HashMap::new(),
+                reconciliations: Usage::default(),
+            },
+            additional: WaitingTickets::default(),
+            starts: WaitingTickets::default(),
             consecutive_urgent: 0,
         }
     }
 
     pub(super) fn push(&mut self, ticket: Ticket) {
-        if !self.waiting.contains_key(&ticket.namespace) {
-            self.rotation.push_back(ticket.namespace.clone());
-        }
-        let waiting = self.waiting.entry(ticket.namespace.clone()).or_default();
-        let key = (ticket.is_urgent, ticket.lane.clone());
-        waiting.entry(key).or_default().push_back(ticket);
+        let waiting = if ticket.starts_reconciliation {
+            &mut self.starts
+        } else {
+            &mut self.additional
+        };
+        waiting.push(ticket);
     }
 
-    /// Removes a ticket without a slot.
-    pub(super) fn remove(&mut self, ticket: &Ticket) {
-        let Some(waiting) = self.waiting.get_mut(&ticket.namespace) else {
-            return;
-        };
-        let key = (ticket.is_urgent, ticket.lane.clone());
-        if let Some(tickets) = waiting.get_mut(&key) {
-            tickets.retain(|other| other.number != ticket.number);
-            if tickets.is_empty() {
-                waiting.remove(&key);
-            }
-        }
-        if waiting.is_empty() {
-            self.waiting.remove(&ticket.namespace);
-            self.rotation.retain(|namespace| *namespace != ticket.namespace);
-        }
+    /// Removes the ticket of an object that gets no slot. No other ticket has capacity by that.
+    pub(super) fn remove_start(&mut self, ticket: &Ticket) {
+        self.starts.remove(ticket);
     }
 
     /// Grants a slot to the next ticket, if any lane has capacity for one.
@@ -158,10 +203,21 @@ impl SlotQueue {
         } else {
             [false, true]
         };
-        let (namespace, queue) = order.into_iter().find_map(|urgent| self.next_of(urgent))?;
-        let ticket = self.pop(namespace, queue)?;
-        let starts_at_host = ticket.starts_reconciliation && ticket.lane.is_host();
-        self.take(&ticket.namespace, &ticket.lane, ticket.is_urgent, starts_at_host);
+        let in_use = &self.in_use;
+        let can_grant =
+            |ticket: &Ticket| in_use.can_grant(&ticket.namespace, &ticket.lane, ticket.starts_at_host());
+        let mut next = self.additional.take_next(false, can_grant);
+        if next.is_none() {
+            next = order
+                .into_iter()
+                .find_map(|is_urgent| self.starts.take_next(is_urgent, can_grant));
+        }
+        let ticket = next?;
+        if ticket.starts_reconciliation {
+            self.count_urgent(ticket.is_urgent);
+        }
+        self.in_use
+            .take(&ticket.namespace, &ticket.lane, ticket.starts_at_host());
         Some(ticket)
     }
 
@@ -170,96 +226,39 @@ impl SlotQueue {
     /// granted whenever there is some, and so no older ticket of this namespace and lane waits.
     pub(super) fn grant_now(&mut self, namespace: &str, request: &SlotRequest) -> bool {
         let starts_at_host = request.lane.is_host();
-        let can_grant = self.can_grant(namespace, &request.lane, starts_at_host);
+        let can_grant = self.in_use.can_grant(namespace, &request.lane, starts_at_host);
         if can_grant {
-            // Move the namespace to the back of the rotation.
-            if let Some(at) = self.rotation.iter().position(|other| *other == namespace) {
-                let namespace = self.rotation.remove(at);
-                self.rotation.extend(namespace);
-            }
-            self.take(namespace, &request.lane, request.is_urgent, starts_at_host);
+            self.starts.end_turn(namespace);
+            self.count_urgent(request.is_urgent);
+            self.in_use.take(namespace, &request.lane, starts_at_host);
         }
         can_grant
     }
 
-    /// Takes a slot.
-    fn take(&mut self, namespace: &str, lane: &Lane, is_urgent: bool, starts_at_host: bool) {
+    /// Counts a start among the consecutive urgent ones.
+    const fn count_urgent(&mut self, is_urgent: bool) {
         self.consecutive_urgent = if is_urgent { self.consecutive_urgent + 1 } else { 0 };
-        if let Some(usage) = self.lanes.get_mut(lane) {
-            usage.acquire(namespace);
-        } else {
-            self.lanes.entry(lane.clone()).or_default().acquire(namespace);
-        }
-        if starts_at_host {
-            self.reconciliations.acquire(namespace);
-        }
-    }
-
-    /// Returns where the next ticket of this urgency that can get a slot is: the number of its namespace in the rotation,
-    /// and that of its queue in the namespace.
-    fn next_of(&self, is_urgent: bool) -> Option<(usize, usize)> {
-        self.rotation.iter().enumerate().find_map(|(at, namespace)| {
-            let queues = self.waiting.get(namespace)?.iter().enumerate();
-            let queues = queues.filter(|(_, ((urgent, _), _))| *urgent == is_urgent);
-            let heads = queues.filter_map(|(queue, (_, tickets))| Some((queue, tickets.front()?)));
-            let free = heads.filter(|(_, ticket)| {
-                let starts_at_host = ticket.starts_reconciliation && ticket.lane.is_host();
-                self.can_grant(namespace, &ticket.lane, starts_at_host)
-            });
-            let (queue, _) = free.min_by_key(|(_, ticket)| ticket.number)?;
-            Some((at, queue))
-        })
-    }
-
-    /// Takes the first ticket of a queue. Its namespace moves to the back of the rotation, or leaves it without tickets.
-    fn pop(&mut self, namespace: usize, queue: usize) -> Option<Ticket> {
-        let namespace = self.rotation.remove(namespace)?;
-        let queues = self.waiting.get_mut(&namespace)?;
-        let (_, tickets) = queues.iter_mut().nth(queue)?;
-        let ticket = tickets.pop_front()?;
-        if tickets.is_empty() {
-            queues.retain(|_, tickets| !tickets.is_empty());
-        }
-        if queues.is_empty() {
-            self.waiting.remove(&namespace);
-        } else {
-            self.rotation.push_back(namespace);
-        }
-        Some(ticket)
-    }
-
-    fn can_grant(&self, namespace: &str, lane: &Lane, starts_at_host: bool) -> bool {
-        let limit = self.limits.limit(lane);
-        let usage = self.lanes.get(lane);
-        usage.is_none_or(|usage| usage.has_capacity(limit, namespace))
-            && (!starts_at_host
-                || self
-                    .reconciliations
-                    .has_capacity(self.limits.reconciliations, namespace))
     }
 
     /// Releases a slot of a lane.
-    pub(super) fn release(&mut self, namespace: &str, lane: &Lane) {
-        if let Some(usage) = self.lanes.get_mut(lane) {
-            usage.release(namespace);
-            if usage.total == 0 {
-                self.lanes.remove(lane);
+    pub(super) fn release(&mut self, namespace: &str, lane: &Lane, started_at_host: bool) {
+        let lanes = &mut self.in_use.lanes;
+        if let Some(usage) = lanes.get_mut(lane) {
+            usage.release(namespace, started_at_host);
+            if usage.slots.total == 0 {
+                lanes.remove(lane);
             }
         }
     }
 
     /// Ends a reconciliation at a host.
     pub(super) fn end_reconciliation(&mut self, namespace: &str) {
-        self.reconciliations.release(namespace);
+        self.in_use.reconciliations.release(namespace);
     }
 
     /// Returns the number of slots in use and of waiting tickets in a lane.
     pub(super) fn load(&self, lane: &Lane) -> (usize, usize) {
-        let usage = self.lanes.get(lane).map_or(0, |usage| usage.total);
-        let all = self.waiting.values().flatten();
-        let waiting = all
-            .filter(|((_, other), _)| other == lane)
-            .map(|(_, tickets)| tickets.len());
-        (usage, waiting.sum())
+        let usage = self.in_use.lanes.get(lane).map_or(0, |usage| usage.slots.total);
+        (usage, self.starts.count(lane) + self.additional.count(lane))
     }
 }

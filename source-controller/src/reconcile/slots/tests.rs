@@ -8,6 +8,7 @@ use sluice_runtime::random::{Generator, Random as _};
 
 use super::*;
 
+mod additional;
 mod in_place;
 
 fn lane(host: &str) -> Lane {
@@ -246,8 +247,9 @@ async fn no_slot_leaks_with_a_deleted_object_a_cancelled_reconciliation_or_a_cha
     for name in ["2", "3", "4"] {
         assert!(slot(slots.acquire(&key("x", name), &request("h", false))).is_none());
     }
-    let duration = slots.acquire_additional("x", lane("h"));
-    assert!(duration.now_or_never().is_none(), "it waits, and is cancelled");
+    let additional = slots.acquire_additional("x", lane("h")).await;
+    let waits = slots.acquire_additional("x", lane("h"));
+    assert!(waits.now_or_never().is_none(), "it waits, and is cancelled");
     drop(slot_in_use);
     assert_eq!(calls.next().await, Some(key("x", "2")));
     slots.forget(&key("x", "2"));
@@ -258,35 +260,27 @@ async fn no_slot_leaks_with_a_deleted_object_a_cancelled_reconciliation_or_a_cha
     let mut slot = slot(slots.acquire(&key("x", "4"), &request("h", false))).unwrap();
     assert_eq!(
         slots.load(&lane("h")),
-        (1, 1),
+        (2, 1),
         "the cancelled request is still queued"
     );
     // Packing does not need the host.
     slot.release();
+    drop(additional);
     assert_eq!(slots.load(&lane("h")), (0, 0));
     assert!(slots.acquire_additional("x", lane("h")).await.is_some());
-}
-
-#[tokio::test]
-async fn a_ticket_that_leaves_the_queue_lets_the_one_behind_it_pass() {
-    for moves_to in [Some("other"), None] {
-        let slots = slots(4, 1);
-        let _running = slot(slots.acquire(&key("x", "1"), &request("h", false))).unwrap();
-        assert!(slot(slots.acquire(&key("x", "2"), &request("h", false))).is_none());
-        let mut additional = slots.acquire_additional("x", lane("h")).boxed();
-        assert!(additional.as_mut().now_or_never().is_none());
-        if let Some(host) = moves_to {
-            assert!(slot(slots.acquire(&key("x", "2"), &request(host, false))).is_none());
-        } else {
-            slots.forget(&key("x", "2"));
-        }
-        assert!(matches!(additional.now_or_never(), Some(Some(_))), "{moves_to:?}");
-    }
 }
 
 /// Returns the tickets that are granted now.
 fn grants(queue: &mut SlotQueue) -> Vec<Ticket> {
     std::iter::from_fn(|| queue.grant_next()).collect()
+}
+
+/// Ends what was granted to the ticket.
+fn release(queue: &mut SlotQueue, ticket: &Ticket) {
+    queue.release(&ticket.namespace, &ticket.lane, ticket.starts_at_host());
+    if ticket.starts_at_host() {
+        queue.end_reconciliation(&ticket.namespace);
+    }
 }
 
 #[test]
@@ -308,25 +302,24 @@ fn a_slot_is_granted_at_once_as_it_is_through_the_queue() {
         if below(9) < ends_of_nine && !running.is_empty() {
             let ended = running.swap_remove(below(running.len()));
             for queue in [&mut direct, &mut queued] {
-                queue.release(&ended.namespace, &ended.lane);
-                if ended.lane.is_host() {
-                    queue.end_reconciliation(&ended.namespace);
-                }
+                release(queue, &ended);
             }
         } else {
+            // Only hosts grant additional slots.
+            let starts_reconciliation = below(4) > 0;
             let ticket = Ticket {
                 number,
                 namespace: format!("n{}", below(3)),
-                lane: lanes[below(3)].clone(),
-                is_urgent: below(3) == 0,
-                starts_reconciliation: true,
+                lane: lanes[below(if starts_reconciliation { 3 } else { 2 })].clone(),
+                is_urgent: starts_reconciliation && below(3) == 0,
+                starts_reconciliation,
             };
             let request = SlotRequest {
                 lane: ticket.lane.clone(),
                 is_urgent: ticket.is_urgent,
             };
             queued.push(ticket.clone());
-            if direct.grant_now(&ticket.namespace, &request) {
+            if starts_reconciliation && direct.grant_now(&ticket.namespace, &request) {
                 at_once += 1;
                 assert_eq!(grants(&mut queued), std::slice::from_ref(&ticket));
                 running.push(ticket);

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use serde_json::json;
 use sluice_harness::git::{Fault, Scope};
 use sluice_runtime::schedule::ObjectKey;
 use sluice_runtime::watch::Requeue;
 
 use super::environment::{LIMIT, NAMESPACE, RequestCounter, TestEnvironment, has_condition};
-use crate::reconcile::slots::Lane;
+use crate::reconcile::slots::{Lane, SlotRequest};
 use crate::reconcile::{Context, SlotLimits, Slots};
 
 #[tokio::test]
@@ -211,9 +210,17 @@ async fn an_object_that_waits_long_reports_its_host() {
         host: host.clone(),
         proxy: None,
     };
+    let others = SlotRequest {
+        lane,
+        is_urgent: false,
+    };
     let mut slots_in_use = Vec::new();
-    while let Some(Some(slot)) = slots.acquire_additional(NAMESPACE, lane.clone()).now_or_never() {
-        slots_in_use.push(slot);
+    for name in ["1", "2", "3", "4"] {
+        let key = ObjectKey {
+            namespace: NAMESPACE.into(),
+            name: name.into(),
+        };
+        slots_in_use.push(slots.acquire(&key, &others));
     }
     env.edit("new", json!({ "spec": { "timeout": "59s" } })).await;
     for name in ["new", "app"] {
