@@ -40,8 +40,11 @@ fn key(name: &str) -> ObjectKey {
     }
 }
 
-/// Each lookup writes the space of its whole future, once on the stack and once into its box. So what few lookups need is in
-/// boxes of its own: fetches, discovery, ssh, second attempts, and the search for the cause of an error.
+/// Protects the time and the memory of a lookup: each writes the space of its whole future, once on the stack and once into
+/// its box, and each object that is due may have one. So what few lookups need is in boxes of its own: fetches, discovery,
+/// ssh, second attempts, and the search for the cause of an error.
+///
+/// Nothing depends on the exact bound. A future beyond it holds something that few lookups need: put that into a box.
 #[tokio::test]
 async fn the_future_of_a_lookup_is_small() {
     let env = TestEnvironment::new().await;
