@@ -15,6 +15,7 @@ use sluice_api::digest::{Algorithm, Digest};
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 
+use super::buffer::Buffer;
 use super::capacity::{Capacity, Permit};
 use super::cut::{Planned, Segments, Unchanged};
 use super::earlier::{Earlier, Table};
@@ -77,7 +78,10 @@ where
         return build(segments, &earlier, file, settings, out);
     }
     let mut hasher = Hasher::new(settings.algorithm);
-    let hash = |bytes: Vec<u8>| hasher.update(&bytes);
+    let hash = |buffer: Buffer| {
+        hasher.update(buffer.bytes());
+        buffer.reused().unwrap_or_default()
+    };
     let mut member = Member::new(out, hash, file, settings.stop);
     if let Some(segment) = first {
         member.append_segment(&segment?, &earlier)?;
@@ -103,6 +107,7 @@ where
     let jobs = Mutex::new(jobs);
     let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
+    let (hashed, unused) = mpsc::channel();
     let ended = settings.stop.child_token();
     let pool = settings.capacity.buffers();
     let lister = Lister {
@@ -119,13 +124,17 @@ where
         // The lister may wait for other builds, and does not see the channels then.
         let _ended = ended.clone().drop_guard();
         let named = || thread::Builder::new().name("archive".to_owned());
-        let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers))?;
+        let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers, &hashed))?;
         named().spawn_scoped(scope, move || lister.run(segments))?;
         for _ in 0..settings.capacity.threads() {
             let (jobs, pool) = (&jobs, &pool);
             named().spawn_scoped(scope, move || compress_jobs(jobs, pool, settings.stop))?;
         }
-        let hash = move |bytes: Vec<u8>| drop(written.send(bytes));
+        let hash = move |buffer: Buffer| {
+            drop(written.send(buffer));
+            // If the digest is slower, it has just hashed one. So no more than four are made.
+            unused.try_recv().unwrap_or_default()
+        };
         let mut member = Member::new(out, hash, file, settings.stop);
         member.append_all(steps, earlier)?;
         let parts = member.finish()?;
@@ -135,10 +144,15 @@ where
     })
 }
 
-fn digest_of(algorithm: Algorithm, buffers: Receiver<Vec<u8>>) -> Digest {
+/// Returns the digest of all buffers, each of which it returns through `hashed` unless it is large.
+fn digest_of(algorithm: Algorithm, buffers: Receiver<Buffer>, hashed: &Sender<Buffer>) -> Digest {
     let mut hasher = Hasher::new(algorithm);
-    for bytes in buffers {
-        hasher.update(&bytes);
+    for buffer in buffers {
+        hasher.update(buffer.bytes());
+        if let Some(buffer) = buffer.reused() {
+            // At the end of the member nobody takes it.
+            drop(hashed.send(buffer));
+        }
     }
     hasher.finish()
 }
@@ -266,7 +280,7 @@ fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, pool: &PoolUser<'_>
     }
 }
 
-impl<W: Write, H: FnMut(Vec<u8>)> Member<'_, W, H> {
+impl<W: Write, H: FnMut(Buffer) -> Buffer> Member<'_, W, H> {
     /// Appends a segment on this thread.
     fn append_segment<C: Content>(
         &mut self,
@@ -316,11 +330,34 @@ impl<W: Write, H: FnMut(Vec<u8>)> Member<'_, W, H> {
                     self.count(&segment);
                     for key in keys {
                         let piece = pieces.recv().map_err(|_| wrong_number())??;
-                        self.append(&segment, piece.record(key)?, piece.bytes)?;
+                        self.append(&segment, piece.record(key)?, &piece.bytes)?;
                     }
                 }
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::buffer::KEPT_BYTES;
+
+    #[test]
+    fn hashed_buffers_return_unless_they_are_large() {
+        let (written, buffers) = mpsc::channel();
+        let (hashed, unused) = mpsc::channel();
+        for length in [1000, KEPT_BYTES + 1, 10] {
+            let mut buffer = Buffer::default();
+            buffer.append(&vec![7_u8; length]);
+            written.send(buffer).unwrap();
+        }
+        drop(written);
+        let digest = digest_of(Algorithm::Sha256, buffers, &hashed);
+        drop(hashed);
+        let all = vec![7_u8; 1000 + KEPT_BYTES + 1 + 10];
+        assert_eq!(digest, Hasher::of(Algorithm::Sha256, all.as_slice()).unwrap());
+        assert_eq!(unused.iter().filter(Buffer::is_empty).count(), 2);
     }
 }

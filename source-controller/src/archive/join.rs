@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use sluice_api::digest::Digest;
 use sluice_runtime::shutdown::Token;
 
+use super::buffer::Buffer;
 use super::cut::Unchanged;
 use super::earlier::Earlier;
 use super::header::BLOCK;
@@ -27,6 +28,33 @@ pub trait StoredFile: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> StoredFile for T {}
 
+/// The previous artifact, open for reading.
+struct PreviousFile {
+    file: Box<dyn StoredFile>,
+    /// Where the last piece ended. Most pieces begin there, and need no seek.
+    position: Option<u64>,
+}
+
+impl PreviousFile {
+    const fn new(file: Box<dyn StoredFile>) -> Self {
+        Self { file, position: None }
+    }
+
+    /// Reads a piece, and checks that it has not changed. After an error no piece can be read.
+    fn read_piece(&mut self, offset: u64, record: &Record, piece: &mut [u8]) -> io::Result<()> {
+        if self.position != Some(offset) {
+            self.file.seek(SeekFrom::Start(offset))?;
+        }
+        self.file.read_exact(piece)?;
+        self.position = Some(offset + piece.len() as u64);
+        if crc32fast::hash(piece) == record.stored_crc {
+            Ok(())
+        } else {
+            Err(io::Error::from(io::ErrorKind::InvalidData))
+        }
+    }
+}
+
 /// A complete archive.
 pub struct Written<W> {
     /// The output, flushed.
@@ -40,13 +68,13 @@ pub struct Written<W> {
 /// A member that is being written.
 pub(super) struct Member<'a, W, H> {
     parts: Parts<W>,
-    /// Gets all bytes that are written.
+    /// Gets all bytes that are written. Returns an empty buffer for the next ones.
     hash: H,
     /// The previous artifact, until a part of it turns out to be damaged.
-    file: Option<Box<dyn StoredFile>>,
+    file: Option<PreviousFile>,
     checksum: Checksum,
     /// Bytes to write next.
-    pending: Vec<u8>,
+    pending: Buffer,
     buffers: Buffers,
     stop: &'a Token,
 }
@@ -96,9 +124,11 @@ impl<W> Parts<W> {
     }
 }
 
-impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
+impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
     /// Starts a member.
     pub(super) fn new(out: W, hash: H, file: Option<Box<dyn StoredFile>>, stop: &'a Token) -> Self {
+        let mut pending = Buffer::default();
+        pending.append(&HEADER);
         Self {
             parts: Parts {
                 out,
@@ -114,9 +144,9 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
                 listing: Listing::default(),
             },
             hash,
-            file,
+            file: file.map(PreviousFile::new),
             checksum: Checksum::default(),
-            pending: HEADER.to_vec(),
+            pending,
             buffers: Buffers::default(),
             stop,
         }
@@ -142,19 +172,19 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         &mut self,
         segment: &Segment<C>,
         record: Record,
-        bytes: Vec<u8>,
+        bytes: &[u8],
     ) -> io::Result<()> {
-        self.append_record(record, bytes, |position| segment.path(position))
+        self.make_room(bytes.len())?;
+        self.pending.append(bytes);
+        self.record_piece(record, |position| segment.path(position))
     }
 
-    /// Appends a piece; `path` returns the path of the entry of its segment at a position.
-    fn append_record<'p>(
+    /// Records a piece that is pending; `path` returns the path of the entry of its segment at a position.
+    fn record_piece<'p>(
         &mut self,
         record: Record,
-        bytes: Vec<u8>,
         path: impl FnOnce(u32) -> Option<&'p [u8]>,
     ) -> io::Result<()> {
-        self.put(bytes)?;
         self.checksum.append(record.crc, u64::from(record.unpacked));
         if record.notable.count > 0 {
             if self.parts.notable == 0 {
@@ -163,7 +193,10 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
             self.parts.notable += u64::from(record.notable.count);
         }
         self.parts.records.push(record);
-        Ok(())
+        if self.pending.len() < WRITE_BYTES {
+            return Ok(());
+        }
+        self.write_pending()
     }
 
     /// Copies a piece from the previous artifact. If the file no longer has these bytes, compresses the piece again, and all later ones.
@@ -176,10 +209,10 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         piece: u64,
         (offset, record): (u64, Record),
     ) -> Result<(), C::Error> {
-        let Some(bytes) = self.read_previous(offset, &record) else {
+        if !self.read_previous(offset, &record)? {
             return self.compress(segment, Some(piece), &[record.key]);
-        };
-        self.append(segment, record, bytes)?;
+        }
+        self.record_piece(record, |position| segment.path(position))?;
         self.parts.copied += 1;
         Ok(())
     }
@@ -215,31 +248,39 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         self.parts
             .record_segment(pieces.len() as u64, positions.len() as u64);
         for (piece, (offset, record)) in (0..).zip(pieces) {
-            let Some(bytes) = self.read_previous(*offset, record) else {
+            if !self.read_previous(*offset, record)? {
                 let segment = unchanged.segment(number, earlier);
                 self.compress(&segment, Some(piece), &[record.key])?;
                 continue;
-            };
+            }
             let path = |position: u32| earlier.listing.path(positions.start.checked_add(position)?);
-            self.append_record(*record, bytes, path)?;
+            self.record_piece(*record, path)?;
             self.parts.copied += 1;
         }
         Ok(())
     }
 
-    /// Reads a piece of the previous artifact; `None` if it has been damaged, and from then on.
-    fn read_previous(&mut self, offset: u64, record: &Record) -> Option<Vec<u8>> {
-        let read = read_stored(self.file.as_mut()?, offset, record);
-        let read = read.inspect_err(|error| {
-            tracing::warn!(
-                error = error as &dyn std::error::Error,
-                "the previous artifact is damaged: compressing its content again"
-            );
-        });
-        if read.is_err() {
-            self.file = None;
-        }
-        read.ok()
+    /// Reads a piece of the previous artifact behind what is pending. Returns `false` if it has been damaged, and from then on.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn read_previous(&mut self, offset: u64, record: &Record) -> io::Result<bool> {
+        // At most 3 MiB, as the index was checked.
+        let length = usize::try_from(record.length).unwrap_or_default();
+        self.make_room(length)?;
+        let Some(file) = &mut self.file else {
+            return Ok(false);
+        };
+        let read = |piece: &mut [u8]| file.read_piece(offset, record, piece);
+        let Err(error) = self.pending.append_with(length, read) else {
+            return Ok(true);
+        };
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the previous artifact is damaged: compressing its content again"
+        );
+        self.file = None;
+        Ok(false)
     }
 
     /// Compresses a segment on this thread; if one piece is `wanted`, only this one. `keys` are those of the pieces.
@@ -256,7 +297,7 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         let mut keys = keys.iter();
         let mut emit = |piece: Piece| -> Result<(), C::Error> {
             let key = keys.next().ok_or_else(wrong_number)?;
-            self.append(segment, piece.record(*key)?, piece.bytes)?;
+            self.append(segment, piece.record(*key)?, &piece.bytes)?;
             Ok(())
         };
         let compressed = compress_segment(segment, wanted, &mut buffers, stop, &mut emit);
@@ -264,25 +305,20 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
         compressed
     }
 
-    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
-        if self.pending.is_empty() {
-            self.pending = bytes;
-        } else {
-            self.pending.extend_from_slice(&bytes);
-        }
-        if self.pending.len() < WRITE_BYTES {
+    /// Writes what is pending, unless there is room for so many bytes behind it.
+    fn make_room(&mut self, length: usize) -> io::Result<()> {
+        if self.pending.is_empty() || self.pending.has_room(length) {
             return Ok(());
         }
         self.write_pending()
     }
 
     fn write_pending(&mut self) -> io::Result<()> {
-        let bytes = mem::take(&mut self.pending);
-        for part in bytes.chunks(WRITE_BYTES) {
+        for part in self.pending.bytes().chunks(WRITE_BYTES) {
             self.parts.out.write_all(part)?;
         }
-        self.parts.size += bytes.len() as u64;
-        (self.hash)(bytes);
+        self.parts.size += self.pending.len() as u64;
+        self.pending = (self.hash)(mem::take(&mut self.pending));
         Ok(())
     }
 
@@ -291,10 +327,9 @@ impl<'a, W: Write, H: FnMut(Vec<u8>)> Member<'a, W, H> {
     /// # Errors
     /// The output cannot be written.
     pub(super) fn finish(mut self) -> io::Result<Parts<W>> {
-        let mut bytes = compressed_end()?.to_vec();
+        self.pending.append(compressed_end()?);
         self.checksum.append(crc32fast::hash(&END), END.len() as u64);
-        bytes.extend_from_slice(&self.checksum.trailer());
-        self.put(bytes)?;
+        self.pending.append(&self.checksum.trailer());
         self.write_pending()?;
         self.parts.out.flush()?;
         self.parts.unpacked = self.checksum.length();
@@ -317,17 +352,4 @@ fn compressed_end() -> io::Result<&'static [u8]> {
 /// Returns the error of a segment that has another number of pieces than keys.
 pub(super) fn wrong_number() -> io::Error {
     io::Error::other("a segment has another number of pieces than was listed")
-}
-
-/// Reads a piece of a stored file, and checks that it has not changed.
-fn read_stored(file: &mut Box<dyn StoredFile>, offset: u64, record: &Record) -> io::Result<Vec<u8>> {
-    // At most 3 MiB, as the index was checked.
-    let mut bytes = Vec::with_capacity(usize::try_from(record.length).unwrap_or_default());
-    file.seek(SeekFrom::Start(offset))?;
-    file.take(u64::from(record.length)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 == u64::from(record.length) && crc32fast::hash(&bytes) == record.stored_crc {
-        Ok(bytes)
-    } else {
-        Err(io::Error::from(io::ErrorKind::InvalidData))
-    }
 }

@@ -5,7 +5,9 @@ use std::io;
 use sluice_api::digest::Algorithm;
 use sluice_runtime::shutdown::Token;
 
-use super::fixture::{TestError, Text, build, directory, file, previous, rebuild, scratch, text};
+use super::fixture::{
+    TestError, Text, build, directory, file, previous, rebuild, rebuild_in_runs, scratch, text,
+};
 use crate::archive::{Body, Capacity, Entry, Listed, Settings, write};
 
 /// Returns a tree of several segments.
@@ -48,6 +50,28 @@ fn a_damaged_piece_is_compressed_again() {
     let next = rebuild(&tree, previous(&first, Some(stored)), 2);
     assert!(next.out == first.out);
     assert!((1..5).contains(&next.totals.copied), "{:?}", next.totals);
+}
+
+/// The pieces before it are not written yet when it is read, as all of them are shorter than one write.
+#[test]
+fn a_damaged_piece_among_unchanged_ones_leaves_those_before_it() {
+    let files = (0..12).map(|number| file(&format!("f{number:02}"), &[b'a' + number].repeat(300_000)));
+    let tree: Vec<_> = std::iter::once(directory(".")).chain(files).collect();
+    let first = scratch(&tree, 2);
+    assert!(first.totals.segments > 4 && first.totals.size < 100_000);
+    let mut stored = first.out.clone();
+    let middle = stored.len() / 2;
+    stored[middle] ^= 1;
+    for rebuilt in [rebuild, rebuild_in_runs] {
+        let next = rebuilt(&tree, previous(&first, Some(stored.clone())), 2);
+        assert!(next.out == first.out);
+        assert_eq!(next.index, first.index);
+        assert!(
+            (1..first.totals.segments - 1).contains(&next.totals.copied),
+            "{:?}",
+            next.totals
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Golden digests of whole tar files (compressors differ), and properties of arbitrary trees.
 
+mod copies;
 mod damage;
 mod fixture;
 mod incremental;
