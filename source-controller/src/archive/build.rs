@@ -72,8 +72,12 @@ where
         None => (Earlier::default(), None),
     };
     let mut segments = Segments::new(listed, &earlier);
-    let (first, second) = (segments.next(), segments.next());
-    if second.is_some() {
+    let first = segments.next();
+    // Several segments are copied while the lister looks for the one behind them, which changed.
+    let are_several =
+        matches!(&first, Some(Ok(Planned::Unchanged(unchanged))) if unchanged.numbers.len() > 1);
+    let second = if are_several { None } else { segments.next() };
+    if are_several || second.is_some() {
         let segments = first.into_iter().chain(second).chain(segments);
         return build(segments, &earlier, file, settings, out);
     }

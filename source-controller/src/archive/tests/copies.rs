@@ -1,11 +1,21 @@
-//! How segments of the previous artifact are read.
+//! How segments of the previous artifact are copied.
 
-use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::Arc;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use super::fixture::{directory, file, previous, rebuild, rebuild_in_runs, scratch, text};
-use crate::archive::{Previous, StoredFile};
+use sluice_api::digest::Algorithm;
+use sluice_runtime::shutdown::Token;
+
+use super::fixture::{
+    TestError, Text, directory, file, opening, previous, rebuild, rebuild_in_runs, scratch, text,
+};
+use crate::archive::{Capacity, Listed, Previous, Run, Settings, StoredFile, write};
+
+/// Time within which a copy must begin.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A stored file that counts its seeks.
 struct CountedFile {
@@ -50,4 +60,57 @@ fn a_seek_is_needed_only_where_something_changed() {
             assert_eq!(seeks.load(Ordering::Relaxed), expected);
         }
     }
+}
+
+/// An output that reports its first write.
+struct Reported {
+    bytes: Vec<u8>,
+    begun: Option<mpsc::Sender<()>>,
+}
+
+impl Write for Reported {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(begun) = self.begun.take() {
+            begun.send(()).map_err(io::Error::other)?;
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The segment of the change has more entries, so it is not complete when the copies begin.
+#[test]
+fn unchanged_segments_are_copied_before_the_changed_one_is_listed() {
+    let files = (0..1000).map(|number| file(&format!("f{number:04}"), &text(number, 5_000)));
+    let mut tree: Vec<_> = std::iter::once(directory(".")).chain(files).collect();
+    let first = scratch(&tree, 2);
+    tree[601] = file("f0600", &text(5000, 5_000));
+    let open = opening(&tree);
+    let run = |range: Range<u32>| -> Result<Listed<Text>, TestError> {
+        let open = Arc::clone(&open);
+        Ok(Listed::Run(Run { range, open }))
+    };
+    let (begun, copied) = mpsc::channel();
+    let rest = std::iter::once_with(move || {
+        let waited = copied.recv_timeout(LIMIT);
+        waited.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        run(602..1001)
+    });
+    let listed = [run(0..601), Ok(Listed::Entry(tree[601].clone()))];
+    let settings = Settings {
+        algorithm: Algorithm::Sha256,
+        capacity: &Capacity::new(2, 4),
+        stop: &Token::new(),
+    };
+    let out = Reported {
+        bytes: Vec::new(),
+        begun: Some(begun),
+    };
+    let listed = listed.into_iter().chain(rest);
+    let next = write(listed, previous(&first, None), &settings, out).unwrap();
+    assert!(next.out.bytes == scratch(&tree, 2).out);
+    assert_eq!(next.totals.copied, next.totals.segments - 1);
 }

@@ -131,12 +131,8 @@ pub(super) fn previous(written: &Written<Vec<u8>>, stored: Option<Vec<u8>>) -> O
     Some(Previous { index, file })
 }
 
-/// As [`rebuild`], where entries that the previous archive has are named by their positions there, and not listed.
-pub(super) fn rebuild_in_runs(
-    entries: &[Entry<Text>],
-    previous: Option<Previous>,
-    threads: usize,
-) -> Written<Vec<u8>> {
+/// Returns what opens the content of these entries by their paths.
+pub(super) fn opening(entries: &[Entry<Text>]) -> Open<Text> {
     let contents: HashMap<Vec<u8>, Text> = entries
         .iter()
         .filter_map(|entry| match &entry.body {
@@ -144,7 +140,16 @@ pub(super) fn rebuild_in_runs(
             Body::Directory => None,
         })
         .collect();
-    let open: Open<Text> = Arc::new(move |path: &[u8], _: &[u8], _: bool| contents[path].clone());
+    Arc::new(move |path: &[u8], _: &[u8], _: bool| contents[path].clone())
+}
+
+/// As [`rebuild`], where entries that the previous archive has are named by their positions there, and not listed.
+pub(super) fn rebuild_in_runs(
+    entries: &[Entry<Text>],
+    previous: Option<Previous>,
+    threads: usize,
+) -> Written<Vec<u8>> {
+    let open = opening(entries);
     let listing = previous.as_ref().map(|previous| previous.index.listing());
     let listing = listing.unwrap_or_default();
     let listed = entries.iter().cloned().map(|entry| {
