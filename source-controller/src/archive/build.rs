@@ -2,7 +2,7 @@
 //! them in order.
 //!
 //! One thread lists the segments in order, workers compress, the calling thread copies and writes, and one more thread computes the
-//! digest. The lister asks for memory before each segment that is to be compressed, so the memory does not depend on the size of the
+//! digest. There are no more workers than segments to compress. The lister asks for memory before each segment that is to be compressed, so the memory does not depend on the size of the
 //! tree. With many segments to compress, it waits while other large archives are built, so neither does it depend on their number. An
 //! archive of a single segment is built without threads.
 
@@ -107,33 +107,35 @@ where
     S: Iterator<Item = Result<Planned<C>, C::Error>> + Send,
     W: Write,
 {
-    let (work, jobs) = mpsc::channel();
+    let (work, jobs) = mpsc::channel::<Job<C>>();
     let jobs = Mutex::new(jobs);
     let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
     let (hashed, unused) = mpsc::channel();
     let ended = settings.stop.child_token();
     let pool = settings.capacity.buffers();
-    let lister = Lister {
-        table: &earlier.table,
-        capacity: settings.capacity,
-        stop: &ended,
-        work,
-        listed: plan,
-        compressed: 0,
-        large: None,
-    };
     // After an error the channels close, so that every thread ends.
     thread::scope(|scope| {
         // The lister may wait for other builds, and does not see the channels then.
         let _ended = ended.clone().drop_guard();
         let named = || thread::Builder::new().name("archive".to_owned());
+        let (jobs, pool) = (&jobs, &pool);
+        let start_worker = move || {
+            let compress = move || compress_jobs(jobs, pool, settings.stop);
+            named().spawn_scoped(scope, compress).map(drop)
+        };
+        let lister = Lister {
+            table: &earlier.table,
+            capacity: settings.capacity,
+            stop: &ended,
+            start_worker,
+            work,
+            listed: plan,
+            compressed: 0,
+            large: None,
+        };
         let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers, &hashed))?;
         named().spawn_scoped(scope, move || lister.run(segments))?;
-        for _ in 0..settings.capacity.threads() {
-            let (jobs, pool) = (&jobs, &pool);
-            named().spawn_scoped(scope, move || compress_jobs(jobs, pool, settings.stop))?;
-        }
         let hash = move |buffer: Buffer| {
             drop(written.send(buffer));
             // If the digest is slower, it has just hashed one. So no more than four are made.
@@ -190,11 +192,13 @@ struct Job<C: Content> {
 }
 
 /// Lists the segments, and what to do with each.
-struct Lister<'a, C: Content> {
+struct Lister<'a, C: Content, S> {
     table: &'a Table,
     capacity: &'a Capacity,
     /// Cancelled with the build, and at the end of the member.
     stop: &'a Token,
+    /// Starts one more thread that compresses.
+    start_worker: S,
     work: Sender<Job<C>>,
     listed: SyncSender<Result<Step<C>, C::Error>>,
     /// Number of segments that the workers compress.
@@ -203,7 +207,7 @@ struct Lister<'a, C: Content> {
     large: Option<Permit>,
 }
 
-impl<C: Content> Lister<'_, C> {
+impl<C: Content, S: Fn() -> io::Result<()>> Lister<'_, C, S> {
     /// Lists until the end, an error, or the end of the member.
     fn run(mut self, segments: impl Iterator<Item = Result<Planned<C>, C::Error>>) {
         for segment in segments {
@@ -246,6 +250,9 @@ impl<C: Content> Lister<'_, C> {
             self.large = Some(self.capacity.acquire_large_build(self.stop)?);
         }
         let permit = self.capacity.acquire(segment.held_bytes(), self.stop)?;
+        if self.compressed <= self.capacity.threads() {
+            (self.start_worker)()?;
+        }
         let (sender, pieces) = mpsc::sync_channel(1);
         let job = Job {
             segment: Arc::clone(segment),
