@@ -116,16 +116,30 @@ impl Listing {
 
     /// Appends entries of another listing. Returns how many of them are files.
     pub(super) fn extend(&mut self, other: &Self, range: Range<u32>) -> u64 {
-        let mut files = 0;
-        for stored in range.filter_map(|position| other.stored(position)) {
-            self.append(
-                other.path_of(stored),
-                stored.kind,
-                stored.size,
-                other.id_of(stored),
-            );
-            files += u64::from(stored.kind != StoredKind::Directory);
+        let index = |position: u32| usize::try_from(position).unwrap_or(usize::MAX);
+        let (start, end) = (index(range.start), index(range.end).min(other.entries.len()));
+        let entries = other.entries.get(start..end).unwrap_or_default();
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+            return 0;
+        };
+        let files = entries
+            .iter()
+            .filter(|stored| stored.kind != StoredKind::Directory);
+        let files = files.count() as u64;
+        // The bytes of consecutive entries are consecutive.
+        let end = last.start + usize::from(last.path) + usize::from(last.id);
+        let bytes = other.bytes.get(first.start..end).unwrap_or_default();
+        let moved_to = self.bytes.len();
+        let fits = moved_to + bytes.len() <= MAX_BYTES && self.entries.len() + entries.len() <= MAX_ENTRIES;
+        if !fits || self.overflowed {
+            self.overflow();
+            return files;
         }
+        self.bytes.extend_from_slice(bytes);
+        self.entries.extend(entries.iter().map(|stored| Stored {
+            start: stored.start - first.start + moved_to,
+            ..*stored
+        }));
         files
     }
 
@@ -289,4 +303,70 @@ fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
         .zip(other)
         .take_while(|(one, other)| one == other)
         .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a listing of directories and files with names of several lengths.
+    fn listing() -> Listing {
+        let mut listing = Listing::default();
+        for number in 0..20_u8 {
+            let path = format!("d{}/{}", number / 5, "x".repeat(number.into()));
+            match number % 5 {
+                0 => listing.append(path.as_bytes(), StoredKind::Directory, 0, &[]),
+                1 => listing.append(path.as_bytes(), StoredKind::Executable, 7, &[number; 32]),
+                _ => listing.append(path.as_bytes(), StoredKind::File, 9, &[number; 20]),
+            }
+        }
+        listing
+    }
+
+    /// Appends entries of another listing one by one.
+    fn extend_slowly(target: &mut Listing, other: &Listing, range: Range<u32>) -> u64 {
+        let mut files = 0;
+        for stored in range.filter_map(|position| other.stored(position)) {
+            let (path, id) = (other.path_of(stored), other.id_of(stored));
+            target.append(path, stored.kind, stored.size, id);
+            files += u64::from(stored.kind != StoredKind::Directory);
+        }
+        files
+    }
+
+    #[test]
+    fn entries_of_another_listing_are_appended_as_if_one_by_one() {
+        let other = listing();
+        let mut partial = listing();
+        partial.overflow();
+        for target in [Listing::default(), listing(), partial] {
+            for (start, end) in [
+                (0, 20),
+                (0, 1),
+                (3, 17),
+                (19, 20),
+                (15, 40),
+                (20, 21),
+                (30, 40),
+                (4, 4),
+            ] {
+                let (mut found, mut expected) = (target.clone(), target.clone());
+                let files = extend_slowly(&mut expected, &other, start..end);
+                assert_eq!(found.extend(&other, start..end), files, "{start}..{end}");
+                assert_eq!(found, expected, "{start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_listing_that_gets_too_many_entries_is_partial() {
+        let other = listing();
+        let mut target = Listing::default();
+        for _ in 0..MAX_ENTRIES / other.len() {
+            target.extend(&other, 0..20);
+        }
+        assert_eq!((target.len(), target.is_partial()), (MAX_ENTRIES, false));
+        assert_eq!(target.extend(&other, 1..2), 1);
+        assert_eq!((target.len(), target.is_partial()), (0, true));
+    }
 }
