@@ -209,7 +209,8 @@ impl Storage for LocalDirectory {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };
-        let mut bytes = Vec::new();
+        let length = file.metadata().map_err(failed)?.len().min(MAX_INDEX_BYTES);
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
         // One byte over the limit tells the parser that the file is too large.
         file.take(MAX_INDEX_BYTES + 1)
             .read_to_end(&mut bytes)
