@@ -211,6 +211,8 @@ fn is_loopback(url: &http::Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use http::StatusCode;
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
     use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -230,8 +232,10 @@ mod tests {
             .unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","uid":"u"}}"#;
-        let page =
-            move |path: &str| (path == "/api/v1/namespaces/a").then(|| Page::text(StatusCode::OK, namespace));
+        let page = move |path: &str| {
+            let is_known = path == "/api/v1/namespaces/a";
+            ready(is_known.then(|| Page::text(StatusCode::OK, namespace)))
+        };
         tokio::spawn(serve(listener, page, Token::new()));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");

@@ -150,14 +150,14 @@ where
     })
 }
 
-/// Returns the digest of all buffers, each of which it returns through `hashed` unless it is large.
-fn digest_of(algorithm: Algorithm, buffers: Receiver<Buffer>, hashed: &Sender<Buffer>) -> Digest {
+/// Returns the digest of all buffers, each of which it returns through `unused` unless it is large.
+fn digest_of(algorithm: Algorithm, buffers: Receiver<Buffer>, unused: &Sender<Buffer>) -> Digest {
     let mut hasher = Hasher::new(algorithm);
     for buffer in buffers {
         hasher.update(buffer.bytes());
         if let Some(buffer) = buffer.reused() {
             // At the end of the member nobody takes it.
-            drop(hashed.send(buffer));
+            drop(unused.send(buffer));
         }
     }
     hasher.finish()

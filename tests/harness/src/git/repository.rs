@@ -8,9 +8,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
+
+use crate::cli::on_path;
 
 /// The date before the first commit, in seconds since 1970; each commit adds a minute.
 const FIRST_DATE: u64 = 1_700_000_000;
@@ -297,7 +300,10 @@ fn stdout_of(command: &Command, output: Output) -> Result<Vec<u8>, GitError> {
 /// Returns a `git` command isolated from the machine: no configuration of users or the system, no prompt, fixed author,
 /// English messages. `home` must not contain a relevant `.gitconfig`.
 pub(super) fn hermetic(home: &Path) -> Command {
-    hermetic_program(Path::new("git"), home)
+    /// By its path: with a changed environment, the standard library searches a name only in a fork, which copies the page
+    /// tables of all tests.
+    static GIT: LazyLock<PathBuf> = LazyLock::new(|| on_path("git").unwrap_or_else(|| "git".into()));
+    hermetic_program(&GIT, home)
 }
 
 /// Does so for a program of Git.
