@@ -8,13 +8,14 @@ mod writes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 pub(in crate::reconcile::tests) use conformance::{Verdict, kstatus};
 pub(in crate::reconcile::tests) use controller::has_condition;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::{Api, Client};
 pub(in crate::reconcile::tests) use requests::RequestCounter;
@@ -45,6 +46,13 @@ use crate::storage::{LocalDirectory, Retention};
 pub(in crate::reconcile::tests) const NAMESPACE: &str = "team";
 /// Time limit of every reconciliation and wait.
 pub(in crate::reconcile::tests) const LIMIT: Duration = Duration::from_secs(50);
+
+/// The definition of the kind. All definitions are generated once: that takes a quarter of the time of a short test.
+static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
+    let mut definitions = sluice_api::crds();
+    definitions.retain(|definition| definition.spec.names.kind == "GitRepository");
+    definitions
+});
 
 pub(in crate::reconcile::tests) struct TestEnvironment {
     pub(in crate::reconcile::tests) server: GitServer,
@@ -99,7 +107,7 @@ impl TestEnvironment {
         let server = GitServer::start().await.unwrap();
         server.serve("app", &repository);
         let api = ApiServer::builder()
-            .crds(sluice_api::crds())
+            .crds(DEFINITIONS.clone())
             .store(Store::memory())
             .build()
             .unwrap();
