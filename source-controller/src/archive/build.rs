@@ -2,9 +2,9 @@
 //! them in order.
 //!
 //! One thread lists the segments in order, workers compress, the calling thread copies and writes, and one more thread computes the
-//! digest. There are no more workers than segments to compress. The lister asks for memory before each segment that is to be compressed, so the memory does not depend on the size of the
-//! tree. With many segments to compress, it waits while other large archives are built, so neither does it depend on their number. An
-//! archive of a single segment is built without threads.
+//! digest. There are no more workers than segments to compress. The lister asks for memory before each segment that is to be
+//! compressed, so the memory does not depend on the size of the tree. With many segments to compress, it waits while other large
+//! archives are built, so neither does it depend on their number. An archive of a single segment is built without threads.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
