@@ -94,9 +94,9 @@ test-fast: fmt build check-manifests lint ## As test, with one CLI (SLUICE_CLI, 
 
 # The whole workspace with a filter: single packages would be built again with other features.
 CLI_TESTS = "--test run --test control" "--lib different_results_of_the_real_cli" "--test it terraform::"
-# Modules of `control` for whose statements the CLI makes no difference: one of the two suffices.
+# Modules of `control` whose statements do not depend on the CLI: they run with OpenTofu only.
 WITH_ONE_CLI := accounts crd_dir dependencies foreign_sources forged_secrets guard_rails large_inputs leader_loss many_stacks metrics otlp \
-  repos request_counts requests run_files stored_configurations triggers webhooks
+  refused_requests repos request_counts requests run_files stored_configurations triggers webhooks
 WITHOUT_THESE := $(foreach module,$(WITH_ONE_CLI),--skip $(module)::)
 .PHONY: test-terraform
 test-terraform: build tools ## Run the tests that depend on the CLI with the Terraform on PATH and a small sample of interruptions; skipped without Terraform, a failure with CI set

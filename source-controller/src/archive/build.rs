@@ -138,7 +138,7 @@ where
         named().spawn_scoped(scope, move || lister.run(segments))?;
         let hash = move |buffer: Buffer| {
             drop(written.send(buffer));
-            // If the digest is slower, it has just hashed one. So no more than four are made.
+            // If the digest thread is slower, `send` waits until it has hashed a buffer. So at most four buffers exist.
             unused.try_recv().unwrap_or_default()
         };
         let mut member = Member::new(out, hash, file, settings.stop);
@@ -156,7 +156,7 @@ fn digest_of(algorithm: Algorithm, buffers: Receiver<Buffer>, unused: &Sender<Bu
     for buffer in buffers {
         hasher.update(buffer.bytes());
         if let Some(buffer) = buffer.reused() {
-            // At the end of the member nobody takes it.
+            // The writer has ended if the channel is closed, and needs no buffer.
             drop(unused.send(buffer));
         }
     }
