@@ -13,6 +13,8 @@ pub(super) struct Buffer {
     /// All of it is initialised; the first `length` bytes are in use.
     memory: Vec<u8>,
     length: usize,
+    /// Whether the previous artifact has these bytes at the same place, and the same ones before them.
+    pub(super) is_unchanged: bool,
 }
 
 impl Buffer {
@@ -78,6 +80,7 @@ impl Buffer {
         (self.memory.len() <= KEPT_BYTES).then_some(Self {
             memory: self.memory,
             length: 0,
+            is_unchanged: false,
         })
     }
 }

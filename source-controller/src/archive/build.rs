@@ -9,27 +9,27 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::{mem, thread};
 
-use sluice_api::digest::{Algorithm, Digest};
+use sluice_api::digest::Algorithm;
 use sluice_runtime::shutdown::Token;
 use sluice_runtime::sync::lock;
 
 use super::buffer::Buffer;
 use super::capacity::{Capacity, Permit};
+use super::checkpoints::ArchiveHasher;
 use super::cut::{Planned, Segments, Unchanged};
+use super::digest_thread::DigestThread;
 use super::earlier::{Earlier, Table};
 use super::index::{Index, Record};
-use super::join::{Member, StoredFile, Written, wrong_number};
+use super::join::{Member, StoredFile, WRITE_BYTES, Written, wrong_number};
 use super::listing::Listed;
 use super::piece::{Piece, PoolUser, compress_segment};
 use super::segment::{Key, Segment};
-use super::{Content, Hasher, Stopped};
+use super::{Content, Stopped};
 
 /// Segments that are listed before they are written. They hold entries without content.
 const STEPS_AHEAD: usize = 16;
-/// Buffers that are written before they are hashed.
-const BUFFERS_AHEAD: usize = 2;
 /// Segments that each build may compress. With more it is large, and waits for other large ones. A push seldom changes so many.
 const SMALL_BUILD: usize = 4;
 
@@ -67,10 +67,11 @@ where
     I: Iterator<Item = Result<Listed<C>, C::Error>> + Send,
     W: Write,
 {
-    let (earlier, file) = match previous {
+    let (mut earlier, file) = match previous {
         Some(Previous { index, file }) => (Earlier::new(index), Some(file)),
         None => (Earlier::default(), None),
     };
+    let hasher = ArchiveHasher::new(settings.algorithm, mem::take(&mut earlier.checkpoints));
     let mut segments = Segments::new(listed, &earlier);
     let first = segments.next();
     // Several segments are copied while the lister looks for the one behind them, which changed.
@@ -79,19 +80,20 @@ where
     let second = if are_several { None } else { segments.next() };
     if are_several || second.is_some() {
         let segments = first.into_iter().chain(second).chain(segments);
-        return build(segments, &earlier, file, settings, out);
+        return build(segments, &earlier, file, hasher, settings, out);
     }
-    let mut hasher = Hasher::new(settings.algorithm);
-    let hash = |buffer: Buffer| {
-        hasher.update(buffer.bytes());
-        buffer.reused().unwrap_or_default()
+    let (mut hasher, mut out) = (hasher, out);
+    let sink = |buffer: Buffer| {
+        write_buffer(&mut out, &buffer)?;
+        Ok(hasher.append(buffer).and_then(Buffer::reused).unwrap_or_default())
     };
-    let mut member = Member::new(out, hash, file, settings.stop);
+    let mut member = Member::new(sink, file, settings.stop);
     if let Some(segment) = first {
         member.append_segment(&segment?, &earlier)?;
     }
     let parts = member.finish()?;
-    Ok(parts.into_written(hasher.finish()))
+    out.flush()?;
+    Ok(parts.into_written(out, hasher.finish()))
 }
 
 /// Builds on several threads.
@@ -99,8 +101,9 @@ fn build<C, S, W>(
     segments: S,
     earlier: &Earlier,
     file: Option<Box<dyn StoredFile>>,
+    hasher: ArchiveHasher,
     settings: &Settings<'_>,
-    out: W,
+    mut out: W,
 ) -> Result<Written<W>, C::Error>
 where
     C: Content,
@@ -110,8 +113,6 @@ where
     let (work, jobs) = mpsc::channel::<Job<C>>();
     let jobs = Mutex::new(jobs);
     let (plan, steps) = mpsc::sync_channel(STEPS_AHEAD);
-    let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
-    let (hashed, unused) = mpsc::channel();
     let ended = settings.stop.child_token();
     let pool = settings.capacity.buffers();
     // After an error the channels close, so that every thread ends.
@@ -134,33 +135,24 @@ where
             compressed: 0,
             large: None,
         };
-        let digest = named().spawn_scoped(scope, move || digest_of(settings.algorithm, buffers, &hashed))?;
         named().spawn_scoped(scope, move || lister.run(segments))?;
-        let hash = move |buffer: Buffer| {
-            drop(written.send(buffer));
-            // If the digest thread is slower, `send` waits until it has hashed a buffer. So at most four buffers exist.
-            unused.try_recv().unwrap_or_default()
+        let mut digest = DigestThread::new(scope, hasher);
+        let sink = |buffer: Buffer| {
+            write_buffer(&mut out, &buffer)?;
+            digest.append(buffer)
         };
-        let mut member = Member::new(out, hash, file, settings.stop);
+        let mut member = Member::new(sink, file, settings.stop);
         member.append_all(steps, earlier)?;
         let parts = member.finish()?;
-        let digest = digest.join();
-        let digest = digest.map_err(|_| io::Error::other("the digest was not computed"))?;
-        Ok(parts.into_written(digest))
+        out.flush()?;
+        Ok(parts.into_written(out, digest.finish()?))
     })
 }
 
-/// Returns the digest of all buffers, each of which it returns through `unused` unless it is large.
-fn digest_of(algorithm: Algorithm, buffers: Receiver<Buffer>, unused: &Sender<Buffer>) -> Digest {
-    let mut hasher = Hasher::new(algorithm);
-    for buffer in buffers {
-        hasher.update(buffer.bytes());
-        if let Some(buffer) = buffer.reused() {
-            // The writer has ended if the channel is closed, and needs no buffer.
-            drop(unused.send(buffer));
-        }
-    }
-    hasher.finish()
+/// Writes the bytes of a buffer.
+fn write_buffer(out: &mut impl Write, buffer: &Buffer) -> io::Result<()> {
+    let mut parts = buffer.bytes().chunks(WRITE_BYTES);
+    parts.try_for_each(|part| out.write_all(part))
 }
 
 /// What the member gets next.
@@ -291,7 +283,7 @@ fn compress_jobs<C: Content>(jobs: &Mutex<Receiver<Job<C>>>, pool: &PoolUser<'_>
     }
 }
 
-impl<W: Write, H: FnMut(Buffer) -> Buffer> Member<'_, W, H> {
+impl<S: FnMut(Buffer) -> io::Result<Buffer>> Member<'_, S> {
     /// Appends a segment on this thread.
     fn append_segment<C: Content>(
         &mut self,
@@ -347,28 +339,5 @@ impl<W: Write, H: FnMut(Buffer) -> Buffer> Member<'_, W, H> {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::archive::buffer::KEPT_BYTES;
-
-    #[test]
-    fn hashed_buffers_return_unless_they_are_large() {
-        let (written, buffers) = mpsc::channel();
-        let (hashed, unused) = mpsc::channel();
-        for length in [1000, KEPT_BYTES + 1, 10] {
-            let mut buffer = Buffer::default();
-            buffer.append(&vec![7_u8; length]);
-            written.send(buffer).unwrap();
-        }
-        drop(written);
-        let digest = digest_of(Algorithm::Sha256, buffers, &hashed);
-        drop(hashed);
-        let all = vec![7_u8; 1000 + KEPT_BYTES + 1 + 10];
-        assert_eq!(digest, Hasher::of(Algorithm::Sha256, all.as_slice()).unwrap());
-        assert_eq!(unused.iter().filter(Buffer::is_empty).count(), 2);
     }
 }

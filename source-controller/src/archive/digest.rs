@@ -3,8 +3,12 @@
 use std::io::{self, Read};
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
+use sha2::digest::common::hazmat::SerializableState as _;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use sluice_api::digest::{Algorithm, Digest};
+
+/// The state of a SHA-256 after some bytes, as `sha2` 0.11 encodes it. With another version of `sha2`, read the note of [`Hasher::resume`].
+pub(super) type Checkpoint = [u8; 104];
 
 /// An incremental digest.
 pub struct Hasher(State);
@@ -39,6 +43,21 @@ impl Hasher {
             State::Sha512(state) => state.update(bytes),
             State::Blake3(state) => drop(state.update(bytes)),
         }
+    }
+
+    /// Returns the state after the bytes that were added; `None` for algorithms other than SHA-256.
+    pub(super) fn checkpoint(&self) -> Option<Checkpoint> {
+        match &self.0 {
+            State::Sha256(state) => Some(state.serialize().into()),
+            _ => None,
+        }
+    }
+
+    /// Returns the SHA-256 that has this state; `None` if it is none. Versions `0.11` of `sha2` have one encoding. Its test fails with
+    /// another one: then the version of the index of an artifact has to change.
+    pub(super) fn resume(checkpoint: &Checkpoint) -> Option<Self> {
+        let state = Sha256::deserialize(&(*checkpoint).into());
+        state.ok().map(|state| Self(State::Sha256(state)))
     }
 
     /// Returns the digest of all added bytes.
@@ -91,5 +110,23 @@ mod tests {
             assert_eq!(Hasher::of(known.algorithm(), &b""[..]).unwrap(), known);
             assert_ne!(Hasher::of(known.algorithm(), &b"x"[..]).unwrap(), known);
         }
+    }
+
+    /// Stored checkpoints have this encoding: the state of FIPS 180-4 as little-endian words, the number of blocks, and the bytes of the
+    /// block that is not complete.
+    #[test]
+    fn a_checkpoint_has_the_encoding_that_is_stored() {
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        let initial = "67e6096a85ae67bb72f36e3c3af54fa57f520e518c68059babd9831f19cde05b";
+        let empty = hex::encode(hasher.checkpoint().unwrap());
+        assert_eq!(empty, format!("{initial}{}", "00".repeat(8 + 64)));
+        hasher.update(&[b'a'; 64]);
+        let block = hex::encode(hasher.checkpoint().unwrap());
+        assert_eq!(block[64..], format!("01{}", "00".repeat(7 + 64)));
+        hasher.update(b"bc");
+        let checkpoint = hasher.checkpoint().unwrap();
+        let resumed = Hasher::resume(&checkpoint).unwrap();
+        assert_eq!(resumed.checkpoint(), Some(checkpoint));
+        assert_eq!(resumed.finish(), hasher.finish());
     }
 }

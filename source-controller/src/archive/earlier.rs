@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::digest::Checkpoint;
 use super::index::{Index, Record};
 use super::listing::Listing;
 use super::member::HEADER;
@@ -17,6 +18,8 @@ pub(super) type Table = HashMap<Key, (u64, Record)>;
 pub(super) struct Earlier {
     pub(super) table: Table,
     pub(super) listing: Arc<Listing>,
+    /// The checkpoints of its digest.
+    pub(super) checkpoints: Vec<Checkpoint>,
     /// All records, with the offset of each.
     records: Vec<(u64, Record)>,
     /// First record and first entry of each segment, and at last the end of both; empty without a listing.
@@ -25,11 +28,13 @@ pub(super) struct Earlier {
 
 impl Earlier {
     pub(super) fn new(index: Index) -> Self {
+        let checkpoints = index.checkpoints().to_vec();
         let (records, segments, listing) = index.into_parts();
         let mut offset = HEADER.len() as u64;
         let mut earlier = Self {
             table: Table::with_capacity(records.len()),
             listing,
+            checkpoints,
             records: Vec::with_capacity(records.len()),
             starts: Vec::new(),
         };

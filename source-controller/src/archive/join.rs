@@ -1,6 +1,6 @@
 //! Joins segments into the gzip member: writes them, copied or compressed, in order.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::mem;
 use std::sync::OnceLock;
 
@@ -9,6 +9,7 @@ use sluice_runtime::shutdown::Token;
 
 use super::buffer::Buffer;
 use super::cut::Unchanged;
+use super::digest::Checkpoint;
 use super::earlier::Earlier;
 use super::header::BLOCK;
 use super::index::{Index, Record};
@@ -19,7 +20,7 @@ use super::segment::{Key, Segment};
 use super::{Content, Stopped, Totals};
 
 /// Bytes of a write: shorter pieces are collected, longer ones divided.
-const WRITE_BYTES: usize = 128 << 10;
+pub(super) const WRITE_BYTES: usize = 128 << 10;
 /// The end of a tar.
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
@@ -66,12 +67,14 @@ pub struct Written<W> {
 }
 
 /// A member that is being written.
-pub(super) struct Member<'a, W, H> {
-    parts: Parts<W>,
-    /// Gets all bytes that are written. Returns an empty buffer for the next ones.
-    hash: H,
+pub(super) struct Member<'a, S> {
+    parts: Parts,
+    /// Writes and hashes a buffer. Returns an empty one for the next bytes.
+    sink: S,
     /// The previous artifact, until a part of it turns out to be damaged.
     file: Option<PreviousFile>,
+    /// Whether the previous artifact begins with all bytes so far.
+    is_unchanged: bool,
     checksum: Checksum,
     /// Bytes to write next.
     pending: Buffer,
@@ -79,9 +82,8 @@ pub(super) struct Member<'a, W, H> {
     stop: &'a Token,
 }
 
-/// The results of a member without its digest.
-pub(super) struct Parts<W> {
-    out: W,
+/// The results of a member without its output and digest.
+pub(super) struct Parts {
     size: u64,
     files: u64,
     unpacked: u64,
@@ -95,14 +97,18 @@ pub(super) struct Parts<W> {
     listing: Listing,
 }
 
-impl<W> Parts<W> {
+impl Parts {
     fn record_segment(&mut self, pieces: u64, entries: u64) {
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         self.segments.push((number(pieces), number(entries)));
     }
 
-    /// Returns the result with the digest of all written bytes.
-    pub(super) fn into_written(self, digest: Digest) -> Written<W> {
+    /// Returns the result with the output, the digest of all its bytes, and the checkpoints of the digest.
+    pub(super) fn into_written<W>(
+        self,
+        out: W,
+        (digest, checkpoints): (Digest, Vec<Checkpoint>),
+    ) -> Written<W> {
         let totals = Totals {
             digest: digest.clone(),
             size: self.size,
@@ -114,24 +120,21 @@ impl<W> Parts<W> {
             notable: self.notable,
             first_notable: self.first_notable,
         };
-        let index =
-            (self.records.len() > 1).then(|| Index::new(digest, self.records, self.segments, self.listing));
-        Written {
-            out: self.out,
-            totals,
-            index,
-        }
+        let index = (self.records.len() > 1).then(|| {
+            let index = Index::new(digest, self.records, self.segments, self.listing);
+            index.with_checkpoints(checkpoints)
+        });
+        Written { out, totals, index }
     }
 }
 
-impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
+impl<'a, S: FnMut(Buffer) -> io::Result<Buffer>> Member<'a, S> {
     /// Starts a member.
-    pub(super) fn new(out: W, hash: H, file: Option<Box<dyn StoredFile>>, stop: &'a Token) -> Self {
+    pub(super) fn new(sink: S, file: Option<Box<dyn StoredFile>>, stop: &'a Token) -> Self {
         let mut pending = Buffer::default();
         pending.append(&HEADER);
         Self {
             parts: Parts {
-                out,
                 size: 0,
                 files: 0,
                 unpacked: 0,
@@ -143,7 +146,8 @@ impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
                 segments: Vec::new(),
                 listing: Listing::default(),
             },
-            hash,
+            sink,
+            is_unchanged: file.is_some(),
             file: file.map(PreviousFile::new),
             checksum: Checksum::default(),
             pending,
@@ -175,6 +179,7 @@ impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
         bytes: &[u8],
     ) -> io::Result<()> {
         self.make_room(bytes.len())?;
+        self.is_unchanged = false;
         self.pending.append(bytes);
         self.record_piece(record, |position| segment.path(position))
     }
@@ -272,7 +277,9 @@ impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
             return Ok(false);
         };
         let read = |piece: &mut [u8]| file.read_piece(offset, record, piece);
+        let position = self.parts.size + self.pending.len() as u64;
         let Err(error) = self.pending.append_with(length, read) else {
+            self.is_unchanged &= offset == position;
             return Ok(true);
         };
         tracing::warn!(
@@ -314,11 +321,9 @@ impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
     }
 
     fn write_pending(&mut self) -> io::Result<()> {
-        for part in self.pending.bytes().chunks(WRITE_BYTES) {
-            self.parts.out.write_all(part)?;
-        }
         self.parts.size += self.pending.len() as u64;
-        self.pending = (self.hash)(mem::take(&mut self.pending));
+        self.pending.is_unchanged = self.is_unchanged;
+        self.pending = (self.sink)(mem::take(&mut self.pending))?;
         Ok(())
     }
 
@@ -326,12 +331,12 @@ impl<'a, W: Write, H: FnMut(Buffer) -> Buffer> Member<'a, W, H> {
     ///
     /// # Errors
     /// The output cannot be written.
-    pub(super) fn finish(mut self) -> io::Result<Parts<W>> {
+    pub(super) fn finish(mut self) -> io::Result<Parts> {
+        self.is_unchanged = false;
         self.pending.append(compressed_end()?);
         self.checksum.append(crc32fast::hash(&END), END.len() as u64);
         self.pending.append(&self.checksum.trailer());
         self.write_pending()?;
-        self.parts.out.flush()?;
         self.parts.unpacked = self.checksum.length();
         Ok(self.parts)
     }

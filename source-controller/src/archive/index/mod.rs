@@ -5,8 +5,8 @@
 //! everything is compressed again.
 //!
 //! ```text
-//! "sluice segments 2\n" | length of the artifact's digest: u8 | digest as text
-//!   | number of records: u32 | records | number of segments: u32 | segments
+//! "sluice segments 3\n" | length of the artifact's digest: u8 | digest as text
+//!   | number of records: u32 | records | number of segments: u32 | segments | number of checkpoints: u32 | checkpoints: 104 bytes each
 //!   | digest of compressor and rules of the segments: 32 bytes | digest of the rules of the directories: 32 bytes
 //!   | number of entries: u32 | entries | number of directories: u32 | directories | SHA-256 of all this
 //! record: key: 32 bytes | length, unpacked, crc, stored crc, notable files, first notable file: u32 each
@@ -23,13 +23,14 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use sluice_api::digest::Digest;
 
+use super::digest::Checkpoint;
 use super::directory::{
     Directories, Directory, can_store, encode_directories, put_number, read_directories, take,
 };
 use super::listing::Listing;
 use super::segment::{Key, MAX, Notable, format};
 
-const MAGIC: &[u8] = b"sluice segments 2\n";
+const MAGIC: &[u8] = b"sluice segments 3\n";
 /// Length of a record.
 const RECORD_BYTES: usize = 32 + 6 * 4;
 /// Length of the numbers of a segment.
@@ -77,6 +78,8 @@ pub struct Index {
     records: Vec<Record>,
     /// Number of records and of entries of each segment; empty without a listing.
     segments: Vec<(u32, u32)>,
+    /// The states of the artifact's digest on the way.
+    checkpoints: Vec<Checkpoint>,
     /// Digest of compressor and rules: with others, a segment of the same entries has other bytes.
     format: [u8; 32],
     /// Digest of what decided which entries of the directories were kept.
@@ -107,11 +110,23 @@ impl Index {
             artifact,
             records,
             segments,
+            checkpoints: Vec::new(),
             format: format(),
             rules: [0; 32],
             listing: Arc::new(listing),
             directories: Arc::default(),
         }
+    }
+
+    /// Adds the checkpoints of the digest of the artifact.
+    #[must_use]
+    pub(super) fn with_checkpoints(self, checkpoints: Vec<Checkpoint>) -> Self {
+        Self { checkpoints, ..self }
+    }
+
+    /// Returns the checkpoints of the digest of the artifact.
+    pub(super) fn checkpoints(&self) -> &[Checkpoint] {
+        &self.checkpoints
     }
 
     /// Adds the directories whose entries the listing has, and the digest of what decided about them.
@@ -163,6 +178,8 @@ impl Index {
             bytes.extend_from_slice(&records.to_be_bytes());
             bytes.extend_from_slice(&entries.to_be_bytes());
         }
+        put_number(&mut bytes, self.checkpoints.len());
+        bytes.extend_from_slice(self.checkpoints.as_flattened());
         bytes.extend_from_slice(&self.format);
         bytes.extend_from_slice(&self.rules);
         self.listing.encode(&mut bytes);
@@ -205,9 +222,10 @@ fn read(rest: &[u8]) -> Option<Index> {
     let (records, rest) = split_list(rest, RECORD_BYTES)?;
     let records = records.chunks_exact(RECORD_BYTES).map(Record::read);
     let records: Vec<_> = records.collect::<Option<_>>()?;
-    let (segments, mut rest) = split_list(rest, SEGMENT_BYTES)?;
+    let (segments, rest) = split_list(rest, SEGMENT_BYTES)?;
     let segments = segments.chunks_exact(SEGMENT_BYTES).map(read_segment);
     let segments: Vec<_> = segments.collect::<Option<_>>()?;
+    let (checkpoints, mut rest) = split_list(rest, size_of::<Checkpoint>())?;
     let format = take(&mut rest)?;
     let rules = take(&mut rest)?;
     let listing = Listing::read(&mut rest)?;
@@ -224,6 +242,7 @@ fn read(rest: &[u8]) -> Option<Index> {
         artifact,
         records,
         segments,
+        checkpoints: checkpoints.as_chunks().0.to_vec(),
         format,
         rules,
         listing: Arc::new(listing),

@@ -58,7 +58,9 @@ fn index(records: &[Record]) -> Index {
     }
     let mut directory = Directory::new(b"d", &[1; 20], 0);
     directory.entries = u32::try_from(segments.len()).unwrap();
+    let checkpoints = records.iter().map(|record| [record.key[0]; _]).collect();
     Index::new(Digest::sha256([7; 32]), records.to_vec(), segments, listing)
+        .with_checkpoints(checkpoints)
         .with_directories([3; 32], vec![directory])
 }
 

@@ -55,10 +55,37 @@ fn a_seek_is_needed_only_where_something_changed() {
             };
             let file = Box::new(counted);
             let next = rebuilt(&tree, Some(Previous { index, file }), 2);
-            assert!(next.out == scratch(&tree, 1).out);
+            let from_scratch = scratch(&tree, 1);
+            assert!(next.out == from_scratch.out);
+            assert_eq!(next.totals.digest, from_scratch.totals.digest);
+            assert_eq!(next.index, from_scratch.index);
             assert_eq!(next.totals.copied, first.totals.segments + 1 - expected);
             assert_eq!(seeks.load(Ordering::Relaxed), expected);
         }
+    }
+}
+
+/// The digest of the bytes before a change is that of the index, so a wrong one there makes a wrong one of the whole.
+#[test]
+fn unchanged_bytes_before_a_change_are_not_hashed_again() {
+    let files = (0..12).map(|number| file(&format!("f{number:02}"), &text(number, 300_000)));
+    let mut tree: Vec<_> = std::iter::once(directory(".")).chain(files).collect();
+    let mut first = scratch(&tree, 2);
+    first.index = first.index.map(|index| {
+        let mut checkpoints = index.checkpoints().to_vec();
+        for checkpoint in &mut checkpoints {
+            checkpoint[0] ^= 1;
+        }
+        index.with_checkpoints(checkpoints)
+    });
+    for (changed, is_hashed) in [(6, false), (1, true)] {
+        let before = tree[changed].clone();
+        tree[changed] = file(&format!("f{:02}", changed - 1), &text(1000, 300_000));
+        let next = rebuild(&tree, previous(&first, None), 2);
+        let from_scratch = scratch(&tree, 2);
+        assert!(next.out == from_scratch.out);
+        assert_eq!(next.totals.digest == from_scratch.totals.digest, is_hashed);
+        tree[changed] = before;
     }
 }
 

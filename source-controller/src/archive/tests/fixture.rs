@@ -74,7 +74,7 @@ pub(super) fn file(path: &str, content: &[u8]) -> Entry<Text> {
 }
 
 /// Returns text that compresses to about half its size, other text for each seed.
-pub(super) fn text(seed: u64, length: usize) -> Vec<u8> {
+pub(in crate::archive) fn text(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let mut text = Vec::with_capacity(length + 8);
     while text.len() < length {

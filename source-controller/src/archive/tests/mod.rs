@@ -2,7 +2,7 @@
 
 mod copies;
 mod damage;
-mod fixture;
+pub(super) mod fixture;
 mod incremental;
 mod large;
 mod readers;

@@ -19,8 +19,6 @@ use crate::text::{self, Text};
 const FILES: usize = 6_000;
 /// Bytes of a file, nearly 90 MB together.
 const FILE_BYTES: usize = 15_000;
-/// The file that changes.
-const CHANGED_FILE: usize = 371;
 /// The compressor whose size is compared.
 const GZIP: &str = "gzip -6";
 
@@ -46,7 +44,10 @@ pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), 
     let compressor = compressor();
     let (mut by_hand, mut full, mut again) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sizes, mut sizes_by_hand, mut compressed) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..rounds.max(1) {
+    let rounds = rounds.max(1);
+    let mut paths: Vec<_> = (0..FILES).map(text::path).collect();
+    paths.sort();
+    for round in 0..rounds {
         let name = format!("package{round}");
         let url = server.serve(&name, &repository);
         by_hand.push(archive(repository.path(), &compressor)?.0);
@@ -55,8 +56,9 @@ pub(crate) async fn measure(rounds: usize, results: &mut Results) -> Result<(), 
         sizes.push(number(package.bytes));
         sizes_by_hand.push(number(archive(repository.path(), GZIP)?.1));
         full.push(package.time);
-        let changed = text::path(CHANGED_FILE);
-        let head = repository.commit_files(&[(changed.as_str(), text.next(FILE_BYTES))], "One file")?;
+        // The place of a change decides how much is hashed, so it moves from the start to the end.
+        let changed = paths[FILES * (2 * round + 1) / (2 * rounds)].as_str();
+        let head = repository.commit_files(&[(changed, text.next(FILE_BYTES))], "One file")?;
         build.request(&name, &head).await?;
         let package = last_package(&build.log(), &name)?;
         compressed.push(number(package.segments - package.copied));
