@@ -73,9 +73,9 @@ impl<'scope, 'env> DigestThread<'scope, 'env> {
 
 fn start<'scope>(scope: &'scope Scope<'scope, '_>, hasher: ArchiveHasher) -> io::Result<Started<'scope>> {
     let (written, buffers) = mpsc::sync_channel(BUFFERS_AHEAD);
-    let (hashed, unused) = mpsc::channel();
+    let (returned, unused) = mpsc::channel();
     let named = Builder::new().name("archive".to_owned());
-    let thread = named.spawn_scoped(scope, move || digest_of(hasher, buffers, &hashed))?;
+    let thread = named.spawn_scoped(scope, move || digest_of(hasher, buffers, &returned))?;
     Ok(Started {
         written,
         unused,
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn hashed_buffers_return_unless_they_are_large() {
         let (written, buffers) = mpsc::channel();
-        let (hashed, unused) = mpsc::channel();
+        let (returned, unused) = mpsc::channel();
         for length in [1000, KEPT_BYTES + 1, 10] {
             let mut buffer = Buffer::default();
             buffer.append(&vec![7_u8; length]);
@@ -121,8 +121,8 @@ mod tests {
         }
         drop(written);
         let hasher = ArchiveHasher::new(Algorithm::Sha256, Vec::new());
-        let (digest, _) = digest_of(hasher, buffers, &hashed);
-        drop(hashed);
+        let (digest, _) = digest_of(hasher, buffers, &returned);
+        drop(returned);
         let all = vec![7_u8; 1000 + KEPT_BYTES + 1 + 10];
         assert_eq!(digest, Hasher::of(Algorithm::Sha256, all.as_slice()).unwrap());
         assert_eq!(unused.iter().filter(Buffer::is_empty).count(), 2);
