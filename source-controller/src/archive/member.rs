@@ -17,6 +17,7 @@ const LEVEL: u32 = 5;
 pub(super) const COMPRESSOR: &str = "zlib-rs 0.6.8, level 5";
 
 /// The header: no flags, no time, and the operating system "unknown". RFC 1952 section 2.3.1.
+/// A digest continues from that of an earlier archive, which had this header too: another one needs another version of the index.
 pub(super) const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
 /// Compresses a piece that others can follow, into `output`, whose memory is used again.

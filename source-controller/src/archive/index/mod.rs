@@ -124,6 +124,13 @@ impl Index {
         Self { checkpoints, ..self }
     }
 
+    /// Returns the bytes of an index without its checkpoints, for an index whose place others may write: who chooses a checkpoint chooses
+    /// the digest of the next artifact. Bytes that are no index stay as they are.
+    #[must_use]
+    pub fn strip_checkpoints(bytes: Vec<u8>) -> Vec<u8> {
+        Self::parse(&bytes).map_or(bytes, |index| index.with_checkpoints(Vec::new()).encode())
+    }
+
     /// Returns the checkpoints of the digest of the artifact.
     pub(super) fn checkpoints(&self) -> &[Checkpoint] {
         &self.checkpoints

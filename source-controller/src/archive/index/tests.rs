@@ -119,6 +119,15 @@ fn segments_of_another_compressor_are_not_copied_by_position() {
 }
 
 #[test]
+fn a_stripped_index_has_everything_but_the_checkpoints() {
+    let full = index(&[valid_record(), valid_record()]);
+    assert_eq!(full.checkpoints().len(), 2);
+    let stripped = Index::parse(&Index::strip_checkpoints(full.encode()));
+    assert_eq!(stripped, Ok(full.with_checkpoints(Vec::new())));
+    assert_eq!(Index::strip_checkpoints(b"other".to_vec()), b"other");
+}
+
+#[test]
 fn other_bytes_are_no_index() {
     let valid = index(&[]).encode();
     assert!(Index::parse(&valid).is_ok());

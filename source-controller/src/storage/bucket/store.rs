@@ -13,7 +13,7 @@ use super::error::BucketError;
 use super::objects::is_pointer;
 use super::pointer::Pointer;
 use super::{BucketStorage, FOUND_AGE, Shared};
-use crate::archive::StoredFile;
+use crate::archive::{Index, StoredFile};
 use crate::storage::{ArtifactPath, Draft, FileState, ObjectDirectory, Storage, StorageError, open_below};
 
 /// A draft in the local directory, which is uploaded when it is published.
@@ -85,7 +85,9 @@ impl Storage for BucketStorage {
         let Some(pointer) = shared.wait(path, shared.pointer(path, FOUND_AGE))? else {
             return Ok(None);
         };
-        shared.wait(path, shared.bucket.index(path, &pointer.digest))
+        let index = shared.wait(path, shared.bucket.index(path, &pointer.digest))?;
+        // Others may write the bucket.
+        Ok(index.map(Index::strip_checkpoints))
     }
 
     fn supersede(&self, path: &ArtifactPath, now: Timestamp) -> Result<(), StorageError> {
