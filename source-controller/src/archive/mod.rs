@@ -7,8 +7,8 @@
 //! entries by the rules of `segment`, which names the content of each segment, `piece` and `member` compress it, and `index` records the
 //! segments beside the file, with the `listing` of the entries and the `directory` of each. `build` copies the segments that the previous
 //! artifact (`earlier`) has and compresses the others on several threads, within a [`Capacity`], and `join` writes all of them as one
-//! member, from the memory of `buffer`. `checkpoints` computes its digest, from where the previous one
-//! differs, on a `digest_thread`. `reconcile::pack` lists a checkout and calls [`write()`]; `storage` provides the files. Only `member` knows the compressor.
+//! member, from the memory of `buffer`. `checkpoints` computes its digest, from where the previous one differs, on a `digest_thread`.
+//! `reconcile::pack` lists a checkout and calls [`write()`]; `storage` provides the files. Only `member` knows the compressor.
 
 mod buffer;
 mod build;
